@@ -1,0 +1,61 @@
+# Every target does its own set-up: a clone, Python 3.11 and make are all that is needed.
+# `make` lists the targets.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON_RUN := .venv/bin/python
+INSTALL := @sh requirements/install.sh
+
+.PHONY: help setup check lint test bench figure figures demo proto lock
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Make .venv with the locked requirements and this checkout, for developers
+	$(INSTALL) runtime dev
+
+demo: ## The main job: a year of real flights through an embedded broker that is killed on the way
+	$(INSTALL) runtime demo
+	@$(PYTHON_RUN) demo/flights.py
+
+test: lint ## Everything that `make check` does, then all tests, the fastest layer first
+	@$(PYTHON_RUN) -m pytest
+
+check: lint ## Format, lint, types, import direction, layout: less than a minute
+	@$(PYTHON_RUN) -m pytest --quiet tests/arch
+
+lint: setup
+	@$(PYTHON_RUN) -m ruff format --check --quiet . || { echo 'Run: .venv/bin/ruff format .' >&2; exit 1; }
+	@$(PYTHON_RUN) -m ruff check --quiet .
+	@$(PYTHON_RUN) -m mypy
+
+bench: ## Side by side with Apache Kafka: table, JSON and picture in docs/bench
+	$(INSTALL) runtime bench
+	@$(PYTHON_RUN) bench/side_by_side.py
+
+figure: ## Measure one figure: make figure NAME=produce_100b
+	@test -f 'bench/figures/$(NAME).py' || { \
+	  echo 'Which figure? make figure NAME=x, where x is one of:' >&2; \
+	  ls bench/figures | sed -n 's/^\([a-z].*\)\.py$$/  \1/p' >&2; exit 2; }
+	$(INSTALL) runtime bench
+	@$(PYTHON_RUN) bench/figures/$(NAME).py
+
+figures: ## Measure all figures, write docs/bench/figures.json and its table
+	$(INSTALL) runtime bench
+	@$(PYTHON_RUN) bench/run_figures.py
+
+proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
+	@$(PYTHON_RUN) -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto \
+	  --grpc_python_out=proto proto/millrace/proto/v1/*.proto
+
+# One resolution of everything first, so that the groups agree on versions. Present pins are kept; UPGRADE=1 renews them.
+LOCK := $(PYTHON_RUN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-annotate --custom-compile-command 'make lock'
+GROUPS := build dev bench demo lock
+
+lock: ## Renew requirements/*.txt from pyproject.toml; UPGRADE=1 takes the newest versions
+	$(INSTALL) runtime lock
+	@cat requirements/*.txt > .venv/all.txt
+	@$(LOCK) $(if $(UPGRADE),--upgrade) $(GROUPS:%=--group %) pyproject.toml -o .venv/all.txt
+	@$(LOCK) -c .venv/all.txt pyproject.toml -o requirements/runtime.txt
+	@for group in $(GROUPS); do $(LOCK) -c .venv/all.txt --group $$group -o requirements/$$group.txt || exit 1; done

@@ -1,0 +1,81 @@
+#!/bin/sh
+# install.sh GROUP...: makes .venv hold the locked requirements of each group, and this checkout itself.
+#
+# Every make target that needs something calls it. A group's stamp carries the hash of all that was installed
+# for it, so that a second call costs a few milliseconds and a changed lock file is noticed after any `git pull`.
+# PYTHON=... chooses the interpreter when .venv is made.
+set -eu
+cd "$(dirname "$0")/.."
+venv=.venv
+
+say() { echo "millrace: $*" >&2; }
+fail() { say "$*"; exit 1; }
+
+# Two targets at once (make -j, two terminals) must not install into one .venv.
+if command -v flock >/dev/null 2>&1; then
+    exec 9>.venv.lock
+    flock 9
+fi
+
+find_python() {
+    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    fail "needs Python 3.11 or later, found $(${PYTHON:-python3} --version 2>&1 || true)." \
+        "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12 ..."
+}
+
+# Debian keeps what `python -m venv` needs in a package of its own.
+ensure_venv_module() {
+    "$1" -c 'import ensurepip' 2>/dev/null && return
+    package=$("$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+    if ! command -v apt-get >/dev/null 2>&1; then
+        fail "$1 has no ensurepip, so it cannot make a virtual environment. Install your system's package of venv."
+    elif [ "$(id -u)" = 0 ]; then
+        sudo=
+    elif sudo -n true 2>/dev/null; then
+        sudo=sudo
+    else
+        fail "$1 cannot make a virtual environment. Install the missing package, then try again: sudo apt-get install $package"
+    fi
+    say "installing the system package $package"
+    $sudo apt-get update -qq >&2
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >&2 ||
+        fail "could not install $package. Install it yourself, then try again: sudo apt-get install $package"
+}
+
+pip_install() {
+    "$venv/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$@" >&2
+}
+
+install_group() {
+    case $1 in
+        # The checkout is installed editable with the locked build back end, so it has to be there first.
+        runtime) files="requirements/build.txt requirements/runtime.txt" inputs=pyproject.toml ;;
+        *) files="requirements/$1.txt" inputs= ;;
+    esac
+    # shellcheck disable=SC2086  # Lists of file names without spaces.
+    stamp="$venv/.installed-$1-$(cat $files $inputs | sha256sum | cut -c1-16)"
+    [ -e "$stamp" ] && return
+    say "installing $files"
+    for file in $files; do
+        # Without isolation a source distribution is built with the locked back end, not with the newest one.
+        pip_install --require-hashes --no-build-isolation -r "$file"
+    done
+    [ "$1" = runtime ] && pip_install --no-deps --no-build-isolation --editable .
+    rm -f "$venv/.installed-$1-"*
+    : >"$stamp"
+}
+
+if ! "$venv/bin/python" -c '' 2>/dev/null || ! [ -x "$venv/bin/pip" ]; then # Missing, half made, or its Python has gone.
+    python=$(find_python)
+    ensure_venv_module "$python"
+    say "making $venv with $("$python" --version)"
+    "$python" -m venv --clear "$venv"
+fi
+for group in "$@"; do
+    install_group "$group"
+done
