@@ -16,7 +16,7 @@ setup: ## Make .venv with the locked requirements and this checkout, for develop
 
 demo: ## The main job: a year of real flights through an embedded broker that is killed on the way
 	$(INSTALL) runtime demo
-	@$(PYTHON_RUN) demo/flights.py
+	@$(PYTHON_RUN) -m demo.flights
 
 test: lint ## Everything that `make check` does, then all tests, the fastest layer first
 	@$(PYTHON_RUN) -m pytest
@@ -31,18 +31,18 @@ lint: setup
 
 bench: ## Side by side with Apache Kafka: table, JSON and picture in docs/bench
 	$(INSTALL) runtime bench
-	@$(PYTHON_RUN) bench/side_by_side.py
+	@$(PYTHON_RUN) -m bench.side_by_side
 
 figure: ## Measure one figure: make figure NAME=produce_100b
 	@test -f 'bench/figures/$(NAME).py' || { \
 	  echo 'Which figure? make figure NAME=x, where x is one of:' >&2; \
 	  ls bench/figures | sed -n 's/^\([a-z].*\)\.py$$/  \1/p' >&2; exit 2; }
 	$(INSTALL) runtime bench
-	@$(PYTHON_RUN) bench/figures/$(NAME).py
+	@$(PYTHON_RUN) -m bench.figures.$(NAME)
 
 figures: ## Measure all figures, write docs/bench/figures.json and its table
 	$(INSTALL) runtime bench
-	@$(PYTHON_RUN) bench/run_figures.py
+	@$(PYTHON_RUN) -m bench.run_figures
 
 proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 	@$(PYTHON_RUN) -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto \

@@ -1,0 +1,35 @@
+"""The checkout as the architecture tests see it: its import roots, modules and files."""
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# The folders that hold a part of the package `millrace`, in the direction of imports.
+IMPORT_ROOTS = ("cli", "broker", "client", "proto", "core")
+
+GENERATED_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
+
+
+def files() -> list[Path]:
+    """Every file of the project, new ones too, but nothing that git ignores; relative to ROOT."""
+    listing = subprocess.run(
+        # The clone may belong to another user, as in a container.
+        ["git", "-c", "safe.directory=*", "ls-files", "-z", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    paths = (Path(name) for name in sorted(set(listing.split("\0"))) if name)
+    return [path for path in paths if (ROOT / path).is_file()]
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name, a package standing for its `__init__`."""
+    found = {}
+    for import_root in IMPORT_ROOTS:
+        for path in sorted((ROOT / import_root).rglob("*.py")):
+            parts = path.relative_to(ROOT / import_root).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
