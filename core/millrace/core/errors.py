@@ -1,0 +1,328 @@
+"""Every error that a user, a peer or a shell can meet, as one tree.
+
+The branch says what the caller should do; the leaf says what happened. Codes are stable for ever
+and travel on the wire (`millrace.proto.v1.ErrorCode`); names may change.
+
+    MillraceError
+    ├── RetriableError              try the same broker again after a pause
+    │   └── RefreshMetadataError    look up the leader first, then try again
+    ├── FencedError                 this session is over: somebody newer took its place
+    ├── InvalidRequestError         the request can never succeed as it stands
+    ├── StorageError                the broker's disk refused
+    └── ClientError                 raised by the client library itself, never sent on the wire
+
+`appended` answers the question that matters after a failed write: `NO` means that nothing of it is
+or ever will be in the log; `MAYBE` means that it may be (KAFKA-13574).
+"""
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Appended(Enum):
+    """Whether a failed write may nevertheless be in the log."""
+
+    NO = 1
+    MAYBE = 2
+
+
+class MillraceError(Exception):
+    """Base of all errors of Millrace.
+
+    Args:
+        message: what was wrong and what to do about it, as a sentence for a person.
+        appended: overrides the class's default, where the place of failure decides it.
+    """
+
+    code: ClassVar[int] = 0  # 0 is "no error" on the wire; only leaves have another.
+    retriable: ClassVar[bool] = False
+    appended: Appended = Appended.NO
+
+    def __init__(self, message: str, *, appended: Appended | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if appended is not None:
+            self.appended = appended
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the code on the wire: `NotLeaderError` is `NOT_LEADER`."""
+        stem = cls.__name__.removesuffix("Error")
+        return "".join("_" + c if c.isupper() and i else c for i, c in enumerate(stem)).upper()
+
+
+class RetriableError(MillraceError):
+    """The same request may succeed later, at the same broker."""
+
+    retriable = True
+
+
+class RefreshMetadataError(RetriableError):
+    """The request may succeed once the caller knows the current leader."""
+
+
+class FencedError(MillraceError):
+    """A newer incarnation of the caller exists; the caller must stop."""
+
+
+class InvalidRequestError(MillraceError):
+    """The request is wrong in itself; sending it again changes nothing."""
+
+
+class StorageError(MillraceError):
+    """The broker could not store or read bytes."""
+
+
+class ClientError(MillraceError):
+    """Raised inside the client library."""
+
+
+class UnknownServerError(MillraceError):
+    """The broker failed in a way that it has no name for; its log has the trace."""
+
+    code = 1
+    appended = Appended.MAYBE
+
+
+class CorruptBatchError(InvalidRequestError):
+    """A record batch is not what its checksums or its header say."""
+
+    code = 2
+
+
+class UnsupportedFormatError(InvalidRequestError):
+    """A record batch has a format version or a compression codec that is not known here."""
+
+    code = 3
+
+
+class InvalidRecordError(InvalidRequestError):
+    """A record batch is well sealed, but its contents break a rule of the format."""
+
+    code = 4
+
+
+class MessageTooLargeError(InvalidRequestError):
+    """A record, batch or message is larger than the configured limit."""
+
+    code = 5
+
+
+class InvalidTimestampError(InvalidRequestError):
+    """A record's timestamp is further from the broker's clock than the topic allows."""
+
+    code = 6
+
+
+class UnknownTopicOrPartitionError(RefreshMetadataError):
+    """The broker has no such topic or partition (any more, or yet)."""
+
+    code = 7
+
+
+class NotLeaderError(RefreshMetadataError):
+    """Another broker leads the partition."""
+
+    code = 8
+    appended = Appended.MAYBE
+
+
+class FencedLeaderEpochError(RefreshMetadataError):
+    """The caller named an older leader epoch than the current one."""
+
+    code = 9
+
+
+class UnknownLeaderEpochError(RefreshMetadataError):
+    """The caller named a leader epoch that this broker has not heard of yet."""
+
+    code = 10
+
+
+class OffsetOutOfRangeError(InvalidRequestError):
+    """The offset lies before the log start offset or beyond the end."""
+
+    code = 11
+
+
+class OffsetNotAvailableError(RetriableError):
+    """The leader is new and does not know its high watermark yet."""
+
+    code = 12
+
+
+class RequestTimedOutError(RetriableError):
+    """The broker appended, but not all replicas answered in time."""
+
+    code = 13
+    appended = Appended.MAYBE
+
+
+class OutOfOrderSequenceError(InvalidRequestError):
+    """A producer's batch came with a gap in its sequence numbers."""
+
+    code = 14
+
+
+class DuplicateSequenceError(InvalidRequestError):
+    """A producer's batch is older than the five that the broker remembers."""
+
+    code = 15
+    appended = Appended.MAYBE
+
+
+class InvalidProducerEpochError(FencedError):
+    """A newer incarnation of the producer has written to the partition."""
+
+    code = 16
+
+
+class NotEnoughReplicasError(RetriableError):
+    """Fewer replicas are in sync than `min.insync.replicas` asks for."""
+
+    code = 17
+
+
+class NotEnoughReplicasAfterAppendError(RetriableError):
+    """The in-sync replicas fell below `min.insync.replicas` after the append."""
+
+    code = 18
+    appended = Appended.MAYBE
+
+
+class StorageFullError(RetriableError, StorageError):
+    """The disk is full; nothing of the batch was kept."""
+
+    code = 19
+
+
+class LogDirFailedError(RefreshMetadataError, StorageError):
+    """The partition's log directory failed and is offline."""
+
+    code = 20
+    appended = Appended.MAYBE
+
+
+class TopicAlreadyExistsError(InvalidRequestError):
+    """A topic of that name exists."""
+
+    code = 21
+
+
+class InvalidTopicError(InvalidRequestError):
+    """The topic's name breaks the naming rules."""
+
+    code = 22
+
+
+class InvalidPartitionsError(InvalidRequestError):
+    """The number of partitions is not acceptable."""
+
+    code = 23
+
+
+class InvalidReplicationFactorError(InvalidRequestError):
+    """The number of replicas is not acceptable for this cluster."""
+
+    code = 24
+
+
+class InvalidConfigError(InvalidRequestError):
+    """A setting is unknown, malformed or out of bounds."""
+
+    code = 25
+
+
+class MalformedRequestError(InvalidRequestError):
+    """A request cannot be understood: a field is missing, contradictory or out of bounds."""
+
+    code = 26
+
+
+class NotControllerError(RefreshMetadataError):
+    """The broker is not the controller."""
+
+    code = 27
+
+
+class BrokerBusyError(RetriableError):
+    """A bound on memory, streams or queues is reached; try again shortly."""
+
+    code = 28
+
+
+class BrokerShuttingDownError(RefreshMetadataError):
+    """The broker is stopping and accepts no new work."""
+
+    code = 29
+
+
+class CreditTooSmallError(InvalidRequestError):
+    """The next batch is larger than all the credit that the reader can grant."""
+
+    code = 30
+
+
+class UnsupportedFeatureError(InvalidRequestError):
+    """The request uses a feature level that this broker does not have."""
+
+    code = 31
+
+
+class BufferExhaustedError(ClientError):
+    """`buffer_memory` stayed full for `max_block_ms`."""
+
+    code = 1001
+
+
+class DeliveryTimedOutError(ClientError):
+    """A record was not acknowledged within `delivery_timeout_ms`."""
+
+    code = 1002
+    appended = Appended.MAYBE
+
+
+class SerializationError(ClientError):
+    """A serializer or deserializer raised; only its record is affected."""
+
+    code = 1003
+
+
+class ConcurrentUseError(ClientError):
+    """A consumer was used by two threads or tasks at a time."""
+
+    code = 1004
+
+
+class ClosedError(ClientError):
+    """The client is closed."""
+
+    code = 1005
+
+
+class ConnectionFailedError(ClientError):
+    """No broker of the bootstrap list can be reached."""
+
+    code = 1006
+    retriable = True
+
+
+class LogTruncatedError(ClientError):
+    """The log ends before the consumer's position: records that it read are gone."""
+
+    code = 1007
+
+
+def _leaves(cls: type[MillraceError]) -> list[type[MillraceError]]:
+    found = [cls] if cls.code else []
+    for child in cls.__subclasses__():
+        found += _leaves(child)
+    return found
+
+
+ERRORS_BY_CODE: dict[int, type[MillraceError]] = {leaf.code: leaf for leaf in _leaves(MillraceError)}
+
+
+def error_for_code(code: int) -> type[MillraceError]:
+    """Return the class of a code; a code from a later release is an `UnknownServerError`."""
+    return ERRORS_BY_CODE.get(code, UnknownServerError)

@@ -1,0 +1,61 @@
+"""Identities and quantities that must never be mistaken for one another.
+
+An offset next to a word is always one of: `base_offset` (first), `last_offset` (inclusive),
+`next_offset` or `end_offset` (exclusive). Ranges are half-open: `[base_offset, next_offset)`.
+"""
+
+from typing import Final, NamedTuple, NewType
+
+TopicId = NewType("TopicId", bytes)
+"""16 random bytes, given once at creation. A topic deleted and made again has another id."""
+
+BrokerId = NewType("BrokerId", int)
+"""int32, given by the controller at a broker's first registration."""
+
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+PartitionEpoch = NewType("PartitionEpoch", int)
+BrokerEpoch = NewType("BrokerEpoch", int)
+ControllerEpoch = NewType("ControllerEpoch", int)
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+
+MonotonicMs = NewType("MonotonicMs", int)
+"""Milliseconds of a clock that never jumps: sessions, lag, leases, time-outs."""
+
+WallMs = NewType("WallMs", int)
+"""Milliseconds UTC since 1970: record timestamps and retention. Never used to measure time."""
+
+UNKNOWN_OFFSET: Final = Offset(-1)
+NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
+NO_PRODUCER_ID: Final = ProducerId(-1)
+NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = WallMs(-1)
+NO_BROKER: Final = BrokerId(-1)
+
+TOPIC_ID_BYTES: Final = 16
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic, named by what never changes."""
+
+    topic_id: TopicId
+    partition: int
+
+    def __str__(self) -> str:
+        """The name of the partition's directory: topic id in hex, a hyphen, the number."""
+        return f"{self.topic_id.hex()}-{self.partition}"
+
+
+def parse_topic_partition(text: str) -> TopicPartition | None:
+    """Return the partition that a directory name stands for, or None when it is not one."""
+    topic, hyphen, number = text.partition("-")
+    if len(topic) != 2 * TOPIC_ID_BYTES or not hyphen or not number.isascii():
+        return None
+    if not number.isdigit() or str(int(number)) != number:
+        return None
+    try:
+        return TopicPartition(TopicId(bytes.fromhex(topic)), int(number))
+    except ValueError:
+        return None

@@ -1,0 +1,275 @@
+"""Record batches as a whole: sealed by producers, checked by leaders, walked and opened by readers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    UnsupportedFormatError,
+)
+from millrace.core.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.records import columns as record_columns
+from millrace.core.records.columns import SCHEMA, Body, Columns
+from millrace.core.records.compression import Codec, Compressor, inflate
+from millrace.core.records.header import (
+    APPEND_TIME,
+    HEADER_BYTES,
+    Attributes,
+    BatchHeader,
+    Buffer,
+    parse_header,
+    producer_section,
+    seal,
+    verify_body,
+)
+
+RECORDS_MAX: Final = 1_000_000
+"""Records in one batch: bounds what a reader allocates for columns that were left out."""
+
+
+@dataclass(slots=True, frozen=True)
+class PreparedBatch:
+    """A batch that lacks only the producer's identity, which is known when it is sent.
+
+    Encoding and compressing are the costly part and may be done by any thread, before the sequence
+    is given; `finish` is cheap and may be repeated with another identity.
+    """
+
+    topic_partition: TopicPartition
+    record_count: int
+    attributes: int
+    base_timestamp: WallMs
+    max_timestamp: WallMs
+    inflated_length: int
+    body: Buffer
+
+    @property
+    def length(self) -> int:
+        """Bytes of the finished batch."""
+        return HEADER_BYTES + len(self.body)
+
+    def finish(
+        self,
+        producer_id: ProducerId = NO_PRODUCER_ID,
+        producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+    ) -> bytes:
+        """Return the sealed header; the batch on the wire is this and `body`."""
+        section = producer_section(
+            stored_length=len(self.body),
+            inflated_length=self.inflated_length,
+            record_count=self.record_count,
+            attributes=self.attributes,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+        return seal(self.topic_partition, section, self.body)
+
+
+_PLAIN: Final = Compressor()
+
+
+def prepare(
+    topic_partition: TopicPartition, columns: Columns, compressor: Compressor = _PLAIN
+) -> PreparedBatch:
+    """Encode and compress records.
+
+    Raises:
+        InvalidRecordError: no records, or a column that the format cannot hold.
+    """
+    if not 0 < columns.record_count <= RECORDS_MAX:
+        raise InvalidRecordError(f"a batch holds 1 to {RECORDS_MAX} records")
+    if isinstance(columns.timestamps, np.ndarray):
+        base = WallMs(int(columns.timestamps[0]))
+        top = WallMs(int(columns.timestamps.max()))
+        if top == base == int(columns.timestamps.min()):
+            columns.timestamps = base
+    else:
+        base = top = columns.timestamps
+    attributes, body = record_columns.write(columns)
+    codec, stored = compressor.compress(body)
+    return PreparedBatch(
+        topic_partition, columns.record_count, attributes | codec, base, top, len(body), stored
+    )
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class BatchLimits:
+    """What a topic lets a client's batch be."""
+
+    batch_bytes_max: int
+    """Header and stored body."""
+    inflated_bytes_max: int
+    """Body once inflated."""
+
+
+def check(
+    topic_partition: TopicPartition, batch: Buffer, limits: BatchLimits
+) -> BatchHeader:
+    """Check a client's batch whole, as its leader does once before it appends the original bytes.
+
+    The order is from cheap to dear, and nothing is allocated for a size that was not first held
+    against a limit: header and its checksum, limits, producer's checksum, inflating, layout.
+
+    Raises:
+        MessageTooLargeError: larger than the limits.
+        CorruptBatchError: checksums or lengths do not fit.
+        UnsupportedFormatError: a magic, attribute or codec that is not known.
+        InvalidRecordError: the contents break a rule of the format.
+    """
+    header = parse_header(batch)
+    if header.length != len(batch):
+        raise CorruptBatchError(
+            f"the batch is {header.length} bytes by its header, but {len(batch)} came"
+        )
+    if header.length > limits.batch_bytes_max:
+        raise MessageTooLargeError(
+            f"the batch is {header.length} bytes; the topic's max.message.bytes is "
+            f"{limits.batch_bytes_max}: send smaller batches or raise it"
+        )
+    if header.inflated_length > limits.inflated_bytes_max:
+        raise MessageTooLargeError(
+            f"the batch inflates to {header.inflated_length} bytes; the broker's limit is "
+            f"{limits.inflated_bytes_max}: send smaller batches"
+        )
+    if header.record_count > RECORDS_MAX:
+        raise MessageTooLargeError(
+            f"the batch holds {header.record_count} records; the limit is {RECORDS_MAX}"
+        )
+    _check_client_rules(header)
+    verify_body(topic_partition, header, batch)
+    _open(header, batch, deep=True)
+    return header
+
+
+def _check_client_rules(header: BatchHeader) -> None:
+    if header.attributes & (Attributes.CONTROL | Attributes.DELETE_HORIZON):
+        raise InvalidRecordError("only a broker may write control batches or delete horizons")
+    if header.is_transactional:
+        raise UnsupportedFormatError("transactional batches are not supported by this broker")
+    if header.last_offset_delta != header.record_count - 1 or (
+        header.attributes & Attributes.OFFSET_DELTAS
+    ):
+        raise InvalidRecordError("a producer's offsets must be dense: only a cleaner leaves gaps")
+    if header.max_timestamp < header.base_timestamp and not (
+        header.attributes & Attributes.TIMESTAMPS
+    ):
+        raise InvalidRecordError(
+            f"the largest timestamp {header.max_timestamp} lies before the first "
+            f"{header.base_timestamp}"
+        )
+
+
+def _open(header: BatchHeader, batch: Buffer, *, deep: bool) -> Body:
+    stored = memoryview(batch)[HEADER_BYTES : header.length]
+    body = inflate(header.codec, stored, header.inflated_length)
+    opened = record_columns.read(
+        body,
+        attributes=header.attributes,
+        record_count=header.record_count,
+        last_offset_delta=header.last_offset_delta,
+        deep=deep,
+    )
+    if opened.timestamps is not None:
+        top = int(opened.timestamps.to_numpy().max())
+        if top != header.max_timestamp:
+            raise InvalidRecordError(
+                f"the largest timestamp is {top}, but the header says {header.max_timestamp}"
+            )
+    elif header.max_timestamp != header.base_timestamp:
+        raise InvalidRecordError("the batch has one timestamp, but its header names two")
+    return opened
+
+
+def walk(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield header and bytes of each whole batch in `data`; a partial last one is left out.
+
+    Raises:
+        CorruptBatchError, UnsupportedFormatError: bytes that are not a batch.
+    """
+    view = memoryview(data)
+    at = 0
+    while len(view) - at >= HEADER_BYTES:
+        header = parse_header(view, at)
+        if len(view) - at < header.length:
+            return
+        yield header, view[at : at + header.length]
+        at += header.length
+
+
+def open_batch(
+    topic_partition: TopicPartition, header: BatchHeader, batch: Buffer, inflated_bytes_max: int
+) -> pa.RecordBatch:
+    """Verify a batch that a broker sent and return its records, with the columns of `SCHEMA`.
+
+    Nothing is copied out of an uncompressed batch: the arrays look into `batch`.
+
+    Args:
+        topic_partition: the partition that was read.
+        header: the parsed header of `batch`.
+        batch: the whole batch.
+        inflated_bytes_max: the largest body that the reader is willing to allocate.
+
+    Raises:
+        CorruptBatchError, UnsupportedFormatError, InvalidRecordError, MessageTooLargeError: the
+            batch is not what its leader accepted.
+    """
+    if header.inflated_length > inflated_bytes_max or header.record_count > RECORDS_MAX:
+        raise MessageTooLargeError(
+            f"the batch at offset {header.base_offset} inflates to {header.inflated_length} bytes "
+            f"and {header.record_count} records; the reader's limits are {inflated_bytes_max} "
+            f"bytes and {RECORDS_MAX} records"
+        )
+    verify_body(topic_partition, header, batch)
+    body = _open(header, batch, deep=False)
+    count = header.record_count
+    if body.offset_deltas is None:
+        offsets = np.arange(header.base_offset, header.base_offset + count, dtype=np.int64)
+    else:
+        offsets = body.offset_deltas.to_numpy().astype(np.int64) + header.base_offset
+    arrays = [
+        pa.array(offsets),
+        _timestamps(header, body),
+        _cells(body.keys, count, header.attributes & Attributes.KEYS_EMPTY),
+        _cells(body.values, count, header.attributes & Attributes.VALUES_EMPTY),
+        pa.nulls(count, record_columns.HEADERS_TYPE) if body.headers is None else body.headers,
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _timestamps(header: BatchHeader, body: Body) -> pa.Array:
+    if header.broker_attributes & APPEND_TIME:
+        return pa.array(np.full(header.record_count, header.append_timestamp, np.int64))
+    if body.timestamps is not None:
+        return body.timestamps
+    return pa.array(np.full(header.record_count, header.base_timestamp, np.int64))
+
+
+def _cells(column: pa.Array | None, count: int, empty: int) -> pa.Array:
+    if column is not None:
+        return column
+    if not empty:
+        return pa.nulls(count, pa.binary())
+    return pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(bytes(4 * (count + 1))), pa.py_buffer(b"")], 0
+    )
+
+

@@ -1,0 +1,314 @@
+"""The fixed header in front of every record batch: 96 bytes, little-endian.
+
+| offset | size | field              | set by   | meaning                                              |
+|-------:|-----:|--------------------|----------|------------------------------------------------------|
+|      0 |    4 | magic              | producer | `MRB` and the format version, 1                      |
+|      4 |    4 | stored_length      | producer | bytes of the body as stored, after compression       |
+|      8 |    4 | inflated_length    | producer | bytes of the body once inflated                      |
+|     12 |    4 | record_count       | producer | records in the batch, at least 1                     |
+|     16 |    4 | last_offset_delta  | producer | last offset - base offset; count - 1 unless cleaned  |
+|     20 |    2 | attributes         | producer | codec, kind and columns: see `Attributes`            |
+|     22 |    2 | producer_epoch     | producer | int16, -1: none                                      |
+|     24 |    8 | producer_id        | producer | int64, -1: not idempotent                            |
+|     32 |    4 | base_sequence      | producer | int32, -1: not idempotent                            |
+|     36 |    4 | (reserved)         | producer | 0                                                    |
+|     40 |    8 | base_timestamp     | producer | int64 ms UTC: of every record without the column     |
+|     48 |    8 | max_timestamp      | producer | int64 ms UTC: the largest of the batch               |
+|     56 |    8 | delete_horizon     | cleaner  | int64 ms UTC when tombstones may go, -1: none        |
+|     64 |    4 | producer_crc       | producer | CRC-32C, see below                                   |
+|     68 |    4 | leader_epoch       | broker   | int32                                                |
+|     72 |    8 | base_offset        | broker   | int64                                                |
+|     80 |    8 | append_timestamp   | broker   | int64 ms UTC, -1 unless the topic stamps append time |
+|     88 |    2 | broker_attributes  | broker   | bit 0: append time is the records' time              |
+|     90 |    2 | (reserved)         | broker   | 0                                                    |
+|     92 |    4 | broker_crc         | broker   | CRC-32C of bytes 0 to 91                             |
+
+Two checksums, because two parties write. The producer's covers the topic id, the partition, bytes 0
+to 63 and the stored body: nobody after the producer can change a record, or file it under another
+topic, without being found out (P66, CVE-2026-35554). The broker's covers the header, the producer's
+checksum included, and is renewed when the broker stamps offset, epoch and time: a batch at a wrong
+offset does not verify either. Together they cover every byte.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import crc32c
+
+from millrace.core.errors import CorruptBatchError, UnsupportedFormatError
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC: Final = b"MRB\x01"
+HEADER_BYTES: Final = 96
+SEQUENCE_MAX: Final = 2**31 - 1  # Then the next sequence is 0 (P43).
+
+_PRODUCER: Final = struct.Struct("<4sIIIIHhqiIqqq")  # Bytes 0 to 63.
+_BROKER: Final = struct.Struct("<IiqqHH")  # Bytes 64 to 91: the producer's CRC, then the stamp.
+_CRC: Final = struct.Struct("<I")
+_BINDING: Final = struct.Struct("<16si")
+
+_PRODUCER_BYTES: Final = _PRODUCER.size
+_BROKER_CRC_AT: Final = HEADER_BYTES - _CRC.size
+assert _PRODUCER_BYTES == 64
+assert _PRODUCER_BYTES + _BROKER.size == _BROKER_CRC_AT
+
+
+class Attributes:
+    """Bits of `attributes`. A bit that is not named here must be 0."""
+
+    CODEC_MASK: Final = 0x0007
+    TRANSACTIONAL: Final = 0x0008
+    CONTROL: Final = 0x0010
+    DELETE_HORIZON: Final = 0x0020
+    OFFSET_DELTAS: Final = 0x0100
+    TIMESTAMPS: Final = 0x0200
+    KEYS: Final = 0x0400
+    VALUES: Final = 0x0800
+    HEADERS: Final = 0x1000
+    KEYS_EMPTY: Final = 0x2000
+    """Without the keys column: every key is empty, not null."""
+    VALUES_EMPTY: Final = 0x4000
+    """Without the values column: every value is empty, not null."""
+
+    KNOWN: Final = 0x7F3F
+
+
+APPEND_TIME: Final = 0x0001
+"""Bit of `broker_attributes`: `append_timestamp` is the time of every record."""
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """A header's fields, read by `parse_header`. Treated as immutable."""
+
+    stored_length: int
+    inflated_length: int
+    record_count: int
+    last_offset_delta: int
+    attributes: int
+    producer_epoch: ProducerEpoch
+    producer_id: ProducerId
+    base_sequence: int
+    base_timestamp: WallMs
+    max_timestamp: WallMs
+    delete_horizon: WallMs
+    producer_crc: int
+    leader_epoch: LeaderEpoch
+    base_offset: Offset
+    append_timestamp: WallMs
+    broker_attributes: int
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole batch: header and stored body."""
+        return HEADER_BYTES + self.stored_length
+
+    @property
+    def last_offset(self) -> Offset:
+        """Offset of the last record, inclusive."""
+        return Offset(self.base_offset + self.last_offset_delta)
+
+    @property
+    def next_offset(self) -> Offset:
+        """Offset of the first record after the batch."""
+        return Offset(self.base_offset + self.last_offset_delta + 1)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; wraps from 2^31 - 1 to 0."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
+
+    @property
+    def codec(self) -> int:
+        """Number of the codec: see `compression.Codec`."""
+        return self.attributes & Attributes.CODEC_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & Attributes.TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch is a marker that the broker wrote for itself."""
+        return bool(self.attributes & Attributes.CONTROL)
+
+    @property
+    def largest_timestamp(self) -> WallMs:
+        """The time that retention and the time index go by."""
+        if self.broker_attributes & APPEND_TIME:
+            return self.append_timestamp
+        return self.max_timestamp
+
+
+def producer_section(
+    *,
+    stored_length: int,
+    inflated_length: int,
+    record_count: int,
+    attributes: int,
+    base_timestamp: WallMs,
+    max_timestamp: WallMs,
+    last_offset_delta: int | None = None,
+    producer_id: ProducerId = NO_PRODUCER_ID,
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    delete_horizon: WallMs = NO_TIMESTAMP,
+) -> bytes:
+    """Return bytes 0 to 63: all that the producer decides, before its checksum."""
+    return _PRODUCER.pack(
+        MAGIC,
+        stored_length,
+        inflated_length,
+        record_count,
+        record_count - 1 if last_offset_delta is None else last_offset_delta,
+        attributes,
+        producer_epoch,
+        producer_id,
+        base_sequence,
+        0,
+        base_timestamp,
+        max_timestamp,
+        delete_horizon,
+    )
+
+
+def producer_checksum(topic_partition: TopicPartition, section: Buffer, body: Buffer) -> int:
+    """Return the CRC-32C that binds `section` and the stored `body` to a partition."""
+    crc = crc32c.crc32c(_BINDING.pack(*topic_partition))
+    crc = crc32c.crc32c(section, crc)
+    return crc32c.crc32c(body, crc)
+
+
+def seal(topic_partition: TopicPartition, section: bytes, body: Buffer) -> bytes:
+    """Return the 96-byte header of a batch as a producer sends it, not yet stamped."""
+    crc = producer_checksum(topic_partition, section, body)
+    return _stamped(
+        section, _BROKER.pack(crc, NO_LEADER_EPOCH, 0, NO_TIMESTAMP, 0, 0)
+    )
+
+
+def stamp(
+    header: Buffer,
+    *,
+    base_offset: Offset,
+    leader_epoch: LeaderEpoch,
+    append_timestamp: WallMs = NO_TIMESTAMP,
+) -> bytes:
+    """Return `header` with the broker's fields set and its checksum renewed.
+
+    Args:
+        header: the 96 bytes as the producer sent them.
+        base_offset: offset of the batch's first record.
+        leader_epoch: epoch of the leader that stamps (P1).
+        append_timestamp: time of all records when the topic stamps append time, else -1.
+    """
+    (crc,) = _CRC.unpack_from(header, _PRODUCER_BYTES)
+    attributes = APPEND_TIME if append_timestamp != NO_TIMESTAMP else 0
+    return _stamped(
+        bytes(header[:_PRODUCER_BYTES]),
+        _BROKER.pack(crc, leader_epoch, base_offset, append_timestamp, attributes, 0),
+    )
+
+
+def _stamped(section: bytes, broker: bytes) -> bytes:
+    covered = section + broker
+    return covered + _CRC.pack(crc32c.crc32c(covered))
+
+
+def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
+    """Read the header at byte `at` of `data` and verify the broker's checksum.
+
+    The body's bytes need not be there. Bounds that hold for every batch are checked, so that what
+    is returned may be calculated with; limits of a topic are not (see `checks`).
+
+    Raises:
+        CorruptBatchError: too few bytes, a checksum that does not fit, or impossible numbers.
+        UnsupportedFormatError: another magic or unknown attributes.
+    """
+    if len(data) - at < HEADER_BYTES:
+        raise CorruptBatchError(
+            f"a batch header is {HEADER_BYTES} bytes, but only {max(len(data) - at, 0)} are there"
+        )
+    fields = _PRODUCER.unpack_from(data, at)
+    if fields[0] != MAGIC:
+        raise UnsupportedFormatError(
+            f"the batch begins with {fields[0]!r}, not {MAGIC!r}: no batch, or of a later format"
+        )
+    view = memoryview(data)[at : at + _BROKER_CRC_AT]
+    (broker_crc,) = _CRC.unpack_from(data, at + _BROKER_CRC_AT)
+    found = crc32c.crc32c(view)
+    if found != broker_crc:
+        raise CorruptBatchError(
+            f"the header's checksum is {broker_crc:#010x}, but its bytes give {found:#010x}"
+        )
+    _, stored, inflated, count, last_delta, attributes, epoch, pid, sequence, zero, base, top, hor = (
+        fields
+    )
+    crc, leader_epoch, base_offset, append_time, broker_attributes, zero2 = _BROKER.unpack_from(
+        data, at + _PRODUCER_BYTES
+    )
+    if attributes & ~Attributes.KNOWN or broker_attributes & ~APPEND_TIME or zero or zero2:
+        raise UnsupportedFormatError(
+            f"the batch has attributes ({attributes:#06x}, {broker_attributes:#06x}) of a later "
+            "format"
+        )
+    if not (
+        0 < count <= last_delta + 1 <= 2**31 - 1
+        and base_offset >= 0
+        and base_offset + last_delta < 2**63 - 1
+        and leader_epoch >= NO_LEADER_EPOCH
+        and (pid >= 0 and epoch >= 0 and sequence >= 0 if pid != NO_PRODUCER_ID else True)
+    ):
+        raise CorruptBatchError(
+            f"impossible numbers in the header: {count} records over {last_delta + 1} offsets from "
+            f"{base_offset}, leader epoch {leader_epoch}, producer {pid}/{epoch}/{sequence}"
+        )
+    return BatchHeader(
+        stored, inflated, count, last_delta, attributes, epoch, pid, sequence, base, top, hor, crc,
+        leader_epoch, base_offset, append_time, broker_attributes,
+    )  # fmt: skip
+
+
+def verify_body(topic_partition: TopicPartition, header: BatchHeader, batch: Buffer) -> None:
+    """Verify the producer's checksum over a whole batch whose header is parsed.
+
+    Args:
+        topic_partition: the partition that the batch is supposed to belong to.
+        header: the parsed header of `batch`.
+        batch: at least the whole batch, from its first byte.
+
+    Raises:
+        CorruptBatchError: bytes are missing or changed, or the batch is of another partition.
+    """
+    view = memoryview(batch)
+    if len(view) < header.length:
+        raise CorruptBatchError(
+            f"the batch is {header.length} bytes by its header, but {len(view)} are there"
+        )
+    found = producer_checksum(
+        topic_partition, view[:_PRODUCER_BYTES], view[HEADER_BYTES : header.length]
+    )
+    if found != header.producer_crc:
+        raise CorruptBatchError(
+            f"the batch at offset {header.base_offset} does not match its producer's checksum for "
+            f"{topic_partition} ({found:#010x} against {header.producer_crc:#010x}): its bytes "
+            "changed, or it belongs to another partition"
+        )

@@ -1,0 +1,55 @@
+"""Names of topics.
+
+A topic is `namespace/name`. The namespace is a Kubernetes namespace and the boundary of access; it
+may be left out when it is `default`, and is left out wherever such a name is shown.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from millrace.core.errors import InvalidTopicError
+
+DEFAULT_NAMESPACE: Final = "default"
+INTERNAL_PREFIX: Final = "__"
+NAME_LENGTH_MAX: Final = 249
+NAMESPACE_LENGTH_MAX: Final = 63
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+
+
+class TopicName(NamedTuple):
+    """A topic's name, valid by construction through `parse_topic_name`."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.namespace == DEFAULT_NAMESPACE else f"{self.namespace}/{self.name}"
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the topic belongs to the cluster itself."""
+        return self.name.startswith(INTERNAL_PREFIX)
+
+
+def parse_topic_name(text: str) -> TopicName:
+    """Read `name` or `namespace/name`.
+
+    Raises:
+        InvalidTopicError: the text is not a topic's name; says which rule it breaks.
+    """
+    namespace, slash, name = text.rpartition("/")
+    if not slash:
+        namespace = DEFAULT_NAMESPACE
+    if len(namespace) > NAMESPACE_LENGTH_MAX or not _NAMESPACE.fullmatch(namespace):
+        raise InvalidTopicError(
+            f"topic {text!r}: the namespace {namespace!r} must be 1 to {NAMESPACE_LENGTH_MAX} lower "
+            "case letters, digits or hyphens, and begin and end with a letter or digit"
+        )
+    if len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidTopicError(
+            f"topic {text!r}: the name must be 1 to {NAME_LENGTH_MAX} ASCII letters, digits, dots, "
+            "underscores or hyphens, and neither '.' nor '..'"
+        )
+    return TopicName(namespace, name)
