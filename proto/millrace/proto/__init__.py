@@ -1,0 +1,1 @@
+"""Millrace's wire: the `.proto` files, their generated stubs, and the hot messages' codec."""
