@@ -24,7 +24,8 @@ find_python() {
             return
         fi
     done
-    fail "needs Python 3.11 or later, found $(${PYTHON:-python3} --version 2>&1 || true)." \
+    found=$("${PYTHON:-python3}" --version 2>/dev/null) || found="no ${PYTHON:-python3}"
+    fail "needs Python 3.11 or later, found $found." \
         "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12 ..."
 }
 
@@ -42,8 +43,8 @@ ensure_venv_module() {
         fail "$1 cannot make a virtual environment. Install the missing package, then try again: sudo apt-get install $package"
     fi
     say "installing the system package $package"
-    $sudo apt-get update -qq >&2
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >&2 ||
+    $sudo apt-get update -qq >/dev/null
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >/dev/null ||
         fail "could not install $package. Install it yourself, then try again: sudo apt-get install $package"
 }
 
