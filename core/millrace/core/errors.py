@@ -269,6 +269,12 @@ class UnsupportedFeatureError(InvalidRequestError):
     code = 31
 
 
+class CorruptLogError(RefreshMetadataError, StorageError):
+    """The partition's log is damaged below what was flushed; it is kept as it is, and offline."""
+
+    code = 32
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

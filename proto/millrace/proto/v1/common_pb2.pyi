@@ -41,6 +41,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_BROKER_SHUTTING_DOWN: _ClassVar[ErrorCode]
     ERROR_CODE_CREDIT_TOO_SMALL: _ClassVar[ErrorCode]
     ERROR_CODE_UNSUPPORTED_FEATURE: _ClassVar[ErrorCode]
+    ERROR_CODE_CORRUPT_LOG: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -79,6 +80,7 @@ ERROR_CODE_BROKER_BUSY: ErrorCode
 ERROR_CODE_BROKER_SHUTTING_DOWN: ErrorCode
 ERROR_CODE_CREDIT_TOO_SMALL: ErrorCode
 ERROR_CODE_UNSUPPORTED_FEATURE: ErrorCode
+ERROR_CODE_CORRUPT_LOG: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended
