@@ -1,0 +1,399 @@
+"""Configuration of one broker: a TOML file, overridden by the environment.
+
+Nothing else in the broker reads a file of settings or the environment. The names below are the
+file's: `[storage]` with `file_handles_max = 2000`, and in the environment
+`MILLRACE_BROKER__STORAGE__FILE_HANDLES_MAX=2000`. Relative paths start at the working directory.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, cast
+
+from millrace.core import settings
+from millrace.core.errors import InvalidConfigError
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.settings import NO_LIMIT, Unit, Visibility, section, setting
+
+ENVIRONMENT_PREFIX: Final = "MILLRACE_BROKER__"
+
+DEFAULT_PORT: Final = 7092
+DEFAULT_METRICS_PORT: Final = 7093
+PORT_MAX: Final = 65_535
+
+_REQUIRED: Final = cast(Any, MISSING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeConfig:
+    """Who this broker is."""
+
+    name: str = setting(
+        "broker-0",
+        "The broker's stable name. The cluster gives each name its number at the first start; "
+        "a broker that comes back under its name finds its partitions again.",
+    )
+    rack: str = setting("", "The failure zone that the broker stands in, such as a cloud zone.")
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong."""
+        if not self.name.strip():
+            yield "name: must not be empty"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinationConfig:
+    """Where the cluster's metadata lives, and how its controller is elected."""
+
+    path: str = setting(
+        _REQUIRED,
+        "File of the SQLite database that holds the cluster's metadata. Keep it as safe as the "
+        "logs: without it they cannot be told apart.",
+    )
+    lease_duration_ms: int = setting(
+        1500,
+        "How long a controller may be silent before another broker takes over.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        visibility=Visibility.TUNING,
+    )
+    lease_renew_deadline_ms: int = setting(
+        1000,
+        "A controller that could not renew its lease for this long stops acting as one.",
+        unit=Unit.MILLISECONDS,
+        minimum=50,
+        visibility=Visibility.TUNING,
+    )
+    lease_retry_ms: int = setting(
+        250,
+        "Pause between two attempts to renew or to take the lease.",
+        unit=Unit.MILLISECONDS,
+        minimum=10,
+        visibility=Visibility.TUNING,
+    )
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong between the settings."""
+        if not self.lease_retry_ms < self.lease_renew_deadline_ms < self.lease_duration_ms:
+            yield (
+                "lease_retry_ms < lease_renew_deadline_ms < lease_duration_ms must hold: a "
+                "controller stops before another may start, and has tried more than once by then"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerConfig:
+    """Where clients connect."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on. There is no access control yet: only hosts that you trust should "
+        "reach it.",
+    )
+    port: int = setting(DEFAULT_PORT, "Port to listen on; 0: one that is free.", maximum=PORT_MAX)
+    advertised_host: str = setting(
+        "",
+        "Host name that clients are told to connect to. Empty: `host`, or this machine's name "
+        "when that is a wildcard.",
+    )
+    advertised_port: int = setting(
+        0,
+        "Port that clients are told to connect to. 0: the one that is listened on.",
+        maximum=PORT_MAX,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsConfig:
+    """The page `/metrics` for Prometheus."""
+
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(
+        DEFAULT_METRICS_PORT,
+        "Port to listen on; 0: one that is free.",
+        maximum=PORT_MAX,
+        minus_one="no metrics page",
+    )
+
+
+class LogFormat(StrEnum):
+    """How the broker's own log lines look."""
+
+    AUTO = "auto"
+    HUMAN = "human"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """From which weight on an event of the broker is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingConfig:
+    """The broker's own log, on standard error."""
+
+    level: LogLevel = setting(LogLevel.INFO, "The least level that is logged.")
+    format: LogFormat = setting(
+        LogFormat.AUTO, "`auto`: for people on a terminal, JSON elsewhere."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageConfig:
+    """Files of the log, for all log directories."""
+
+    recovery_point_bytes: int = setting(
+        64 << 20,
+        "A partition is flushed after this many bytes at the latest, in both durability modes; "
+        "what lies behind is checked whole after a crash.",
+        unit=Unit.BYTES,
+        minimum=1 << 20,
+        visibility=Visibility.TUNING,
+    )
+    recovery_point_interval_ms: int = setting(
+        10_000,
+        "And after this time at the latest.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        visibility=Visibility.TUNING,
+    )
+    file_handles_max: int = setting(
+        1000,
+        "Most segment files that are open at a time, the ones in use excepted; the least recently "
+        "used is closed.",
+        minimum=16,
+        maximum=1_000_000,
+        visibility=Visibility.TUNING,
+    )
+    retention_check_interval_ms: int = setting(
+        300_000,
+        "Pause between two looks for segments to delete. "
+        "Kafka's `log.retention.check.interval.ms`.",
+        unit=Unit.MILLISECONDS,
+        minimum=10,
+    )
+    trash_delay_ms: int = setting(
+        60_000,
+        "How long files of a deleted topic stay in the trash. Kafka's `file.delete.delay.ms`.",
+        unit=Unit.MILLISECONDS,
+    )
+    scrub_bytes_per_second: int = setting(
+        8 << 20,
+        "How fast closed segments are read again in the background, to find bits that rotted.",
+        unit=Unit.BYTES,
+        minimum=1 << 10,
+        minus_one="no scrubbing",
+    )
+    producer_id_expiration_ms: int = setting(
+        86_400_000,
+        "A producer that wrote nothing for this long is forgotten; a later retry of its last "
+        "batches would not be recognised. Kafka's `producer.id.expiration.ms`.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsConfig:
+    """Bounds on what strangers can make the broker hold. A request beyond one is refused."""
+
+    message_bytes: int = setting(
+        8 << 20,
+        "The largest message on the wire, in either direction.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=512 << 20,
+    )
+    inflated_batch_bytes: int = setting(
+        8 << 20,
+        "The largest record batch once inflated. A decompression bomb ends here.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=512 << 20,
+    )
+    request_memory_bytes: int = setting(
+        256 << 20,
+        "Most memory for requests that are being handled, over all connections. "
+        "At the bound, streams are not read.",
+        unit=Unit.BYTES,
+        minimum=1 << 20,
+        maximum=1 << 40,
+    )
+    stream_request_memory_bytes: int = setting(
+        32 << 20,
+        "The share of it that one stream may take.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=1 << 40,
+    )
+    connections: int = setting(
+        5000, "Most connections at a time; a further one is refused.", minimum=1, maximum=1_000_000
+    )
+    streams_per_connection: int = setting(
+        64, "Most calls at a time on one connection; a further one waits.", minimum=1
+    )
+    handshake_ms: int = setting(
+        3000,
+        "A connection that has not finished its handshake by then is closed.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+    )
+    keepalive_interval_ms: int = setting(
+        30_000,
+        "A silent connection is pinged this often, to find peers that are gone.",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+    )
+    keepalive_timeout_ms: int = setting(
+        10_000,
+        "A connection is closed when a ping is not answered for this long.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+    )
+    client_ping_interval_ms: int = setting(
+        10_000,
+        "Clients that ping more often than this, and do so three times, are cut off.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        visibility=Visibility.TUNING,
+    )
+    connection_idle_ms: int = setting(
+        600_000,
+        "A connection without any call is closed after this time. "
+        "Kafka's `connections.max.idle.ms`.",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        minus_one=NO_LIMIT,
+    )
+    metadata_bytes: int = setting(
+        16 << 10,
+        "The largest header block of a call.",
+        unit=Unit.BYTES,
+        minimum=4 << 10,
+        maximum=1 << 20,
+        visibility=Visibility.TUNING,
+    )
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong between the settings."""
+        if self.stream_request_memory_bytes > self.request_memory_bytes:
+            yield "stream_request_memory_bytes: must not be more than request_memory_bytes"
+        if self.message_bytes > self.stream_request_memory_bytes:
+            yield "message_bytes: must not be more than stream_request_memory_bytes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadsConfig:
+    """Threads beside the event loop; each log directory has one more, which appends."""
+
+    check: int = setting(
+        2,
+        "Threads that check and inflate the batches of producers.",
+        minimum=1,
+        maximum=256,
+        visibility=Visibility.TUNING,
+    )
+    read: int = setting(
+        4,
+        "Threads for reads that are not in the page cache.",
+        minimum=1,
+        maximum=256,
+        visibility=Visibility.TUNING,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShutdownConfig:
+    """How the broker stops."""
+
+    grace_ms: int = setting(
+        10_000,
+        "How long calls in flight may take to end after SIGTERM; logs are closed cleanly after "
+        "that in any case.",
+        unit=Unit.MILLISECONDS,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """Configuration of one broker process."""
+
+    log_dirs: tuple[str, ...] = setting(
+        _REQUIRED,
+        "Directories that hold the partitions' logs, one per disk. New partitions go to the one "
+        "with the fewest; one that fails takes only its own partitions offline.",
+    )
+    node: NodeConfig = section(NodeConfig)
+    coordination: CoordinationConfig = section(CoordinationConfig)
+    cluster: ClusterConfig = section(ClusterConfig)
+    listener: ListenerConfig = section(ListenerConfig)
+    metrics: MetricsConfig = section(MetricsConfig)
+    logging: LoggingConfig = section(LoggingConfig)
+    storage: StorageConfig = section(StorageConfig)
+    limits: LimitsConfig = section(LimitsConfig)
+    threads: ThreadsConfig = section(ThreadsConfig)
+    shutdown: ShutdownConfig = section(ShutdownConfig)
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong between the settings."""
+        if len(set(map(os.path.realpath, self.log_dirs))) < len(self.log_dirs):
+            yield f"log_dirs = {', '.join(self.log_dirs)}: names a directory twice"
+
+
+def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> BrokerConfig:
+    """Read the configuration from a TOML file and `MILLRACE_BROKER__...` variables over it.
+
+    Raises:
+        InvalidConfigError: the file cannot be read, or lists every problem of what it says.
+    """
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidConfigError(f"{path}: is not TOML: {error}") from error
+    problems = _override(values, environment)
+    if problems:
+        raise InvalidConfigError("\n".join(problems))
+    try:
+        return settings.parse(BrokerConfig, values)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"{path}:\n{error}") from error
+
+
+def embedded(
+    data_dir: str | Path, *, port: int = DEFAULT_PORT, metrics_port: int = DEFAULT_METRICS_PORT
+) -> BrokerConfig:
+    """Return the configuration of `millrace up`: everything in one directory, on loopback."""
+    return BrokerConfig(
+        log_dirs=(str(Path(data_dir, "log")),),
+        coordination=CoordinationConfig(path=str(Path(data_dir, "coordination.sqlite"))),
+        listener=ListenerConfig(port=port),
+        metrics=MetricsConfig(port=metrics_port),
+    )
+
+
+def _override(values: dict[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """Put the environment's settings over the file's; return what cannot be placed."""
+    problems = []
+    for variable, value in sorted(environment.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        *sections, name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+        place = values
+        for each in sections:
+            place = place.setdefault(each, {})
+            if not isinstance(place, dict):
+                problems.append(f"{variable}: {each} is a setting, not a section")
+                break
+        else:
+            place[name] = value
+    return problems

@@ -1,0 +1,1 @@
+"""What the cluster knows of itself: brokers, topics and who leads what."""

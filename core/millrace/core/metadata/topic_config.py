@@ -1,0 +1,147 @@
+"""Settings of one topic, by Kafka's names (`retention.ms` is `TopicConfig.retention_ms`).
+
+They are kept as the texts that somebody set; everything else follows the defaults here, also when a
+later release changes one. Defaults are Kafka's, except `durability`: records are on disk before they
+are acknowledged unless a topic asks for less.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from millrace.core import settings
+from millrace.core.settings import INT64_MAX, NO_LIMIT, Unit, Visibility, setting
+
+SEPARATOR: Final = "."
+
+
+class Durability(StrEnum):
+    """When a record counts as written."""
+
+    FSYNC = "fsync"
+    REPLICATED = "replicated"
+
+
+class TimestampType(StrEnum):
+    """Whose clock a record's timestamp is from."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicConfig:
+    """The settings of a topic."""
+
+    durability: Durability = setting(
+        Durability.FSYNC,
+        "`fsync`: a record is acknowledged once it is on disk; many appends share one flush. "
+        "`replicated`: once it is in the page cache, as Kafka does; a power cut may then lose "
+        "what no other replica has.",
+        needs_restart=False,
+    )
+    retention_ms: int = setting(
+        604_800_000,
+        "Segments whose newest record is older than this are deleted.",
+        unit=Unit.MILLISECONDS,
+        maximum=INT64_MAX,
+        minus_one=NO_LIMIT,
+        needs_restart=False,
+    )
+    retention_bytes: int = setting(
+        -1,
+        "The oldest segments of a partition are deleted while it is larger than this.",
+        unit=Unit.BYTES,
+        maximum=INT64_MAX,
+        minus_one=NO_LIMIT,
+        needs_restart=False,
+    )
+    segment_bytes: int = setting(
+        1 << 30,
+        "A segment file ends before it would grow larger. Deletion works by whole segments.",
+        unit=Unit.BYTES,
+        minimum=1 << 20,
+        needs_restart=False,
+    )
+    segment_ms: int = setting(
+        604_800_000,
+        "A segment file ends when its first record is older than this, "
+        "so that a quiet partition's records can be deleted too.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+        maximum=INT64_MAX,
+        needs_restart=False,
+    )
+    index_interval_bytes: int = setting(
+        4096,
+        "Bytes of records between two entries of a segment's offset and time indexes.",
+        unit=Unit.BYTES,
+        needs_restart=False,
+        visibility=Visibility.TUNING,
+    )
+    max_message_bytes: int = setting(
+        1_048_588,
+        "The largest record batch, header included and as compressed by the producer. "
+        "A batch must also fit into the broker's `limits.message_bytes`.",
+        unit=Unit.BYTES,
+        minimum=1024,
+        needs_restart=False,
+    )
+    min_insync_replicas: int = setting(
+        1,
+        "With `acks=all`, writes are refused while fewer replicas than this are in sync. "
+        "Never asks for more replicas than the partition has.",
+        minimum=1,
+        maximum=32_767,
+        needs_restart=False,
+    )
+    message_timestamp_type: TimestampType = setting(
+        TimestampType.CREATE_TIME,
+        "`CreateTime` keeps the producer's timestamps; `LogAppendTime` puts the leader's.",
+        needs_restart=False,
+    )
+    message_timestamp_before_max_ms: int = setting(
+        INT64_MAX,
+        "With `CreateTime`, how far a timestamp may lie before the broker's clock.",
+        unit=Unit.MILLISECONDS,
+        maximum=INT64_MAX,
+        needs_restart=False,
+    )
+    message_timestamp_after_max_ms: int = setting(
+        3_600_000,
+        "With `CreateTime`, how far a timestamp may lie after the broker's clock: "
+        "one from the far future would keep its segment for ever.",
+        unit=Unit.MILLISECONDS,
+        maximum=INT64_MAX,
+        needs_restart=False,
+    )
+
+    def effective_min_insync_replicas(self, replication_factor: int) -> int:
+        """Return how many replicas must be in sync for a write (P14)."""
+        return min(self.min_insync_replicas, replication_factor)
+
+
+SETTINGS: Final = settings.settings_of(TopicConfig, separator=SEPARATOR)
+
+
+def parse_overrides(overrides: Mapping[str, str]) -> TopicConfig:
+    """Return the settings of a topic for which these were set, by Kafka's names.
+
+    Raises:
+        InvalidConfigError: lists every unknown name and every bad value.
+    """
+    return settings.parse(TopicConfig, overrides, separator=SEPARATOR)
+
+
+def canonical_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the same settings in the form in which they are stored: `7d` becomes `604800000`.
+
+    Raises:
+        InvalidConfigError: lists every unknown name and every bad value.
+    """
+    config = parse_overrides(overrides)
+    return {
+        name: settings.to_text(getattr(config, SETTINGS[name].attribute))
+        for name in sorted(overrides)
+    }
