@@ -28,7 +28,7 @@ class FetchRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., remove: _Optional[_Iterable[int]] = ..., credit_bytes: _Optional[int] = ..., settings: _Optional[_Union[FetchSettings, _Mapping]] = ...) -> None: ...
 
 class FetchSettings(_message.Message):
-    __slots__ = ("min_bytes", "max_wait_ms", "isolation_level", "rack", "replica_id", "replica_broker_epoch", "response_bytes_max")
+    __slots__ = ("min_bytes", "max_wait_ms", "isolation_level", "rack", "replica_id", "replica_broker_epoch", "response_bytes_max", "window_bytes")
     MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class FetchSettings(_message.Message):
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
     min_bytes: int
     max_wait_ms: int
     isolation_level: IsolationLevel
@@ -43,7 +44,8 @@ class FetchSettings(_message.Message):
     replica_id: int
     replica_broker_epoch: int
     response_bytes_max: int
-    def __init__(self, min_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., rack: _Optional[str] = ..., replica_id: _Optional[int] = ..., replica_broker_epoch: _Optional[int] = ..., response_bytes_max: _Optional[int] = ...) -> None: ...
+    window_bytes: int
+    def __init__(self, min_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., rack: _Optional[str] = ..., replica_id: _Optional[int] = ..., replica_broker_epoch: _Optional[int] = ..., response_bytes_max: _Optional[int] = ..., window_bytes: _Optional[int] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
     __slots__ = ("handle", "topic_id", "partition", "fetch_offset", "current_leader_epoch", "last_fetched_epoch", "max_bytes", "log_start_offset")

@@ -1,0 +1,1 @@
+"""How readers follow a log: the broker's side of a fetch session."""

@@ -1,0 +1,157 @@
+"""The broker's side of one fetch session: what a reader wants, and what it may be sent next.
+
+A reader names each partition once. From then on the session knows its position and moves it on as
+batches are sent, so that a reader which simply reads on says nothing but how many bytes it can take
+(KIP-227's idea, taken to its end by the stream). Every byte of batches is paid from the credit that
+the reader granted; without credit nothing is sent, which makes the session a pull.
+
+Partitions with news wait in a queue, each at most once, and are served in turn, so that one busy
+partition cannot starve the rest. A partition that was read to its end leaves the queue and comes
+back when the shell reports that its log moved (`on_advanced`).
+
+The session is asked with `next_turn`, answered with `on_sent`; what lies between, reading files, is
+the shell's. Source: KIP-227; credit as in Reactive Streams.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from millrace.core.errors import MalformedRequestError
+from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicPartition
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SessionLimits:
+    """The broker's bounds on one session."""
+
+    partitions_max: int
+    response_bytes_max: int
+    max_wait_ms_max: int
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SessionSettings:
+    """What the reader asked for in its first message."""
+
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    response_bytes_max: int = 0
+    window_bytes: int = 0
+    """The most credit that the reader will ever have outstanding; 0: it does not say."""
+    read_committed: bool = False
+
+
+@dataclass(slots=True)
+class Position:
+    """Where the reader stands in one partition."""
+
+    handle: int
+    topic_partition: TopicPartition
+    fetch_offset: Offset
+    current_leader_epoch: LeaderEpoch
+    last_fetched_epoch: LeaderEpoch
+    max_bytes: int
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """See the module."""
+
+    limits: SessionLimits
+    settings: SessionSettings = field(default_factory=SessionSettings)
+    credit: int = 0
+    """Bytes of batches that may still be sent."""
+
+    positions: dict[int, Position] = field(default_factory=dict)
+    _news: dict[int, None] = field(default_factory=dict)  # A queue whose members are unique.
+    _news_since: MonotonicMs | None = None
+
+    @property
+    def response_bytes_max(self) -> int:
+        """Bytes of batches in one response."""
+        own = self.limits.response_bytes_max
+        return min(own, self.settings.response_bytes_max or own)
+
+    def configure(self, settings: SessionSettings) -> None:
+        """Take the settings of the first message; a wait above the broker's bound is cut to it."""
+        self.settings = SessionSettings(
+            min_bytes=settings.min_bytes,
+            max_wait_ms=min(settings.max_wait_ms, self.limits.max_wait_ms_max),
+            response_bytes_max=settings.response_bytes_max,
+            window_bytes=settings.window_bytes,
+            read_committed=settings.read_committed,
+        )
+
+    def add(self, position: Position, now: MonotonicMs) -> Position | None:
+        """Add a partition or replace its position; return the position replaced.
+
+        Raises:
+            MalformedRequestError: the session has as many partitions as it may.
+        """
+        replaced = self.positions.get(position.handle)
+        if replaced is None and len(self.positions) >= self.limits.partitions_max:
+            raise MalformedRequestError(
+                f"a fetch session holds at most {self.limits.partitions_max} partitions: open "
+                "another stream for more"
+            )
+        self.positions[position.handle] = position
+        self.on_advanced(position.handle, now)
+        return replaced
+
+    def remove(self, handle: int) -> Position | None:
+        """Forget a partition; return its position if it was there."""
+        self._news.pop(handle, None)
+        return self.positions.pop(handle, None)
+
+    def grant(self, credit: int) -> None:
+        """Add to what may be sent."""
+        self.credit += credit
+
+    def on_advanced(self, handle: int, now: MonotonicMs) -> None:
+        """Note that a partition may have news: new records, or an offset that moved."""
+        self._news[handle] = None
+        if self._news_since is None:
+            self._news_since = now
+
+    @property
+    def can_send(self) -> bool:
+        """Whether a turn may find something to send."""
+        return bool(self._news) and self.credit > 0
+
+    def next_turn(self) -> list[Position]:
+        """Return the partitions to look at for the next response, in the order of service.
+
+        The shell reads them until the response is full; every one it looked at is answered with
+        `on_sent` or `on_nothing`, the others keep their place.
+        """
+        return [self.positions[handle] for handle in self._news]
+
+    def must_wait(self, found_bytes: int, now: MonotonicMs) -> int:
+        """Return for how many ms a response of `found_bytes` should wait for more; 0: send it."""
+        if found_bytes >= self.settings.min_bytes or self._news_since is None:
+            return 0
+        if found_bytes >= self.credit:
+            return 0
+        return max(0, self._news_since + self.settings.max_wait_ms - now)
+
+    def on_sent(
+        self, position: Position, sent_bytes: int, next_offset: Offset, leader_epoch: LeaderEpoch
+    ) -> None:
+        """Move on behind what was sent; the partition goes to the end of the queue."""
+        assert sent_bytes <= self.credit
+        self.credit -= sent_bytes
+        position.fetch_offset = next_offset
+        position.last_fetched_epoch = leader_epoch
+        del self._news[position.handle]
+        self._news[position.handle] = None
+
+    def on_nothing(self, positions: Iterable[Position]) -> None:
+        """Note that the partitions have no more news until they advance."""
+        for position in positions:
+            self._news.pop(position.handle, None)
+
+    def on_responded(self, now: MonotonicMs) -> None:
+        """Note that a response went out: waiting for `min_bytes` begins anew."""
+        self._news_since = now if self._news else None
