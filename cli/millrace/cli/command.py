@@ -1,0 +1,81 @@
+"""How every command of `millrace` behaves: it teaches with examples and fails with one message."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from millrace.cli.failures import ExitCode, explain
+from millrace.core.errors import MillraceError
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+class _Teaching(click.Command):
+    """A command whose help ends with examples.
+
+    Args:
+        examples: command lines, one a line, with `#` comments between them.
+    """
+
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = [line.strip() for line in examples.strip().splitlines()]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"  {line}\n")
+        super().format_epilog(ctx, formatter)
+
+
+class Command(_Teaching):
+    """A command that turns errors of Millrace into one message and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MillraceError as error:
+            raise explain(error, ctx.params) from error
+        except BrokenPipeError:
+            # `millrace consume flights | head`: the reader has what it wanted. What is still
+            # buffered must not be flushed into the closed pipe when the interpreter ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(ExitCode.DONE)
+        except KeyboardInterrupt:
+            click.echo(err=True)  # The terminal shows `^C` on the current line.
+            ctx.exit(ExitCode.INTERRUPTED)
+
+
+class Group(_Teaching, click.Group):
+    """A group of commands."""
+
+    command_class = Command
+
+
+def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--bootstrap` to a command that talks to brokers."""
+    return click.option(
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        envvar="MILLRACE_BOOTSTRAP",
+        show_envvar=True,
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        help="Brokers to ask first; one that answers is enough.",
+    )(command)
+
+
+def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--output` to a command whose result is a table or a document."""
+    return click.option(
+        "--output",
+        "-o",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="How to print the result.",
+    )(command)

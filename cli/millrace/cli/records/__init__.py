@@ -1,0 +1,1 @@
+"""Records on their way from files into topics and back, as Arrow columns."""

@@ -1,0 +1,243 @@
+"""Records on their way out: lines, JSON, CSV, Arrow or Parquet files, or a table.
+
+Writers get whole Arrow batches with the columns of `millrace.core.records.columns.SCHEMA`. Cells
+that are not UTF-8 are shown as base64, never with replaced characters.
+"""
+
+import base64
+import json
+import shutil
+from typing import Any, BinaryIO, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.cli.positions import show_time
+from millrace.cli.records.json_cells import json_cells
+from millrace.cli.records.sources import RECORDS_MARK
+from millrace.core.records.columns import SCHEMA
+
+FORMATS: Final = ("lines", "json", "csv", "arrow", "parquet", "table")
+
+_PLACE: Final = (pa.field("topic", pa.string()), pa.field("partition", pa.int32()))
+FILE_SCHEMA: Final = pa.schema([*_PLACE, *SCHEMA], RECORDS_MARK)
+"""Columns of the files that are written."""
+
+
+class RecordWriter(Protocol):
+    """Writes batches of records in one format."""
+
+    def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+        """Write the records of one partition, in order."""
+
+    def close(self) -> None:
+        """Complete the output; the stream stays open."""
+
+
+def open_writer(
+    file_format: str, stream: BinaryIO, *, key_separator: bytes | None, null_value: str | None
+) -> RecordWriter:
+    """Return a writer of one of `FORMATS`.
+
+    Args:
+        file_format: the format.
+        stream: where the bytes go.
+        key_separator: in lines, written between key and value; None: values alone.
+        null_value: what stands for null in lines (default `null`) and CSV (default: nothing).
+    """
+    match file_format:
+        case "lines":
+            null = (null_value if null_value is not None else "null").encode()
+            return LinesWriter(stream, key_separator, null)
+        case "json":
+            return JsonWriter(stream)
+        case "csv":
+            return CsvWriter(stream, null_value or "")
+        case "arrow":
+            return ArrowWriter(stream)
+        case "parquet":
+            return ParquetWriter(stream)
+        case "table":
+            return TableWriter(stream)
+    raise AssertionError(f"no writer for {file_format}")
+
+
+class LinesWriter:
+    """A value per line, as the bytes that were produced."""
+
+    def __init__(self, stream: BinaryIO, key_separator: bytes | None, null: bytes) -> None:
+        self._stream, self._separator, self._null = stream, key_separator, null
+
+    def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+        lines = records.column("value").fill_null(self._null)
+        if self._separator is not None:
+            keys = records.column("key").fill_null(self._null)
+            lines = pc.binary_join_element_wise(keys, lines, pa.scalar(self._separator))
+        self._stream.write(b"\n".join([*lines.to_pylist(), b""]))
+
+    def close(self) -> None:
+        pass
+
+
+class JsonWriter:
+    """An object per line: topic, partition, offset, timestamp, key, value, headers."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+        count = records.num_rows
+        headers = records.column("headers")
+        cells = {
+            "topic": pa.repeat(json.dumps(topic), count),
+            "partition": pa.repeat(str(partition), count),
+            "offset": json_cells(records.column("offset")),
+            "timestamp": json_cells(_times(records.column("timestamp"))),
+            "key": _json_bytes(records.column("key")),
+            "value": _json_bytes(records.column("value")),
+            "headers": pa.array([_json_headers(row) for row in headers.to_pylist()], pa.string())
+            if headers.null_count < count
+            else pa.repeat("[]", count),
+        }
+        pieces: list[pa.Array | pa.Scalar] = []
+        for i, (name, column) in enumerate(cells.items()):
+            pieces += [pa.scalar(f'{", " if i else "{"}"{name}": '), column]
+        lines = pc.binary_join_element_wise(*pieces, pa.scalar("}\n"), pa.scalar(""))
+        self._stream.write("".join(lines.to_pylist()).encode())
+
+    def close(self) -> None:
+        pass
+
+
+class CsvWriter:
+    """A row per record under a line of column names; keys and values as text."""
+
+    _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+    def __init__(self, stream: BinaryIO, null: str) -> None:
+        import csv
+        import io
+
+        self._stream, self._null = stream, null
+        self._text = io.StringIO()
+        self._rows = csv.writer(self._text, lineterminator="\n")
+        self._rows.writerow(self._COLUMNS)
+
+    def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+        null = self._null
+        self._rows.writerows(
+            (
+                topic,
+                partition,
+                offset,
+                show_time(timestamp),
+                null if key is None else _text(key),
+                null if value is None else _text(value),
+                _json_headers(headers) if headers else "",
+            )
+            for offset, timestamp, key, value, headers in _rows(records)
+        )
+        self._flush()
+
+    def close(self) -> None:
+        self._flush()  # The column names alone, when there were no records.
+
+    def _flush(self) -> None:
+        self._stream.write(self._text.getvalue().encode())
+        self._text.seek(0)
+        self._text.truncate()
+
+
+class ArrowWriter:
+    """An Arrow stream, which pipes and files can carry alike."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._file = pa.ipc.new_stream(stream, FILE_SCHEMA)
+
+    def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+        self._file.write_batch(_placed(topic, partition, records))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ParquetWriter:
+    """A Parquet file."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        from pyarrow import parquet
+
+        self._file = parquet.ParquetWriter(stream, FILE_SCHEMA, compression="zstd")
+
+    def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+        self._file.write_batch(_placed(topic, partition, records))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TableWriter:
+    """Fixed columns that appear as the records come; a terminal gets lines cut to its width."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._width = shutil.get_terminal_size().columns if stream.isatty() else None
+        self._line(("TOPIC", "PARTITION", "OFFSET", "TIMESTAMP", "KEY", "VALUE"))
+
+    def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+        for offset, timestamp, key, value, _ in _rows(records):
+            shown = ("-" if cell is None else _text(cell) for cell in (key, value))
+            self._line((topic, partition, offset, show_time(timestamp) or "-", *shown))
+
+    def close(self) -> None:
+        pass
+
+    def _line(self, cells: tuple[object, ...]) -> None:
+        line = "{:<16} {:>9} {:>10}  {:<24}  {:<16}  {}".format(*cells)
+        line = line.replace("\n", "␊").replace("\r", "␍").replace("\t", " ")
+        self._stream.write(line[: self._width].rstrip().encode() + b"\n")
+
+
+def _rows(records: pa.RecordBatch) -> Any:
+    """Iterate over rows in the order of `SCHEMA`."""
+    return zip(*(column.to_pylist() for column in records.columns), strict=True)
+
+
+def _placed(topic: str, partition: int, records: pa.RecordBatch) -> pa.RecordBatch:
+    place = [pa.repeat(topic, records.num_rows), pa.repeat(partition, records.num_rows)]
+    columns = [place[0], place[1].cast(pa.int32()), *records.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)
+
+
+def _text(cell: bytes) -> str:
+    try:
+        return cell.decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(cell).decode()
+
+
+def _times(timestamps: pa.Array) -> pa.Array:
+    known = pc.if_else(pc.greater_equal(timestamps, 0), timestamps, pa.scalar(None, pa.int64()))
+    return known.cast(pa.timestamp("ms", "UTC"))
+
+
+def _json_bytes(cells: pa.Array) -> pa.Array:
+    try:
+        return json_cells(cells.cast(pa.string()))
+    except pa.ArrowInvalid:  # Some cell is not UTF-8.
+        return pa.array([_json_cell(cell) for cell in cells.to_pylist()], pa.string())
+
+
+def _json_cell(cell: bytes | None) -> str:
+    if cell is None:
+        return "null"
+    try:
+        return json.dumps(cell.decode(), ensure_ascii=False)
+    except UnicodeDecodeError:
+        return json.dumps({"base64": base64.b64encode(cell).decode()})
+
+
+def _json_headers(headers: Any) -> str:
+    """Write headers as `[["name", "value"], ...]`: names may repeat, and order matters."""
+    pairs = [(header["key"], header["value"]) for header in headers or []]
+    return "[" + ", ".join(f"[{json.dumps(k)}, {_json_cell(v)}]" for k, v in pairs) + "]"

@@ -1,0 +1,194 @@
+import gzip
+import io
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+
+from millrace.cli.failures import Failure
+from millrace.cli.records.sources import RecordMapping, format_of, inflated, read_records
+
+Records = dict[str, list[Any] | None]
+
+
+def read(data: bytes, file_format: str, **mapping: Any) -> Records:
+    """Read everything and return it as lists."""
+    records: Records = {"values": [], "keys": None, "timestamps": None}
+    for columns in read_records(io.BytesIO(data), "input", file_format, RecordMapping(**mapping)):
+        for name in records:
+            column = getattr(columns, name)
+            if column is not None:
+                records[name] = (records[name] or []) + column.to_pylist()
+    return records
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pa.parquet.write_table(table, sink)
+    return sink.getvalue()
+
+
+def arrow_bytes(table: pa.Table, new_writer: Callable[..., Any] = pa.ipc.new_stream) -> bytes:
+    sink = io.BytesIO()
+    with new_writer(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "file_format"),
+    [
+        ("flights.csv", "csv"),
+        ("flights.CSV.gz", "csv"),
+        ("events.jsonl", "json"),
+        ("events.ndjson.zst", "json"),
+        ("a.parquet", "parquet"),
+        ("a.feather", "arrow"),
+        ("README", "lines"),
+        ("-", "lines"),
+    ],
+)
+def test_the_name_of_a_file_says_its_format(name: str, file_format: str) -> None:
+    assert format_of(name) == file_format
+
+
+def test_lines_are_values_byte_for_byte_and_the_last_needs_no_newline() -> None:
+    assert read(b"a \r\n\n\xff\nend", "lines")["values"] == [b"a \r", b"", b"\xff", b"end"]
+
+
+def test_no_lines_are_no_records() -> None:
+    assert read(b"", "lines")["values"] == []
+
+
+def test_a_line_is_split_at_the_first_separator_into_key_and_value() -> None:
+    records = read(b"k\tv\tw\n\t\nk\tNULL\n", "lines", key_separator=b"\t", null_value="NULL")
+    assert records["keys"] == [b"k", b"", b"k"]
+    assert records["values"] == [b"v\tw", b"", None]
+
+
+def test_a_line_without_separator_is_named_by_its_number() -> None:
+    with pytest.raises(Failure, match="input, line 2: no key separator ':'"):
+        read(b"a:1\nb\n", "lines", key_separator=b":")
+
+
+def test_lines_of_a_pipe_are_yielded_while_its_writer_is_still_there() -> None:
+    readable, writable = os.pipe()
+    with open(readable, "rb") as stream, open(writable, "wb", buffering=0) as writer:
+        records = read_records(stream, "-", "lines", RecordMapping())
+        writer.write(b"first\nsec")
+        assert next(records).values.to_pylist() == [b"first"]
+        threading.Thread(target=lambda: (writer.write(b"ond\n"), writer.close())).start()
+        assert [columns.values.to_pylist() for columns in records] == [[b"second"]]
+
+
+def test_lines_longer_than_a_block_are_put_together() -> None:
+    long = b"x" * 3_000_000
+    assert read(b"a\n" + long + b"\nb", "lines")["values"] == [b"a", long, b"b"]
+
+
+def test_json_lines_stay_byte_for_byte_and_keys_stay_as_they_were_written() -> None:
+    data = b'{"id": "2013-01-01", "n": 12345678901234567890}\n\n{"n":1,  "id":null}\n'
+    records = read(data, "json", key="id")
+    assert records["values"] == [line for line in data.split(b"\n") if line]
+    assert records["keys"] == [b"2013-01-01", None]
+    assert read(data, "json", key="n")["keys"] == [b"12345678901234567890", b"1"]
+
+
+def test_a_json_value_column_gives_its_text_or_its_json() -> None:
+    data = b'{"v": "text"}\n{"v": {"a": [1, null]}}\n{"v": null}\n'
+    assert read(data, "json", value="v")["values"] == [b"text", b'{"a":[1,null]}', None]
+
+
+def test_json_timestamps_are_milliseconds_or_iso_8601_in_utc() -> None:
+    data = b'{"t": 1500}\n{"t": "1970-01-01T00:00:01"}\n{"t": "1970-01-01T01:00:00+01:00"}\n'
+    assert read(data, "json", timestamp="t")["timestamps"] == [1500, 1000, 0]
+    with pytest.raises(Failure, match="'soon' is not a timestamp"):
+        read(b'{"t": "soon"}', "json", timestamp="t")
+
+
+@pytest.mark.parametrize("line", [b"{", b"[1]", b"nonsense"])
+def test_a_line_that_is_no_json_object_is_named_by_its_number(line: bytes) -> None:
+    with pytest.raises(Failure, match="input, line 2: not"):
+        read(b"{}\n" + line + b"\n", "json")
+
+
+def test_csv_rows_become_json_objects_with_numbers_and_nulls() -> None:
+    data = b"carrier,delay,dest\nUA,11,IAH\nAA,NA,MIA\n"
+    assert read(data, "csv", key="carrier", null_value="NA") == {
+        "values": [
+            b'{"carrier":"UA","delay":11,"dest":"IAH"}',
+            b'{"carrier":"AA","delay":null,"dest":"MIA"}',
+        ],
+        "keys": [b"UA", b"AA"],
+        "timestamps": None,
+    }
+
+
+def test_csv_keys_and_values_of_a_column_are_never_taken_for_numbers() -> None:
+    data = b"zip,city\n007,x\n010,y\n"
+    assert read(data, "csv", key="zip", value="zip")["keys"] == [b"007", b"010"]
+    assert read(data, "csv", key="zip", value="zip")["values"] == [b"007", b"010"]
+    assert read(data, "csv", as_text=True)["values"] == [
+        b'{"zip":"007","city":"x"}',
+        b'{"zip":"010","city":"y"}',
+    ]
+
+
+def test_csv_null_keys_and_values_are_null_and_not_empty() -> None:
+    data = b"k,v\nNULL,x\n,NULL\n"
+    records = read(data, "csv", key="k", value="v", null_value="NULL")
+    assert records["keys"] == [None, b""]
+    assert records["values"] == [b"x", None]
+
+
+def test_csv_times_become_milliseconds() -> None:
+    data = b"at,v\n1970-01-01T00:00:02Z,a\n1970-01-01T00:00:03Z,b\n"
+    assert read(data, "csv", timestamp="at", value="v")["timestamps"] == [2000, 3000]
+
+
+def test_a_column_that_is_not_there_is_answered_with_the_nearest() -> None:
+    with pytest.raises(Failure, match="no column 'tailnumber'") as failure:
+        read(b"tailnum,dest\nN1,IAH\n", "csv", key="tailnumber")
+    assert failure.value.hint == "did you mean 'tailnum'?"
+
+
+def test_a_csv_row_with_too_few_cells_is_refused_with_a_hint() -> None:
+    with pytest.raises(Failure, match="cannot be read as csv") as failure:
+        read(b"a,b\n1,2\n3\n", "csv")
+    assert "--null-value" in failure.value.hint
+
+
+def test_parquet_rows_are_read_through_their_types() -> None:
+    table = pa.table({"id": [1, 2], "name": ["a", None]})
+    records = read(parquet_bytes(table), "parquet", key="id")
+    assert records["keys"] == [b"1", b"2"]
+    assert records["values"] == [b'{"id":1,"name":"a"}', b'{"id":2,"name":null}']
+
+
+@pytest.mark.parametrize("new_writer", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_arrow_streams_and_files_are_both_read(new_writer: Callable[..., Any]) -> None:
+    data = arrow_bytes(pa.table({"id": [1, 2], "v": ["a", "b"]}), new_writer)
+    assert read(data, "arrow", key="id", value="v")["values"] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "arrow"])
+def test_a_file_that_is_something_else_is_refused(file_format: str) -> None:
+    with pytest.raises(Failure, match=f"cannot be read as {file_format}"):
+        read(b"not at all", file_format)
+
+
+def test_a_column_of_words_is_no_timestamp() -> None:
+    with pytest.raises(Failure, match="holds no times"):
+        read(parquet_bytes(pa.table({"t": ["soon"]})), "parquet", timestamp="t")
+
+
+def test_compressed_files_are_inflated_by_their_name() -> None:
+    stream = inflated(io.BytesIO(gzip.compress(b"a\nb\n")), "lines.txt.gz")
+    (columns,) = read_records(stream, "lines.txt.gz", "lines", RecordMapping())
+    assert columns.values.to_pylist() == [b"a", b"b"]

@@ -1,0 +1,108 @@
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+
+from millrace.cli.records.sources import RecordMapping, read_records
+from millrace.cli.records.writers import open_writer
+from millrace.core.records.columns import SCHEMA
+
+RECORDS = pa.RecordBatch.from_pylist(
+    [
+        {
+            "offset": 5,
+            "timestamp": 1000,
+            "key": b"k",
+            "value": b'{"a": "b"}',
+            "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+        },
+        {"offset": 6, "timestamp": -1, "key": None, "value": b"\xff\xfe", "headers": None},
+        {"offset": 9, "timestamp": 1500, "key": b"", "value": None, "headers": []},
+    ],
+    SCHEMA,
+)
+
+
+def written(file_format: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    settings = {"key_separator": None, "null_value": None, **options}
+    writer = open_writer(file_format, stream, **settings)
+    writer.write("flights", 3, RECORDS)
+    writer.close()
+    return stream.getvalue()
+
+
+def test_lines_are_the_bytes_of_the_values() -> None:
+    assert written("lines") == b'{"a": "b"}\n\xff\xfe\nnull\n'
+    assert written("lines", null_value="") == b'{"a": "b"}\n\xff\xfe\n\n'
+
+
+def test_lines_with_keys_have_the_separator_between() -> None:
+    assert written("lines", key_separator=b"\t") == b'k\t{"a": "b"}\nnull\t\xff\xfe\n\tnull\n'
+
+
+def test_json_lines_tell_null_from_empty_and_bytes_from_text() -> None:
+    lines = [json.loads(line) for line in written("json").splitlines()]
+    common = {"topic": "flights", "partition": 3}
+    assert lines == [
+        {
+            **common,
+            "offset": 5,
+            "timestamp": "1970-01-01T00:00:01.000Z",
+            "key": "k",
+            "value": '{"a": "b"}',
+            "headers": [["h", "1"], ["h", None]],
+        },
+        {
+            **common,
+            "offset": 6,
+            "timestamp": None,
+            "key": None,
+            "value": {"base64": "//4="},
+            "headers": [],
+        },
+        {
+            **common,
+            "offset": 9,
+            "timestamp": "1970-01-01T00:00:01.500Z",
+            "key": "",
+            "value": None,
+            "headers": [],
+        },
+    ]
+
+
+def test_csv_has_column_names_once_and_quotes_what_needs_it() -> None:
+    assert written("csv", null_value="NULL").decode().splitlines() == [
+        "topic,partition,offset,timestamp,key,value,headers",
+        'flights,3,5,1970-01-01T00:00:01.000Z,k,"{""a"": ""b""}","[[""h"", ""1""], [""h"", null]]"',
+        "flights,3,6,,NULL,base64://4=,",
+        "flights,3,9,1970-01-01T00:00:01.500Z,,NULL,",
+    ]
+
+
+@pytest.mark.parametrize("file_format", ["arrow", "parquet"])
+def test_files_of_records_can_be_produced_again_without_loss(file_format: str) -> None:
+    stream = io.BytesIO(written(file_format))
+    (columns,) = read_records(stream, "copy", file_format, RecordMapping())
+    assert columns.values.to_pylist() == [b'{"a": "b"}', b"\xff\xfe", None]
+    assert columns.keys is not None
+    assert columns.keys.to_pylist() == [b"k", None, b""]
+    assert columns.timestamps is not None
+    assert columns.timestamps.to_pylist() == [1000, -1, 1500]
+    assert columns.headers is not None
+    assert columns.headers.to_pylist() == RECORDS.column("headers").to_pylist()
+
+
+def test_a_table_shows_one_line_a_record_even_when_values_have_several() -> None:
+    stream = io.BytesIO()
+    writer = open_writer("table", stream, key_separator=None, null_value=None)
+    writer.write("flights", 0, RECORDS.slice(0, 1).set_column(3, "value", pa.array([b"a\nb"])))
+    lines = stream.getvalue().decode().splitlines()
+    assert lines[0].split() == ["TOPIC", "PARTITION", "OFFSET", "TIMESTAMP", "KEY", "VALUE"]
+    assert lines[1].split() == ["flights", "0", "5", "1970-01-01T00:00:01.000Z", "k", "a␊b"]
+    assert len(lines) == 2
