@@ -141,9 +141,7 @@ class LoggingConfig:
     """The broker's own log, on standard error."""
 
     level: LogLevel = setting(LogLevel.INFO, "The least level that is logged.")
-    format: LogFormat = setting(
-        LogFormat.AUTO, "`auto`: for people on a terminal, JSON elsewhere."
-    )
+    format: LogFormat = setting(LogFormat.AUTO, "`auto`: for people on a terminal, JSON elsewhere.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,42 +203,83 @@ class StorageConfig:
 class LimitsConfig:
     """Bounds on what strangers can make the broker hold. A request beyond one is refused."""
 
-    message_bytes: int = setting(
+    message_bytes_max: int = setting(
         8 << 20,
         "The largest message on the wire, in either direction.",
         unit=Unit.BYTES,
         minimum=64 << 10,
         maximum=512 << 20,
     )
-    inflated_batch_bytes: int = setting(
+    batch_inflated_bytes_max: int = setting(
         8 << 20,
         "The largest record batch once inflated. A decompression bomb ends here.",
         unit=Unit.BYTES,
         minimum=64 << 10,
         maximum=512 << 20,
     )
-    request_memory_bytes: int = setting(
+    request_memory_bytes_max: int = setting(
         256 << 20,
         "Most memory for requests that are being handled, over all connections. "
-        "At the bound, streams are not read.",
+        "At the bound, streams are not read until some is free.",
         unit=Unit.BYTES,
         minimum=1 << 20,
         maximum=1 << 40,
     )
-    stream_request_memory_bytes: int = setting(
+    connection_request_memory_bytes_max: int = setting(
         32 << 20,
-        "The share of it that one stream may take.",
+        "The share of it that one connection may take.",
         unit=Unit.BYTES,
         minimum=64 << 10,
         maximum=1 << 40,
     )
-    connections: int = setting(
+    produce_requests_in_flight_max: int = setting(
+        256,
+        "Most requests of one produce stream that are not answered yet. "
+        "At the bound, the stream is not read until one is.",
+        minimum=1,
+        maximum=100_000,
+    )
+    request_timeout_ms_max: int = setting(
+        60_000,
+        "The longest that a write may wait for its replicas, whatever the client asks for.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+    )
+    fetch_wait_ms_max: int = setting(
+        60_000,
+        "The longest that a fetch may wait for records, whatever the client asks for.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+    )
+    fetch_response_bytes_max: int = setting(
+        1 << 20,
+        "Records in one answer to a fetch, a first batch that is larger excepted. "
+        "A slow or dead reader holds one answer at most.",
+        unit=Unit.BYTES,
+        minimum=1024,
+        maximum=512 << 20,
+    )
+    fetch_session_partitions_max: int = setting(
+        10_000,
+        "Most partitions that one fetch stream may follow; more are refused.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    connections_max: int = setting(
         5000, "Most connections at a time; a further one is refused.", minimum=1, maximum=1_000_000
     )
-    streams_per_connection: int = setting(
+    connection_streams_max: int = setting(
         64, "Most calls at a time on one connection; a further one waits.", minimum=1
     )
-    handshake_ms: int = setting(
+    connection_idle_ms_max: int = setting(
+        600_000,
+        "A connection without any call is closed after this time. "
+        "Kafka's `connections.max.idle.ms`.",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        minus_one=NO_LIMIT,
+    )
+    handshake_ms_max: int = setting(
         3000,
         "A connection that has not finished its handshake by then is closed.",
         unit=Unit.MILLISECONDS,
@@ -258,22 +297,14 @@ class LimitsConfig:
         unit=Unit.MILLISECONDS,
         minimum=100,
     )
-    client_ping_interval_ms: int = setting(
+    client_ping_interval_ms_min: int = setting(
         10_000,
         "Clients that ping more often than this, and do so three times, are cut off.",
         unit=Unit.MILLISECONDS,
         minimum=100,
         visibility=Visibility.TUNING,
     )
-    connection_idle_ms: int = setting(
-        600_000,
-        "A connection without any call is closed after this time. "
-        "Kafka's `connections.max.idle.ms`.",
-        unit=Unit.MILLISECONDS,
-        minimum=1000,
-        minus_one=NO_LIMIT,
-    )
-    metadata_bytes: int = setting(
+    call_metadata_bytes_max: int = setting(
         16 << 10,
         "The largest header block of a call.",
         unit=Unit.BYTES,
@@ -284,10 +315,15 @@ class LimitsConfig:
 
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""
-        if self.stream_request_memory_bytes > self.request_memory_bytes:
-            yield "stream_request_memory_bytes: must not be more than request_memory_bytes"
-        if self.message_bytes > self.stream_request_memory_bytes:
-            yield "message_bytes: must not be more than stream_request_memory_bytes"
+        if self.connection_request_memory_bytes_max > self.request_memory_bytes_max:
+            yield (
+                "connection_request_memory_bytes_max: must not be more than "
+                "request_memory_bytes_max"
+            )
+        if self.message_bytes_max > self.connection_request_memory_bytes_max:
+            yield ("message_bytes_max: must not be more than connection_request_memory_bytes_max")
+        if self.fetch_response_bytes_max >= self.message_bytes_max:
+            yield "fetch_response_bytes_max: must be less than message_bytes_max"
 
 
 @dataclass(frozen=True, kw_only=True)

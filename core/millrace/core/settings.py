@@ -4,8 +4,8 @@ A class of settings declares each one with `setting(default, meaning, ...)`: its
 and what -1 stands for are data, so that one parser checks every value, one generator writes the
 documentation, and neither can forget a setting. A field whose type is such a class is a section.
 
-Values come as a file or a user gives them: text, or what TOML makes of it. All problems are reported
-at once, and a name that does not exist is refused with the nearest one that does.
+Values come as a file or a user gives them: text, or what TOML makes of it. All problems are
+reported at once, and a name that does not exist is refused with the nearest one that does.
 
 Inside, sizes are integer bytes and times integer milliseconds. People may write `64MiB` or `7d`:
 

@@ -1,8 +1,8 @@
 """Settings of one topic, by Kafka's names (`retention.ms` is `TopicConfig.retention_ms`).
 
-They are kept as the texts that somebody set; everything else follows the defaults here, also when a
-later release changes one. Defaults are Kafka's, except `durability`: records are on disk before they
-are acknowledged unless a topic asks for less.
+They are kept as the texts that somebody set; everything else follows the defaults here, also when
+a later release changes one. Defaults are Kafka's, except `durability`: records are on disk before
+they are acknowledged unless a topic asks for less.
 """
 
 from collections.abc import Mapping
@@ -83,7 +83,7 @@ class TopicConfig:
     max_message_bytes: int = setting(
         1_048_588,
         "The largest record batch, header included and as compressed by the producer. "
-        "A batch must also fit into the broker's `limits.message_bytes`.",
+        "A batch must also fit into the broker's `limits.message_bytes_max`.",
         unit=Unit.BYTES,
         minimum=1024,
         needs_restart=False,
