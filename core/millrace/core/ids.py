@@ -4,6 +4,7 @@ An offset next to a word is always one of: `base_offset` (first), `last_offset` 
 `next_offset` or `end_offset` (exclusive). Ranges are half-open: `[base_offset, next_offset)`.
 """
 
+import re
 from typing import Final, NamedTuple, NewType
 
 TopicId = NewType("TopicId", bytes)
@@ -35,6 +36,10 @@ NO_TIMESTAMP: Final = WallMs(-1)
 NO_BROKER: Final = BrokerId(-1)
 
 TOPIC_ID_BYTES: Final = 16
+PARTITION_MAX: Final = 2**31 - 1
+
+# One spelling only, so that two directories never stand for one partition.
+_TOPIC_PARTITION: Final = re.compile(r"([0-9a-f]{32})-(0|[1-9][0-9]{0,9})", re.ASCII)
 
 
 class TopicPartition(NamedTuple):
@@ -50,12 +55,7 @@ class TopicPartition(NamedTuple):
 
 def parse_topic_partition(text: str) -> TopicPartition | None:
     """Return the partition that a directory name stands for, or None when it is not one."""
-    topic, hyphen, number = text.partition("-")
-    if len(topic) != 2 * TOPIC_ID_BYTES or not hyphen or not number.isascii():
+    match = _TOPIC_PARTITION.fullmatch(text)
+    if match is None or int(match[2]) > PARTITION_MAX:
         return None
-    if not number.isdigit() or str(int(number)) != number:
-        return None
-    try:
-        return TopicPartition(TopicId(bytes.fromhex(topic)), int(number))
-    except ValueError:
-        return None
+    return TopicPartition(TopicId(bytes.fromhex(match[1])), int(match[2]))

@@ -39,13 +39,15 @@ def parse_topic_name(text: str) -> TopicName:
     Raises:
         InvalidTopicError: the text is not a topic's name; says which rule it breaks.
     """
+    if len(text) > NAMESPACE_LENGTH_MAX + 1 + NAME_LENGTH_MAX:
+        raise InvalidTopicError(f"topic {text[:40]!r}...: its name has {len(text)} characters")
     namespace, slash, name = text.rpartition("/")
     if not slash:
         namespace = DEFAULT_NAMESPACE
     if len(namespace) > NAMESPACE_LENGTH_MAX or not _NAMESPACE.fullmatch(namespace):
         raise InvalidTopicError(
-            f"topic {text!r}: the namespace {namespace!r} must be 1 to {NAMESPACE_LENGTH_MAX} lower "
-            "case letters, digits or hyphens, and begin and end with a letter or digit"
+            f"topic {text!r}: the namespace {namespace!r} must be 1 to {NAMESPACE_LENGTH_MAX} "
+            "lower case letters, digits or hyphens, and begin and end with a letter or digit"
         )
     if len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name) or name in (".", ".."):
         raise InvalidTopicError(

@@ -1,4 +1,4 @@
-"""Record batches as a whole: sealed by producers, checked by leaders, walked and opened by readers."""
+"""Record batches as a whole: sealed by producers, checked by leaders, opened by readers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     ProducerEpoch,
     ProducerId,
     TopicPartition,
     WallMs,
 )
-from millrace.core.records import columns as record_columns
-from millrace.core.records.columns import SCHEMA, Body, Columns
-from millrace.core.records.compression import Codec, Compressor, inflate
+from millrace.core.records import column_reader, column_writer
+from millrace.core.records.column_reader import Body
+from millrace.core.records.columns import HEADERS_TYPE, RECORDS_MAX, SCHEMA, Columns
+from millrace.core.records.compression import Compressor, inflate
 from millrace.core.records.header import (
     APPEND_TIME,
     HEADER_BYTES,
@@ -37,9 +37,6 @@ from millrace.core.records.header import (
     seal,
     verify_body,
 )
-
-RECORDS_MAX: Final = 1_000_000
-"""Records in one batch: bounds what a reader allocates for columns that were left out."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,21 +90,24 @@ def prepare(
     """Encode and compress records.
 
     Raises:
-        InvalidRecordError: no records, or a column that the format cannot hold.
+        InvalidRecordError: no records, too many, or columns that do not fit each other.
+        InvalidTimestampError: a time that the format cannot hold.
+        MessageTooLargeError: more bytes than the format can hold.
     """
     if not 0 < columns.record_count <= RECORDS_MAX:
-        raise InvalidRecordError(f"a batch holds 1 to {RECORDS_MAX} records")
-    if isinstance(columns.timestamps, np.ndarray):
-        base = WallMs(int(columns.timestamps[0]))
-        top = WallMs(int(columns.timestamps.max()))
-        if top == base == int(columns.timestamps.min()):
-            columns.timestamps = base
-    else:
-        base = top = columns.timestamps
-    attributes, body = record_columns.write(columns)
-    codec, stored = compressor.compress(body)
+        raise InvalidRecordError(
+            f"{columns.record_count} records: a batch holds 1 to {RECORDS_MAX}"
+        )
+    written = column_writer.write(columns)
+    codec, stored = compressor.compress(written.body)
     return PreparedBatch(
-        topic_partition, columns.record_count, attributes | codec, base, top, len(body), stored
+        topic_partition=topic_partition,
+        record_count=columns.record_count,
+        attributes=written.attributes | codec,
+        base_timestamp=written.base_timestamp,
+        max_timestamp=written.max_timestamp,
+        inflated_length=len(written.body),
+        body=stored,
     )
 
 
@@ -121,9 +121,7 @@ class BatchLimits:
     """Body once inflated."""
 
 
-def check(
-    topic_partition: TopicPartition, batch: Buffer, limits: BatchLimits
-) -> BatchHeader:
+def check(topic_partition: TopicPartition, batch: Buffer, limits: BatchLimits) -> BatchHeader:
     """Check a client's batch whole, as its leader does once before it appends the original bytes.
 
     The order is from cheap to dear, and nothing is allocated for a size that was not first held
@@ -156,11 +154,18 @@ def check(
         )
     _check_client_rules(header)
     verify_body(topic_partition, header, batch)
-    _open(header, batch, deep=True)
+    _open(header, batch, canonical=True)
     return header
 
 
 def _check_client_rules(header: BatchHeader) -> None:
+    if header.record_count == 0:
+        raise InvalidRecordError("the batch holds no records")
+    if header.is_stamped:
+        raise InvalidRecordError(
+            f"the batch is stamped with offset {header.base_offset} and leader epoch "
+            f"{header.leader_epoch}: only a leader may do that"
+        )
     if header.attributes & (Attributes.CONTROL | Attributes.DELETE_HORIZON):
         raise InvalidRecordError("only a broker may write control batches or delete horizons")
     if header.is_transactional:
@@ -169,34 +174,12 @@ def _check_client_rules(header: BatchHeader) -> None:
         header.attributes & Attributes.OFFSET_DELTAS
     ):
         raise InvalidRecordError("a producer's offsets must be dense: only a cleaner leaves gaps")
-    if header.max_timestamp < header.base_timestamp and not (
-        header.attributes & Attributes.TIMESTAMPS
-    ):
-        raise InvalidRecordError(
-            f"the largest timestamp {header.max_timestamp} lies before the first "
-            f"{header.base_timestamp}"
-        )
 
 
-def _open(header: BatchHeader, batch: Buffer, *, deep: bool) -> Body:
+def _open(header: BatchHeader, batch: Buffer, *, canonical: bool) -> Body:
     stored = memoryview(batch)[HEADER_BYTES : header.length]
     body = inflate(header.codec, stored, header.inflated_length)
-    opened = record_columns.read(
-        body,
-        attributes=header.attributes,
-        record_count=header.record_count,
-        last_offset_delta=header.last_offset_delta,
-        deep=deep,
-    )
-    if opened.timestamps is not None:
-        top = int(opened.timestamps.to_numpy().max())
-        if top != header.max_timestamp:
-            raise InvalidRecordError(
-                f"the largest timestamp is {top}, but the header says {header.max_timestamp}"
-            )
-    elif header.max_timestamp != header.base_timestamp:
-        raise InvalidRecordError("the batch has one timestamp, but its header names two")
-    return opened
+    return column_reader.read(body, header, canonical=canonical)
 
 
 def walk(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -239,7 +222,7 @@ def open_batch(
             f"bytes and {RECORDS_MAX} records"
         )
     verify_body(topic_partition, header, batch)
-    body = _open(header, batch, deep=False)
+    body = _open(header, batch, canonical=False)
     count = header.record_count
     if body.offset_deltas is None:
         offsets = np.arange(header.base_offset, header.base_offset + count, dtype=np.int64)
@@ -250,9 +233,16 @@ def open_batch(
         _timestamps(header, body),
         _cells(body.keys, count, header.attributes & Attributes.KEYS_EMPTY),
         _cells(body.values, count, header.attributes & Attributes.VALUES_EMPTY),
-        pa.nulls(count, record_columns.HEADERS_TYPE) if body.headers is None else body.headers,
+        _no_headers(count) if body.headers is None else body.headers,
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+# Columns that were left out all look into these zeros, whatever the number of records: as a bitmap
+# they mean null, as offsets empty.
+_ZEROS: Final = pa.py_buffer(bytes(4 * (RECORDS_MAX + 1)))
+_NOTHING: Final = pa.py_buffer(b"")
+_NO_ENTRIES: Final = pa.array([], HEADERS_TYPE.value_type)
 
 
 def _timestamps(header: BatchHeader, body: Body) -> pa.Array:
@@ -266,10 +256,9 @@ def _timestamps(header: BatchHeader, body: Body) -> pa.Array:
 def _cells(column: pa.Array | None, count: int, empty: int) -> pa.Array:
     if column is not None:
         return column
-    if not empty:
-        return pa.nulls(count, pa.binary())
-    return pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(bytes(4 * (count + 1))), pa.py_buffer(b"")], 0
-    )
+    buffers = [None if empty else _ZEROS, _ZEROS, _NOTHING]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, 0 if empty else count)
 
 
+def _no_headers(count: int) -> pa.Array:
+    return pa.Array.from_buffers(HEADERS_TYPE, count, [None, _ZEROS], 0, children=[_NO_ENTRIES])

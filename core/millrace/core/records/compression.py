@@ -1,7 +1,11 @@
 """Compression of a batch's body as a whole, by the producer.
 
 Inflating is bounded by the declared size, which the caller has held against its own limit: the
-output buffer is allocated once at that size and a stream that wants more, or gives less, is refused.
+output buffer is not larger than that, and a stream that wants more or gives less is refused.
+Whatever the codec promises of its own (content sizes, windows, checksums) is not relied on.
+
+Any number of threads may use one `Compressor` and `inflate`. gzip is therefore Python's own zlib:
+pyarrow's gzip codec keeps one stream in the object and crashes when two threads compress with it.
 """
 
 import zlib
@@ -25,6 +29,8 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+_GZIP_BITS: Final = zlib.MAX_WBITS | 16  # The largest window, in gzip's wrapping.
+
 CODEC_NAMES: Final = tuple(codec.name.lower() for codec in Codec)
 
 _LEVELS: Final = {Codec.GZIP: range(1, 10), Codec.LZ4: range(1, 13), Codec.ZSTD: range(-131072, 23)}
@@ -43,23 +49,35 @@ class Compressor:
 
     def __init__(self, name: str = "none", level: int | None = None) -> None:
         if name not in CODEC_NAMES:
-            raise InvalidConfigError(f"compression {name!r}: choose one of {', '.join(CODEC_NAMES)}")
+            raise InvalidConfigError(
+                f"compression {name!r}: choose one of {', '.join(CODEC_NAMES)}"
+            )
         self.codec = Codec[name.upper()]
         levels = _LEVELS.get(self.codec)
         if level is not None and (levels is None or level not in levels):
             allowed = "no level" if levels is None else f"{levels.start} to {levels.stop - 1}"
             raise InvalidConfigError(f"compression level {level}: {name} takes {allowed}")
-        self._codec = pa.Codec(name, compression_level=level) if self.codec else None
+        self._level = level
+        self._codec = (
+            None
+            if self.codec in (Codec.NONE, Codec.GZIP)
+            else pa.Codec(name, compression_level=level)
+        )
 
     def compress(self, body: bytes) -> tuple[Codec, Buffer]:
         """Return the codec used and the stored body: the plain one when nothing is saved."""
-        if self._codec is None:
+        stored: Buffer
+        if self.codec is Codec.GZIP:
+            level = zlib.Z_DEFAULT_COMPRESSION if self._level is None else self._level
+            stored = zlib.compress(body, level, wbits=_GZIP_BITS)
+        elif self._codec is not None:
+            # Not the buffer itself: its memoryview has the length from before pyarrow shrank it.
+            stored = memoryview(self._codec.compress(body).slice(0))
+        else:
             return Codec.NONE, body
-        stored = self._codec.compress(body)
-        if stored.size >= len(body):
+        if len(stored) >= len(body):
             return Codec.NONE, body
-        # Not the buffer itself: its memoryview has the length from before pyarrow shrank it.
-        return self.codec, memoryview(stored.slice(0))
+        return self.codec, stored
 
 
 def inflate(codec: int, stored: Buffer, inflated_length: int) -> Buffer:
@@ -78,7 +96,7 @@ def inflate(codec: int, stored: Buffer, inflated_length: int) -> Buffer:
         )
     try:
         body = inflater(stored, inflated_length)
-    except (OSError, ValueError, zlib.error) as error:
+    except (OSError, ValueError, zlib.error, pa.ArrowException) as error:
         raise CorruptBatchError(
             f"the body does not inflate to the declared {inflated_length} bytes: {error}"
         ) from error
@@ -98,7 +116,7 @@ def _plain(stored: Buffer, inflated_length: int) -> Buffer:
 
 
 def _gzip(stored: Buffer, inflated_length: int) -> Buffer:
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    stream = zlib.decompressobj(wbits=_GZIP_BITS)
     body = stream.decompress(stored, inflated_length + 1)
     if not stream.eof or stream.unused_data:
         raise ValueError("the gzip stream does not end where the body ends")

@@ -1,38 +1,43 @@
 """The fixed header in front of every record batch: 96 bytes, little-endian.
 
-| offset | size | field              | set by   | meaning                                              |
-|-------:|-----:|--------------------|----------|------------------------------------------------------|
-|      0 |    4 | magic              | producer | `MRB` and the format version, 1                      |
-|      4 |    4 | stored_length      | producer | bytes of the body as stored, after compression       |
-|      8 |    4 | inflated_length    | producer | bytes of the body once inflated                      |
-|     12 |    4 | record_count       | producer | records in the batch, at least 1                     |
-|     16 |    4 | last_offset_delta  | producer | last offset - base offset; count - 1 unless cleaned  |
-|     20 |    2 | attributes         | producer | codec, kind and columns: see `Attributes`            |
-|     22 |    2 | producer_epoch     | producer | int16, -1: none                                      |
-|     24 |    8 | producer_id        | producer | int64, -1: not idempotent                            |
-|     32 |    4 | base_sequence      | producer | int32, -1: not idempotent                            |
-|     36 |    4 | (reserved)         | producer | 0                                                    |
-|     40 |    8 | base_timestamp     | producer | int64 ms UTC: of every record without the column     |
-|     48 |    8 | max_timestamp      | producer | int64 ms UTC: the largest of the batch               |
-|     56 |    8 | delete_horizon     | cleaner  | int64 ms UTC when tombstones may go, -1: none        |
-|     64 |    4 | producer_crc       | producer | CRC-32C, see below                                   |
-|     68 |    4 | leader_epoch       | broker   | int32                                                |
-|     72 |    8 | base_offset        | broker   | int64                                                |
-|     80 |    8 | append_timestamp   | broker   | int64 ms UTC, -1 unless the topic stamps append time |
-|     88 |    2 | broker_attributes  | broker   | bit 0: append time is the records' time              |
-|     90 |    2 | (reserved)         | broker   | 0                                                    |
-|     92 |    4 | broker_crc         | broker   | CRC-32C of bytes 0 to 91                             |
+| offset | size | field              | set by   | meaning                                        |
+|-------:|-----:|--------------------|----------|------------------------------------------------|
+|      0 |    4 | magic              | producer | `MRB` and the format version, 1                |
+|      4 |    4 | stored_length      | producer | bytes of the body as stored, after compression |
+|      8 |    4 | inflated_length    | producer | bytes of the body once inflated                |
+|     12 |    4 | record_count       | producer | records; 0 only when a cleaner took them all   |
+|     16 |    4 | last_offset_delta  | producer | last - base offset; count - 1 unless cleaned   |
+|     20 |    2 | attributes         | producer | codec, kind and columns: see `Attributes`      |
+|     22 |    2 | producer_epoch     | producer | int16, -1: none                                |
+|     24 |    8 | producer_id        | producer | int64, -1: not idempotent                      |
+|     32 |    4 | base_sequence      | producer | int32, -1: not idempotent                      |
+|     36 |    4 | (reserved)         | producer | 0                                              |
+|     40 |    8 | base_timestamp     | producer | int64 ms UTC: of the first record              |
+|     48 |    8 | max_timestamp      | producer | int64 ms UTC: the largest of the batch         |
+|     56 |    8 | delete_horizon     | cleaner  | int64 ms UTC when tombstones may go, -1: none  |
+|     64 |    4 | producer_crc       | producer | CRC-32C, see below                             |
+|     68 |    4 | leader_epoch       | broker   | int32                                          |
+|     72 |    8 | base_offset        | broker   | int64                                          |
+|     80 |    8 | append_timestamp   | broker   | int64 ms UTC, -1 unless the topic stamps it    |
+|     88 |    2 | broker_attributes  | broker   | bit 0: append time is the records' time        |
+|     90 |    2 | (reserved)         | broker   | 0                                              |
+|     92 |    4 | broker_crc         | broker   | CRC-32C of bytes 0 to 91                       |
 
 Two checksums, because two parties write. The producer's covers the topic id, the partition, bytes 0
 to 63 and the stored body: nobody after the producer can change a record, or file it under another
 topic, without being found out (P66, CVE-2026-35554). The broker's covers the header, the producer's
 checksum included, and is renewed when the broker stamps offset, epoch and time: a batch at a wrong
 offset does not verify either. Together they cover every byte.
+
+The numbers fit each other, or the header is refused: times lie between 0 and `TIMESTAMP_MAX`, only
+a producer with an id has an epoch and sequences, and a time that its attribute does not announce is
+-1. A cleaner leaves base offset, last offset delta and base sequence as they were, so that the
+producer's last sequence can be told from the log even when its last batch is empty (P45).
 """
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 import crc32c
 
@@ -55,7 +60,11 @@ Buffer = bytes | bytearray | memoryview
 
 MAGIC: Final = b"MRB\x01"
 HEADER_BYTES: Final = 96
+BODY_BYTES_MAX: Final = 2**31 - 1 - HEADER_BYTES
+"""Bytes of a body, stored or inflated, that the format can say; brokers allow far less."""
 SEQUENCE_MAX: Final = 2**31 - 1  # Then the next sequence is 0 (P43).
+TIMESTAMP_MAX: Final = WallMs(253_402_300_799_999)
+"""The last millisecond of the year 9999: beyond it most languages have no date."""
 
 _PRODUCER: Final = struct.Struct("<4sIIIIHhqiIqqq")  # Bytes 0 to 63.
 _BROKER: Final = struct.Struct("<IiqqHH")  # Bytes 64 to 91: the producer's CRC, then the stamp.
@@ -85,6 +94,7 @@ class Attributes:
     VALUES_EMPTY: Final = 0x4000
     """Without the values column: every value is empty, not null."""
 
+    COLUMNS: Final = OFFSET_DELTAS | TIMESTAMPS | KEYS | VALUES | HEADERS
     KNOWN: Final = 0x7F3F
 
 
@@ -130,10 +140,11 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; wraps from 2^31 - 1 to 0."""
+        """Sequence of the last record that the producer sent; wraps from 2^31 - 1 to 0."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
-        return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
+        # Not by the record count: a cleaner takes records, but no sequences.
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
     @property
     def codec(self) -> int:
@@ -149,6 +160,15 @@ class BatchHeader:
     def is_control(self) -> bool:
         """Whether the batch is a marker that the broker wrote for itself."""
         return bool(self.attributes & Attributes.CONTROL)
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether a broker's fields are set: never in what a producer sends."""
+        return (
+            self.base_offset != 0
+            or self.leader_epoch != NO_LEADER_EPOCH
+            or self.broker_attributes != 0
+        )
 
     @property
     def largest_timestamp(self) -> WallMs:
@@ -200,9 +220,7 @@ def producer_checksum(topic_partition: TopicPartition, section: Buffer, body: Bu
 def seal(topic_partition: TopicPartition, section: bytes, body: Buffer) -> bytes:
     """Return the 96-byte header of a batch as a producer sends it, not yet stamped."""
     crc = producer_checksum(topic_partition, section, body)
-    return _stamped(
-        section, _BROKER.pack(crc, NO_LEADER_EPOCH, 0, NO_TIMESTAMP, 0, 0)
-    )
+    return _stamped(section, _BROKER.pack(crc, NO_LEADER_EPOCH, 0, NO_TIMESTAMP, 0, 0))
 
 
 def stamp(
@@ -249,9 +267,7 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
         )
     fields = _PRODUCER.unpack_from(data, at)
     if fields[0] != MAGIC:
-        raise UnsupportedFormatError(
-            f"the batch begins with {fields[0]!r}, not {MAGIC!r}: no batch, or of a later format"
-        )
+        _refuse_magic(fields[0])
     view = memoryview(data)[at : at + _BROKER_CRC_AT]
     (broker_crc,) = _CRC.unpack_from(data, at + _BROKER_CRC_AT)
     found = crc32c.crc32c(view)
@@ -259,9 +275,10 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
         raise CorruptBatchError(
             f"the header's checksum is {broker_crc:#010x}, but its bytes give {found:#010x}"
         )
-    _, stored, inflated, count, last_delta, attributes, epoch, pid, sequence, zero, base, top, hor = (
-        fields
-    )
+    (
+        _, stored, inflated, count, last_delta, attributes, epoch, pid, sequence, zero, base, top,
+        horizon,
+    ) = fields  # fmt: skip
     crc, leader_epoch, base_offset, append_time, broker_attributes, zero2 = _BROKER.unpack_from(
         data, at + _PRODUCER_BYTES
     )
@@ -271,20 +288,48 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
             "format"
         )
     if not (
-        0 < count <= last_delta + 1 <= 2**31 - 1
-        and base_offset >= 0
-        and base_offset + last_delta < 2**63 - 1
+        count <= last_delta + 1 <= SEQUENCE_MAX
+        and stored <= BODY_BYTES_MAX
+        and inflated <= BODY_BYTES_MAX
+        and 0 <= base_offset < 2**63 - 1 - last_delta
         and leader_epoch >= NO_LEADER_EPOCH
-        and (pid >= 0 and epoch >= 0 and sequence >= 0 if pid != NO_PRODUCER_ID else True)
+        and 0 <= base <= top <= TIMESTAMP_MAX
+        and (base == top or attributes & Attributes.TIMESTAMPS)
+        and _is_announced(append_time, broker_attributes & APPEND_TIME)
+        and _is_announced(horizon, attributes & Attributes.DELETE_HORIZON)
+        and _is_identity(pid, epoch, sequence, attributes)
     ):
         raise CorruptBatchError(
             f"impossible numbers in the header: {count} records over {last_delta + 1} offsets from "
-            f"{base_offset}, leader epoch {leader_epoch}, producer {pid}/{epoch}/{sequence}"
+            f"{base_offset}, {stored} bytes inflating to {inflated}, leader epoch {leader_epoch}, "
+            f"producer {pid}/{epoch}/{sequence}, attributes {attributes:#06x}, times {base} to "
+            f"{top}, appended {append_time}, delete horizon {horizon}"
         )
     return BatchHeader(
-        stored, inflated, count, last_delta, attributes, epoch, pid, sequence, base, top, hor, crc,
-        leader_epoch, base_offset, append_time, broker_attributes,
+        stored, inflated, count, last_delta, attributes, epoch, pid, sequence, base, top, horizon,
+        crc, leader_epoch, base_offset, append_time, broker_attributes,
     )  # fmt: skip
+
+
+def _refuse_magic(magic: bytes) -> NoReturn:
+    if magic[:3] == MAGIC[:3]:
+        raise UnsupportedFormatError(
+            f"the batch has format version {magic[3]}; this release reads version {MAGIC[3]}"
+        )
+    raise CorruptBatchError(f"the bytes begin with {magic!r}, not {MAGIC!r}: this is no batch")
+
+
+def _is_announced(time: int, attribute: int) -> bool:
+    return 0 <= time <= TIMESTAMP_MAX if attribute else time == NO_TIMESTAMP
+
+
+def _is_identity(producer_id: int, epoch: int, sequence: int, attributes: int) -> bool:
+    if producer_id == NO_PRODUCER_ID:
+        transactional = attributes & Attributes.TRANSACTIONAL
+        return epoch == NO_PRODUCER_EPOCH and sequence == NO_SEQUENCE and not transactional
+    # A marker that ends a transaction carries its producer, but takes no sequence.
+    sequenced = sequence >= 0 or (attributes & Attributes.CONTROL and sequence == NO_SEQUENCE)
+    return producer_id >= 0 and epoch >= 0 and bool(sequenced)
 
 
 def verify_body(topic_partition: TopicPartition, header: BatchHeader, batch: Buffer) -> None:

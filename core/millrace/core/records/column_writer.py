@@ -1,0 +1,265 @@
+"""Writes the body of a batch from columns: the one form that `columns` describes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError
+from millrace.core.ids import WallMs
+from millrace.core.records.columns import (
+    COLUMN_BITS,
+    HAS_NULLS,
+    HEADER_VALUES_HAVE_NULLS,
+    HEADERS_TYPE,
+    TABLE_ENTRY,
+    BinaryColumn,
+    Columns,
+    RecordHeaders,
+)
+from millrace.core.records.header import BODY_BYTES_MAX, TIMESTAMP_MAX, Attributes, Buffer
+
+_Part: TypeAlias = Buffer | pa.Buffer
+_PADS: Final = tuple(b"\0" * (-n % 8) for n in range(8))
+_ALL_NULL: Final = -1
+_ALL_EMPTY: Final = 0
+
+
+@dataclass(slots=True, frozen=True)
+class WrittenColumns:
+    """A body before compression, and what the header must say of it."""
+
+    attributes: int
+    base_timestamp: WallMs
+    max_timestamp: WallMs
+    body: bytes
+
+
+def write(columns: Columns) -> WrittenColumns:
+    """Lay out `columns`.
+
+    Raises:
+        InvalidRecordError: a column of another length or kind than it must have.
+        InvalidTimestampError: a time that the format cannot hold.
+        MessageTooLargeError: more bytes than the format can hold.
+    """
+    attributes = 0
+    table: list[tuple[int, int, int, int]] = []
+    parts: list[_Part] = []
+    count = columns.record_count
+
+    def add(column: int, flags: int, buffers: list[_Part], length: int) -> None:
+        nonlocal attributes
+        attributes |= COLUMN_BITS[column]
+        table.append((column, flags, 0, length))
+        parts.extend(buffers)
+
+    if columns.offset_deltas is not None and int(columns.offset_deltas[-1]) >= count:
+        deltas = _numbers("offset deltas", columns.offset_deltas, count)
+        add(0, 0, *_padded(deltas.astype("<i4", copy=False).tobytes()))
+    base, top, times = _times(columns)
+    if times is not None:
+        add(1, 0, *_padded(times.astype("<i8", copy=False).tobytes()))
+    for column, name, cells, empty in (
+        (2, "keys", columns.keys, Attributes.KEYS_EMPTY),
+        (3, "values", columns.values, Attributes.VALUES_EMPTY),
+    ):
+        flags, buffers, length = _binary(name, cells, count)
+        if length > 0:
+            add(column, flags, buffers, length)
+        elif length == _ALL_EMPTY:
+            attributes |= empty
+    if columns.headers is not None:
+        flags, buffers, length = _headers(columns.headers, count)
+        if length:
+            add(4, flags, buffers, length)
+    return WrittenColumns(attributes, base, top, _joined(table, parts))
+
+
+def _joined(table: list[tuple[int, int, int, int]], parts: list[_Part]) -> bytes:
+    size = TABLE_ENTRY.itemsize * len(table) + sum(length for *_, length in table)
+    if size > BODY_BYTES_MAX:
+        raise MessageTooLargeError(
+            f"a body of {size} bytes; the format's limit is {BODY_BYTES_MAX}"
+        )
+    try:
+        body = b"".join([np.array(table, TABLE_ENTRY).tobytes(), *parts])
+    except TypeError as error:
+        raise InvalidRecordError(f"keys and values must be bytes: {error}") from error
+    if len(body) != size:  # A buffer whose items are wider than a byte told another length.
+        raise InvalidRecordError("keys and values must be bytes, not arrays of wider items")
+    return body
+
+
+def _numbers(name: str, numbers: np.ndarray, count: int) -> np.ndarray:
+    if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
+        raise InvalidRecordError(
+            f"{name}: {numbers.dtype} of shape {numbers.shape}, where integers for {count} records "
+            "are needed"
+        )
+    return numbers
+
+
+def _times(columns: Columns) -> tuple[WallMs, WallMs, np.ndarray | None]:
+    """Return the first time, the largest, and all of them unless they are the same."""
+    given = columns.timestamps
+    if isinstance(given, np.ndarray):
+        times = _numbers("timestamps", given, columns.record_count)
+        base, low, top = int(times[0]), int(times.min()), int(times.max())
+    else:
+        times, base, low, top = None, given, given, given
+    if low < 0 or top > TIMESTAMP_MAX:
+        raise InvalidTimestampError(
+            f"timestamps from {low} to {top}: they are milliseconds since 1970 and at most "
+            f"{TIMESTAMP_MAX}, the end of the year 9999"
+        )
+    return WallMs(base), WallMs(top), None if low == top else times
+
+
+def _padded(*buffers: _Part) -> tuple[list[_Part], int]:
+    parts: list[_Part] = []
+    length = 0
+    for buffer in buffers:
+        size = buffer.size if isinstance(buffer, pa.Buffer) else len(buffer)
+        parts += (buffer, _PADS[size % 8])
+        length += size + len(_PADS[size % 8])
+    return parts, length
+
+
+def _binary(name: str, cells: BinaryColumn | None, count: int) -> tuple[int, list[_Part], int]:
+    """Return flags, buffers and length; or a length of `_ALL_NULL` or `_ALL_EMPTY`."""
+    if cells is None:
+        return 0, [], _ALL_NULL
+    if len(cells) != count:
+        raise InvalidRecordError(f"{name}: {len(cells)} cells for {count} records")
+    array: pa.Array
+    if isinstance(cells, pa.Array):
+        array = cells
+    elif isinstance(cells, pa.ChunkedArray):
+        array = _one_array(name, cells, cells.type)
+    else:
+        try:
+            return _binary_from_bytes(cells)
+        except TypeError:  # A None among them: Arrow builds the bitmap.
+            array = _one_array(name, cells, pa.binary())
+    if array.null_count == count:
+        return 0, [], _ALL_NULL
+    flags, buffers, data_length = _array_buffers(name, array)
+    if not data_length and not flags:
+        return 0, [], _ALL_EMPTY
+    return flags, *_padded(*buffers)
+
+
+def _one_array(name: str, cells: Sequence[object] | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    try:
+        array = (
+            cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else pa.array(cells, kind)
+        )
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidRecordError(f"{name}: {error}") from error
+    if not isinstance(array, pa.Array):
+        raise MessageTooLargeError(f"{name}: a batch's column is limited to {BODY_BYTES_MAX} bytes")
+    return array
+
+
+def _binary_from_bytes(cells: Sequence[bytes | None]) -> tuple[int, list[_Part], int]:
+    """Lay out bytes without nulls: one join, no intermediate array.
+
+    Raises:
+        TypeError: a cell is None.
+    """
+    count = len(cells)
+    lengths = np.fromiter(map(len, cells), np.int64, count)  # type: ignore[arg-type]
+    data_length = int(lengths.sum())
+    if not data_length:
+        return 0, [], _ALL_EMPTY
+    if data_length > BODY_BYTES_MAX:
+        raise MessageTooLargeError(f"a batch's column is limited to {BODY_BYTES_MAX} bytes")
+    offsets = np.zeros(count + 1, "<i4")
+    np.cumsum(lengths, out=offsets[1:])
+    buffers, length = _padded(offsets.tobytes())
+    buffers += cells
+    pad = _PADS[data_length % 8]
+    buffers.append(pad)
+    return 0, buffers, length + data_length + len(pad)
+
+
+def _array_buffers(name: str, cells: pa.Array) -> tuple[int, list[_Part], int]:
+    """Return flags, [validity,] offsets and data of an array, moved to offset 0, and data bytes."""
+    if cells.type not in (pa.binary(), pa.string()):
+        cells = _cast(name, cells, pa.binary())
+    valid = None
+    if cells.null_count:
+        valid = cells.is_valid().to_numpy(zero_copy_only=False)
+    offsets = _offsets(cells)
+    if valid is not None and (np.diff(offsets)[~valid]).any():
+        cells = cells.take(pa.array(np.arange(len(cells))))  # Leaves no bytes under nulls.
+        offsets = _offsets(cells)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = cells.buffers()[2]
+    buffers: list[_Part] = [
+        (offsets - np.int32(first) if first else offsets).tobytes(),
+        b"" if data is None else data.slice(first, last - first),
+    ]
+    if valid is None:
+        return 0, buffers, last - first
+    bitmap = np.packbits(valid, bitorder="little").tobytes()
+    return HAS_NULLS, [bitmap, *buffers], last - first
+
+
+def _offsets(cells: pa.Array) -> np.ndarray:
+    return np.frombuffer(cells.buffers()[1], "<i4")[cells.offset : cells.offset + len(cells) + 1]
+
+
+def _cast(name: str, array: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return array.cast(kind)
+    except (pa.ArrowException, ValueError) as error:
+        raise InvalidRecordError(f"{name}: an array of {array.type} is not {kind}") from error
+
+
+def _headers(
+    headers: Sequence[RecordHeaders] | pa.Array | pa.ChunkedArray, count: int
+) -> tuple[int, list[_Part], int]:
+    if len(headers) != count:
+        raise InvalidRecordError(f"headers: lists for {len(headers)} records of {count}")
+    if isinstance(headers, pa.Array | pa.ChunkedArray):
+        counts, names, values = _header_arrays(headers)
+    else:
+        try:
+            counts = np.fromiter(map(len, headers), np.int32, count)
+            flat = list(chain.from_iterable(headers))
+            header_names, header_values = [name for name, _ in flat], [value for _, value in flat]
+        except (TypeError, ValueError) as error:
+            raise InvalidRecordError(
+                f"a record's headers are a list of pairs of name and value: {error}"
+            ) from error
+        names = _one_array("header names", header_names, pa.string())
+        values = _one_array("header values", header_values, pa.binary())
+    if not len(names):
+        return 0, [], 0
+    if names.null_count:
+        raise InvalidRecordError("a header's name may not be null")
+    offsets = np.zeros(count + 1, "<i4")
+    np.cumsum(counts, out=offsets[1:])
+    _, name_buffers, _ = _array_buffers("header names", names)
+    flags, value_buffers, _ = _array_buffers("header values", values)
+    buffers, length = _padded(offsets.tobytes(), *name_buffers, *value_buffers)
+    return (HEADER_VALUES_HAVE_NULLS if flags else 0), buffers, length
+
+
+def _header_arrays(headers: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, pa.Array, pa.Array]:
+    """Return headers per record, all names and all values; a null list is an empty one."""
+    if isinstance(headers, pa.ChunkedArray):
+        headers = _one_array("headers", headers, headers.type)
+    array = headers if headers.type == HEADERS_TYPE else _cast("headers", headers, HEADERS_TYPE)
+    counts = np.diff(array.offsets.to_numpy())
+    if array.null_count:
+        counts = np.where(array.is_valid().to_numpy(zero_copy_only=False), counts, 0)
+    entries = array.flatten()
+    if entries.null_count:
+        raise InvalidRecordError("a header may not be null, only its value")
+    return counts, entries.field("key"), entries.field("value")
