@@ -2,7 +2,7 @@
 
 `ProduceRequest` and `FetchResponse` have the same shape: field 1 is a small header message, field 2
 is all record batches as one byte string. The header goes through protobuf, the batches never do:
-writing is one join, reading is a slice. Any protobuf implementation reads and writes the same bytes.
+writing is one join, reading is a slice. Any protobuf implementation reads and writes the same.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -111,6 +111,8 @@ class FetchSession:
 
     def on_advanced(self, handle: int, now: MonotonicMs) -> None:
         """Note that a partition may have news: new records, or an offset that moved."""
+        if handle not in self.positions:
+            return
         self._news[handle] = None
         if self._news_since is None:
             self._news_since = now

@@ -1,0 +1,1 @@
+"""The gRPC services: messages in, calls to the runtime, messages out."""

@@ -1,0 +1,400 @@
+"""The Fetch service: sessions that follow partitions, and look-ups of offsets.
+
+One stream is one session (`millrace.core.fetch.session`). A task reads what the reader asks for,
+another answers: it waits until there are news and credit, reads whole batches from the files
+without decoding them, and writes one response. It does not look further until gRPC has taken that
+response, so that a reader which does not read costs the broker one response and no more.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+import grpc
+from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.storage.log import ReadPlan
+
+from millrace.broker.config import LimitsConfig
+from millrace.broker.rpc.errors import to_proto
+from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.partition import Partition
+from millrace.broker.runtime.reader import LogReader
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.errors import (
+    CreditTooSmallError,
+    MalformedRequestError,
+    MillraceError,
+    OffsetOutOfRangeError,
+    UnsupportedFeatureError,
+)
+from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
+from millrace.core.ids import (
+    TOPIC_ID_BYTES,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.proto.codec import encode_fetch_response
+from millrace.proto.v1 import fetch_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+
+def _topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
+    if len(topic_id) != TOPIC_ID_BYTES:
+        raise MalformedRequestError(
+            f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(topic_id)} came"
+        )
+    return TopicPartition(TopicId(topic_id), partition)
+
+
+class FetchService:
+    """Serves `millrace.proto.v1.Fetch`."""
+
+    NAME = pb.DESCRIPTOR.services_by_name["Fetch"].full_name
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        reader: LogReader,
+        limits: LimitsConfig,
+        metrics: BrokerMetrics,
+    ) -> None:
+        self.partitions = partitions
+        self.reader = reader
+        self.metrics = metrics
+        self.session_limits = SessionLimits(
+            partitions_max=limits.fetch_session_partitions_max,
+            response_bytes_max=limits.fetch_response_bytes_max,
+            max_wait_ms_max=limits.fetch_wait_ms_max,
+        )
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers to register; responses of the stream are bytes."""
+        unary = grpc.unary_unary_rpc_method_handler
+        return grpc.method_handlers_generic_handler(
+            self.NAME,
+            {
+                "Fetch": grpc.stream_stream_rpc_method_handler(
+                    self._fetch, request_deserializer=pb.FetchRequest.FromString
+                ),
+                "ListOffsets": unary(
+                    self._list_offsets,
+                    request_deserializer=pb.ListOffsetsRequest.FromString,
+                    response_serializer=pb.ListOffsetsResponse.SerializeToString,
+                ),
+                "OffsetsForLeaderEpoch": unary(
+                    self._offsets_for_leader_epoch,
+                    request_deserializer=pb.OffsetsForLeaderEpochRequest.FromString,
+                    response_serializer=pb.OffsetsForLeaderEpochResponse.SerializeToString,
+                ),
+            },
+        )
+
+    async def _fetch(
+        self, _: object, context: grpc.aio.ServicerContext[pb.FetchRequest, bytes]
+    ) -> None:
+        self.metrics.fetch_streams.inc()
+        stream = _FetchStream(self, context)
+        try:
+            await stream.run()
+        finally:
+            stream.close()
+            self.metrics.fetch_streams.dec()
+
+    async def _list_offsets(
+        self, request: pb.ListOffsetsRequest, _: object
+    ) -> pb.ListOffsetsResponse:
+        offsets = []
+        for query in request.partitions:
+            try:
+                offsets.append(await self._list_offset(query))
+            except MillraceError as error:
+                offsets.append(pb.ListedOffset(error=to_proto(error), offset=-1, timestamp=-1))
+        return pb.ListOffsetsResponse(offsets=offsets)
+
+    async def _list_offset(self, query: pb.ListOffsetsPartition) -> pb.ListedOffset:
+        named = query.topic_partition
+        partition = self.partitions.get(_topic_partition(named.topic_id, named.partition))
+        leader = partition.leader
+        leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
+        end = leader.last_stable_offset
+        timestamp = WallMs(-1)
+        match query.WhichOneof("position"):
+            case "earliest":
+                offset = partition.log.log_start_offset
+            case "latest":
+                offset = end
+            case "max_timestamp":
+                offset, timestamp = await self.reader.call(partition.log.max_timestamp) or (
+                    Offset(-1),
+                    WallMs(-1),
+                )
+            case "timestamp":
+                offset, timestamp = await self.reader.call(
+                    partition.log.offset_for_timestamp, WallMs(query.timestamp)
+                ) or (Offset(-1), WallMs(-1))
+            case _:
+                raise MalformedRequestError("name a position: earliest, latest or a timestamp")
+        if timestamp >= 0 and offset >= end:  # Found beyond what readers may see.
+            offset, timestamp = Offset(-1), WallMs(-1)
+        return pb.ListedOffset(
+            offset=offset,
+            timestamp=timestamp,
+            leader_epoch=partition.log.leader_epochs.epoch_of(offset),
+        )
+
+    async def _offsets_for_leader_epoch(
+        self, request: pb.OffsetsForLeaderEpochRequest, _: object
+    ) -> pb.OffsetsForLeaderEpochResponse:
+        results = []
+        for query in request.partitions:
+            try:
+                named = query.topic_partition
+                partition = self.partitions.get(_topic_partition(named.topic_id, named.partition))
+                partition.leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
+                end = partition.log.leader_epochs.end_offset_for(
+                    LeaderEpoch(query.leader_epoch), partition.log.log_end_offset
+                )
+                found = pb.EpochEndOffset(leader_epoch=end.epoch, end_offset=end.end_offset)
+                results.append(pb.LeaderEpochResult(end=found))
+            except MillraceError as error:
+                results.append(pb.LeaderEpochResult(error=to_proto(error)))
+        return pb.OffsetsForLeaderEpochResponse(results=results)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What a response will hold of one partition: batches, or only its offsets."""
+
+    position: Position
+    partition: Partition
+    read: ReadPlan | None
+
+    @property
+    def length(self) -> int:
+        return 0 if self.read is None else self.read.length
+
+
+class _FetchStream:
+    """One session; a `Reader` of the partitions that it follows."""
+
+    def __init__(
+        self,
+        service: FetchService,
+        context: "grpc.aio.ServicerContext[pb.FetchRequest, bytes]",
+    ) -> None:
+        self._service = service
+        self._context = context
+        self._session = FetchSession(service.session_limits)
+        self._refused: list[pb.FetchedPartition] = []
+        self._wake = asyncio.Event()
+        self._is_configured = False
+
+    async def run(self) -> None:
+        writer = asyncio.create_task(self._answer())
+        reader = asyncio.create_task(self._listen())
+        try:
+            # The reader's half-close ends the session as well: nothing more can be granted.
+            done, _ = await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            reader.cancel()
+            writer.cancel()
+
+    def close(self) -> None:
+        """Leave all partitions."""
+        for position in list(self._session.positions.values()):
+            self._leave(position.handle)
+
+    def on_advanced(self, handle: int) -> None:
+        """A partition has news."""
+        self._session.on_advanced(handle, monotonic_now())
+        if self._session.credit:
+            self._wake.set()
+
+    async def _listen(self) -> None:
+        while (request := await self._context.read()) is not grpc.aio.EOF:
+            try:
+                self._on_request(request)
+            except MillraceError as error:
+                await self._context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)
+            self._wake.set()
+
+    def _on_request(self, request: pb.FetchRequest) -> None:
+        session = self._session
+        if not self._is_configured:
+            self._is_configured = True
+            settings = request.settings
+            if settings.HasField("replica_id"):
+                raise UnsupportedFeatureError("followers fetch on the replica listener")
+            session.configure(
+                SessionSettings(
+                    min_bytes=settings.min_bytes,
+                    max_wait_ms=settings.max_wait_ms,
+                    response_bytes_max=settings.response_bytes_max,
+                    window_bytes=settings.window_bytes,
+                    read_committed=settings.isolation_level == pb.ISOLATION_LEVEL_READ_COMMITTED,
+                )
+            )
+        for handle in request.remove:
+            self._leave(handle)
+        for wanted in request.partitions:
+            try:
+                self._follow(wanted)
+            except MillraceError as error:
+                self._refuse(wanted.handle, error)
+        session.grant(request.credit_bytes)
+
+    def _follow(self, wanted: pb.FetchPartition) -> None:
+        topic_partition = _topic_partition(wanted.topic_id, wanted.partition)
+        partition = self._service.partitions.get(topic_partition)
+        partition.leader.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
+        self._leave(wanted.handle)
+        self._session.add(
+            Position(
+                wanted.handle,
+                topic_partition,
+                Offset(wanted.fetch_offset),
+                LeaderEpoch(wanted.current_leader_epoch),
+                LeaderEpoch(wanted.last_fetched_epoch),
+                wanted.max_bytes,
+            ),
+            monotonic_now(),
+        )
+        partition.follow(self, wanted.handle)
+
+    def _leave(self, handle: int) -> None:
+        position = self._session.remove(handle)
+        if position is not None:
+            partition = self._service.partitions.find(position.topic_partition)
+            if partition is not None:
+                partition.leave(self, handle)
+
+    def _refuse(self, handle: int, error: MillraceError) -> None:
+        self._leave(handle)
+        self._service.metrics.refused(error)
+        self._refused.append(pb.FetchedPartition(handle=handle, error=to_proto(error)))
+
+    async def _answer(self) -> None:
+        session = self._session
+        while True:
+            self._wake.clear()
+            plans = self._plan() if session.can_send else []
+            if not plans and not self._refused:
+                await self._wake.wait()
+                continue
+            found_bytes = sum(plan.length for plan in plans)
+            wait_ms = session.must_wait(found_bytes, monotonic_now())
+            if wait_ms and not self._refused:
+                timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._wake.set)
+                await self._wake.wait()
+                timer.cancel()
+                continue
+            await self._respond(plans)
+
+    def _plan(self) -> list[_Plan]:
+        """Find what to send next; nothing is read yet. Partitions without news leave the queue."""
+        session = self._session
+        budget = min(session.credit, session.response_bytes_max)
+        plans = []
+        nothing = []
+        for position in session.next_turn():
+            if budget <= 0:
+                break
+            try:
+                partition = self._service.partitions.get(position.topic_partition)
+                partition.leader.check_epoch(position.current_leader_epoch)
+                plan = self._plan_partition(position, partition, budget)
+            except MillraceError as error:
+                self._refuse(position.handle, error)
+                continue
+            if plan is None and self._is_told(position, partition):
+                nothing.append(position)
+            elif plan is None or plan.length <= budget:
+                budget -= plan.length if plan else 0
+                plans.append(_Plan(position, partition, plan))
+            elif not plans and plan.length <= session.credit:
+                # A first batch that is larger than a response is sent whole, alone.
+                plans.append(_Plan(position, partition, plan))
+                break
+        session.on_nothing(nothing)
+        return plans
+
+    def _is_told(self, position: Position, partition: Partition) -> bool:
+        return (
+            position.told_high_watermark == partition.leader.high_watermark
+            and position.told_log_start_offset == partition.log.log_start_offset
+        )
+
+    def _plan_partition(
+        self, position: Position, partition: Partition, budget: int
+    ) -> ReadPlan | None:
+        """Plan a read of one partition; None when the position is at its end."""
+        log = partition.log
+        leader = partition.leader
+        offset = position.fetch_offset
+        is_committed_only = self._session.settings.read_committed
+        end = leader.last_stable_offset if is_committed_only else leader.high_watermark
+        if not log.log_start_offset <= offset <= end:
+            raise OffsetOutOfRangeError(
+                f"{partition.topic}-{position.topic_partition.partition}: offset {offset} is not "
+                f"between the log start offset {log.log_start_offset} and the end {end}"
+            )
+        if offset == end:
+            return None
+        plan = log.plan_read(offset, min(budget, position.max_bytes or budget), end)
+        window = self._session.settings.window_bytes
+        if window and plan.length > window:
+            raise CreditTooSmallError(
+                f"{partition.topic}-{position.topic_partition.partition}: the batch at offset "
+                f"{offset} is {plan.length} bytes, but the reader never grants more than "
+                f"{window}: raise its fetch size (fetch_max_bytes)"
+            )
+        return plan
+
+    async def _respond(self, plans: list[_Plan]) -> None:
+        session = self._session
+        partitions, self._refused = self._refused, []
+        reads = [plan.read for plan in plans if plan.read is not None]
+        batches = self._service.reader.read_cached(reads)
+        if batches is None:
+            batches = await self._service.reader.read(reads)
+        sent = []
+        unused = iter(batches)
+        for plan in plans:
+            data = b"" if plan.read is None else next(unused)
+            position, partition = plan.position, plan.partition
+            if session.positions.get(position.handle) is not position:
+                continue  # The reader left, or sought, while the disk was read.
+            if isinstance(data, MillraceError):
+                self._refuse(position.handle, data)  # Goes with the next response.
+                continue
+            partitions.append(self._describe(plan))
+            sent.append(data)
+            if plan.read is not None:
+                session.on_sent(
+                    position, plan.length, plan.read.next_offset, plan.read.leader_epoch
+                )
+                self._service.metrics.fetched(partition.topic, plan.length)
+        message = encode_fetch_response(pb.FetchHeader(partitions=partitions), sent)
+        session.on_responded(monotonic_now())
+        del batches, sent, unused, data
+        await self._context.write(message)
+
+    def _describe(self, plan: "_Plan") -> pb.FetchedPartition:
+        position, leader, log = plan.position, plan.partition.leader, plan.partition.log
+        position.told_high_watermark = leader.high_watermark
+        position.told_log_start_offset = log.log_start_offset
+        return pb.FetchedPartition(
+            handle=position.handle,
+            high_watermark=leader.high_watermark,
+            last_stable_offset=leader.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            length=plan.length,
+            fetch_offset=position.fetch_offset,
+        )

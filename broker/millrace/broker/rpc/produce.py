@@ -1,0 +1,325 @@
+"""The Produce service: a stream of requests, each checked, appended and answered on its own.
+
+Life of a request: its bytes are taken from the memory pool; the checking thread splits it and
+checks every batch; the loop gives offsets and hands the batches to the append threads; when every
+batch is acknowledged or refused, one answer goes out and the bytes are given back. Requests of one
+stream are given offsets in the order in which they came, and answered as they finish.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+
+import grpc
+from millrace.broker.controller import ControllerShell
+from millrace.broker.runtime.partitions import Partitions
+
+from millrace.broker.config import LimitsConfig
+from millrace.broker.rpc.errors import to_proto
+from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.mailbox import Worker
+from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.errors import (
+    MalformedRequestError,
+    MillraceError,
+    RequestTimedOutError,
+    UnsupportedFeatureError,
+)
+from millrace.core.ids import TOPIC_ID_BYTES, LeaderEpoch, MonotonicMs, TopicId, TopicPartition
+from millrace.core.records import batch as record_batch
+from millrace.core.records.header import BatchHeader
+from millrace.core.replication.leader import Acks, Waiter
+from millrace.proto.codec import decode_produce_request
+from millrace.proto.v1 import produce_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_SECONDS = 0.1
+"""How often requests are looked through for those whose time is up."""
+
+
+@dataclass(slots=True)
+class _CheckedBatch:
+    """One batch of a request after the checking thread has seen it."""
+
+    topic_partition: TopicPartition
+    expected_epoch: LeaderEpoch
+    batch: memoryview
+    checked: BatchHeader | MillraceError
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request between its appends and its answer: the owner of its waiters."""
+
+    stream: "_ProduceStream"
+    correlation_id: int
+    wants_answer: bool
+    size: int
+    deadline: MonotonicMs
+    outcomes: list[Waiter | MillraceError] = field(default_factory=list)
+    log_start_offsets: list[int] = field(default_factory=list)
+    outstanding: int = 0
+    is_answered: bool = False
+
+    def on_append_done(self, waiter: Waiter) -> None:
+        self.outstanding -= 1
+        if not self.outstanding:
+            self.stream.on_request_done(self)
+
+
+class ProduceService:
+    """Serves `millrace.proto.v1.Produce`."""
+
+    NAME = pb.DESCRIPTOR.services_by_name["Produce"].full_name
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        controller: ControllerShell,
+        checker: Worker,
+        memory: MemoryPool,
+        limits: LimitsConfig,
+        metrics: BrokerMetrics,
+    ) -> None:
+        self.partitions = partitions
+        self.controller = controller
+        self.checker = checker
+        self.memory = memory
+        self.limits = limits
+        self.metrics = metrics
+        self._connections: dict[str, tuple[ConnectionMemory, list[_ProduceStream]]] = {}
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers to register; messages of the stream stay bytes."""
+        return grpc.method_handlers_generic_handler(
+            self.NAME,
+            {
+                "Produce": grpc.stream_stream_rpc_method_handler(self._produce),
+                "InitProducerId": grpc.unary_unary_rpc_method_handler(
+                    self._init_producer_id,
+                    request_deserializer=pb.InitProducerIdRequest.FromString,
+                    response_serializer=pb.InitProducerIdResponse.SerializeToString,
+                ),
+            },
+        )
+
+    async def _produce(self, _: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        peer = context.peer()
+        memory, streams = self._connections.setdefault(peer, (ConnectionMemory(), []))
+        stream = _ProduceStream(self, context, memory)
+        streams.append(stream)
+        self.metrics.produce_streams.inc()
+        try:
+            await stream.run()
+        finally:
+            self.metrics.produce_streams.dec()
+            streams.remove(stream)
+            if not streams:
+                self._connections.pop(peer, None)
+
+    async def _init_producer_id(
+        self, request: pb.InitProducerIdRequest, _: object
+    ) -> pb.InitProducerIdResponse:
+        if request.transactional_id:
+            error = UnsupportedFeatureError("transactions are not supported by this broker")
+            return pb.InitProducerIdResponse(error=to_proto(error))
+        try:
+            producer_id = await self.controller.allocate_producer_id()
+        except MillraceError as error:
+            return pb.InitProducerIdResponse(error=to_proto(error))
+        return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+    async def sweep(self) -> None:
+        """Answer, for as long as the broker runs, the requests whose time is up."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = monotonic_now()
+            for _, streams in self._connections.values():
+                for stream in streams:
+                    stream.expire(now)
+
+    def check(self, message: bytes) -> tuple[pb.ProduceHeader, list[_CheckedBatch]]:
+        """Split a message and check its batches; runs on the checking thread."""
+        header, views = decode_produce_request(message)
+        checked = []
+        for partition, view in zip(header.partitions, views, strict=True):
+            topic_partition = TopicPartition(TopicId(partition.topic_id), partition.partition)
+            outcome: BatchHeader | MillraceError
+            try:
+                if len(partition.topic_id) != TOPIC_ID_BYTES:
+                    raise MalformedRequestError(
+                        f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(partition.topic_id)} came"
+                    )
+                limits = self.partitions.get(topic_partition).limits
+                outcome = record_batch.check(topic_partition, view, limits)
+            except MillraceError as error:
+                outcome = error
+            checked.append(
+                _CheckedBatch(topic_partition, LeaderEpoch(partition.leader_epoch), view, outcome)
+            )
+        return header, checked
+
+
+class _ProduceStream:
+    def __init__(
+        self,
+        service: ProduceService,
+        context: "grpc.aio.ServicerContext[bytes, bytes]",
+        memory: ConnectionMemory,
+    ) -> None:
+        self._service = service
+        self._context = context
+        self._memory = memory
+        self._pending: dict[_Request, None] = {}
+        self._outgoing: deque[bytes] = deque()
+        self._has_outgoing = asyncio.Event()
+        self._in_check = 0
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    async def run(self) -> None:
+        writer = asyncio.create_task(self._write())
+        try:
+            await self._read()
+            # The client has sent all; it still gets the answers that it waits for.
+            while self._in_check or self._pending or self._outgoing:
+                self._drained.clear()
+                await self._drained.wait()
+        finally:
+            writer.cancel()
+
+    async def _read(self) -> None:
+        service = self._service
+        bound = service.limits.produce_requests_in_flight_max
+        while (message := await self._context.read()) is not grpc.aio.EOF:
+            size = len(message)
+            await service.memory.take(size, self._memory)
+            while self._in_check + len(self._pending) + len(self._outgoing) >= bound:
+                self._drained.clear()
+                await self._drained.wait()
+            self._in_check += 1
+
+            def done(
+                result: tuple[pb.ProduceHeader, list[_CheckedBatch]] | None,
+                error: BaseException | None,
+                size: int = size,
+            ) -> None:
+                self._on_checked(size, result, error)
+
+            service.checker.submit(done, service.check, message)
+            del message, done
+
+    def _on_checked(
+        self,
+        size: int,
+        result: tuple[pb.ProduceHeader, list[_CheckedBatch]] | None,
+        error: BaseException | None,
+    ) -> None:
+        self._in_check -= 1
+        service = self._service
+        if result is None:
+            service.memory.give_back(size, self._memory)
+            if not isinstance(error, MillraceError):
+                assert error is not None
+                raise error
+            service.metrics.refused(error)
+            self._send(pb.ProduceResponse(error=to_proto(error, is_write=True)))
+            return
+        header, checked = result
+        timeout_ms = min(header.request_timeout_ms, service.limits.request_timeout_ms_max)
+        request = _Request(
+            self,
+            header.correlation_id,
+            wants_answer=header.acks != 0,
+            size=size,
+            deadline=MonotonicMs(monotonic_now() + timeout_ms),
+        )
+        acks = Acks.ALL if header.acks < 0 else Acks.LEADER
+        self._pending[request] = None
+        request.outstanding = 1  # Ours, until every batch has been seen.
+        for batch in checked:
+            request.log_start_offsets.append(0)
+            request.outcomes.append(self._append(request, batch, acks))
+            if not isinstance(request.outcomes[-1], MillraceError):
+                partition = service.partitions.get(batch.topic_partition)
+                request.log_start_offsets[-1] = partition.log.log_start_offset
+        request.outstanding -= 1
+        if not request.outstanding:
+            self.on_request_done(request)
+
+    def _append(
+        self, request: _Request, batch: _CheckedBatch, acks: Acks
+    ) -> Waiter | MillraceError:
+        service = self._service
+        try:
+            if isinstance(batch.checked, MillraceError):
+                raise batch.checked
+            partition = service.partitions.get(batch.topic_partition)
+            partition.leader.check_epoch(batch.expected_epoch)
+            waiter = partition.append(batch.checked, batch.batch, acks, request)
+        except MillraceError as error:
+            service.metrics.refused(error)
+            return error
+        if not waiter.is_done:
+            request.outstanding += 1
+        service.metrics.appended(partition.topic, batch.checked)
+        return waiter
+
+    def on_request_done(self, request: _Request) -> None:
+        """Answer a request all of whose batches are acknowledged or refused."""
+        del self._pending[request]
+        self._service.memory.give_back(request.size, self._memory)
+        self._answer(request)
+
+    def expire(self, now: MonotonicMs) -> None:
+        """Answer the requests whose time is up; their bytes are held until they are written."""
+        for request in list(self._pending):
+            if request.deadline <= now and not request.is_answered:
+                self._answer(request)
+
+    def _answer(self, request: _Request) -> None:
+        if request.is_answered or not request.wants_answer:
+            self._drained.set()
+            return
+        request.is_answered = True
+        results = []
+        for outcome, log_start_offset in zip(
+            request.outcomes, request.log_start_offsets, strict=True
+        ):
+            error = outcome if isinstance(outcome, MillraceError) else outcome.error
+            if error is None and isinstance(outcome, Waiter) and not outcome.is_done:
+                error = RequestTimedOutError(
+                    "the batch was appended, but not acknowledged by all in-sync replicas within "
+                    "the request's time-out: an idempotent retry is safe"
+                )
+            if error is not None:
+                results.append(
+                    pb.ProduceResult(error=to_proto(error, is_write=True), base_offset=-1)
+                )
+            else:
+                assert isinstance(outcome, Waiter)
+                results.append(
+                    pb.ProduceResult(
+                        base_offset=outcome.base_offset,
+                        append_timestamp=outcome.append_timestamp,
+                        log_start_offset=log_start_offset,
+                    )
+                )
+        self._send(pb.ProduceResponse(correlation_id=request.correlation_id, results=results))
+
+    def _send(self, response: pb.ProduceResponse) -> None:
+        self._outgoing.append(response.SerializeToString())
+        self._has_outgoing.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._has_outgoing.wait()
+            self._has_outgoing.clear()
+            while self._outgoing:
+                await self._context.write(self._outgoing[0])
+                self._outgoing.popleft()
+                self._drained.set()

@@ -1,0 +1,171 @@
+"""The thread that writes: one for each log directory.
+
+It works in rounds. A round takes whatever batches wait, writes them partition by partition, tells
+the loop, flushes the files of topics with `durability=fsync`, each once, and tells the loop again.
+While a flush takes its milliseconds the next round's batches gather: that is the group commit, and
+it needs no timer.
+
+Files are changed here only (append, roll, retention, truncation come as `call`s), so a log needs no
+lock; readers go by what they see of its segments.
+
+Flushes that nobody waits for, which advance the recovery point of `replicated` topics, run on a
+second thread: they may take long, and appends go on meanwhile.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millrace.broker.storage.log import StampedBatch
+
+from millrace.broker.runtime.mailbox import Mailbox, Worker
+from millrace.core.errors import LogDirFailedError, MillraceError, StorageError
+
+if TYPE_CHECKING:
+    from millrace.broker.runtime.partition import Partition
+
+_log = logging.getLogger(__name__)
+
+_Append = tuple["Partition", StampedBatch, int]
+_Call = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, BaseException | None], None]]
+
+
+class Appender:
+    """Writes and flushes the logs of one directory.
+
+    Args:
+        name: the threads' name.
+        mailbox: where outcomes go.
+        on_failed: called on the loop, once, when the directory's disk failed (P63).
+    """
+
+    def __init__(
+        self, name: str, mailbox: Mailbox, on_failed: Callable[[LogDirFailedError], None]
+    ) -> None:
+        self._mailbox = mailbox
+        self._on_failed = on_failed
+        self._failure: LogDirFailedError | None = None
+        self._work: queue.SimpleQueue[_Append | _Call | None] = queue.SimpleQueue()
+        self._flusher = Worker(f"{name}-flush", mailbox)
+        self._thread = threading.Thread(target=self._run, name=f"{name}-append", daemon=True)
+        self._thread.start()
+
+    def append(self, partition: "Partition", batch: StampedBatch, generation: int) -> None:
+        """Write a batch behind all that were submitted before; from the loop."""
+        self._work.put((partition, batch, generation))
+
+    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run `job(*args)` on the append thread, between two rounds; from the loop."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(result: Any, error: BaseException | None) -> None:
+            if not future.cancelled():
+                if error is None:
+                    future.set_result(result)
+                else:
+                    future.set_exception(error)
+
+        self._work.put((job, args, done))
+        return future
+
+    def flush_soon(self, partition: "Partition") -> None:
+        """Flush a log in the background, to advance its recovery point; from the loop."""
+
+        def done(result: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self._fail(error)
+
+        self._flusher.submit(done, partition.log.flush)
+
+    def close(self) -> None:
+        """Finish what was submitted and end the threads; blocks for as long."""
+        self._work.put(None)
+        self._thread.join()
+        self._flusher.close()
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            appends: dict[Partition, tuple[int, list[StampedBatch]]] = {}
+            calls: list[_Call] = []
+            is_last = False
+            while True:
+                if work is None:
+                    is_last = True
+                elif isinstance(work[1], tuple):
+                    calls.append(work)  # type: ignore[arg-type]
+                else:
+                    partition, batch, generation = work  # type: ignore[misc]
+                    known = appends.get(partition)
+                    if known is None or known[0] != generation:
+                        appends[partition] = (generation, [batch])
+                    else:
+                        known[1].append(batch)
+                if is_last:
+                    break
+                try:
+                    work = self._work.get_nowait()
+                except queue.Empty:
+                    break
+            work = None
+            if appends:
+                self._round(appends)
+            appends.clear()
+            for job, args, done in calls:
+                self._call(job, args, done)
+            if is_last:
+                return
+
+    def _call(
+        self,
+        job: Callable[..., Any],
+        args: tuple[Any, ...],
+        done: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        try:
+            result, error = job(*args), None
+        except BaseException as raised:
+            result, error = None, raised
+        self._mailbox.post(done, result, error)
+
+    def _round(self, appends: dict["Partition", tuple[int, list[StampedBatch]]]) -> None:
+        to_flush: list[Partition] = []
+        for partition, (generation, batches) in appends.items():
+            if generation != partition.generation_written:
+                continue  # Their offsets were taken back when an earlier write failed.
+            try:
+                if self._failure is not None:
+                    raise self._failure
+                partition.log.append(batches)
+            except StorageError as error:
+                partition.generation_written += 1
+                self._mailbox.post(partition.on_write_failed, batches[0].base_offset, error)
+                self._note(error)
+                continue
+            if partition.is_flushed_before_ack:
+                to_flush.append(partition)
+            else:
+                self._mailbox.post(partition.on_written, partition.log.log_end_offset)
+        for partition in to_flush:
+            try:
+                if self._failure is not None:
+                    raise self._failure
+                flushed = partition.log.flush()
+            except StorageError as error:
+                self._note(error)
+                continue  # The directory is dead and so are all its appends: see `_fail`.
+            self._mailbox.post(partition.on_flushed, partition.log.log_end_offset, flushed)
+
+    def _note(self, error: MillraceError) -> None:
+        if isinstance(error, LogDirFailedError) and self._failure is None:
+            self._failure = error
+            self._mailbox.post(self._on_failed, error)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, MillraceError):
+            self._note(error)
+        else:
+            raise error

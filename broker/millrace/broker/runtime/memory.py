@@ -1,0 +1,92 @@
+"""A bound on the bytes of requests that the broker holds, in all and for each connection.
+
+A request's bytes are taken before it is decoded and given back when its records are in the file.
+Who finds the pool empty waits, and meanwhile reads nothing more from its stream: gRPC's flow
+control carries the pressure to the client. Waiters are served in the order in which they came, except that
+one whose connection is at its own bound does not hold up the others.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class ConnectionMemory:
+    """One connection's share."""
+
+    used: int = 0
+
+
+@dataclass(slots=True)
+class MemoryPool:
+    """Bytes to be shared by all connections.
+
+    A request larger than a bound is admitted when nothing else is held under that bound, so that it
+    cannot wait for ever; the size of one message is bounded elsewhere.
+    """
+
+    bytes_max: int
+    connection_bytes_max: int
+    used: int = 0
+    _waiting: deque[tuple[int, ConnectionMemory, asyncio.Future[None]]] = field(
+        default_factory=deque
+    )
+
+    def try_take(self, size: int, connection: ConnectionMemory) -> bool:
+        """Take bytes if they are free and nobody waits in front."""
+        if self._waiting or not self._fits(size, connection):
+            return False
+        self._take(size, connection)
+        return True
+
+    async def take(self, size: int, connection: ConnectionMemory) -> None:
+        """Take bytes, waiting until they are free."""
+        if self.try_take(size, connection):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (size, connection, future)
+        self._waiting.append(entry)
+        self._serve()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.give_back(size, connection)
+            elif entry in self._waiting:
+                self._waiting.remove(entry)
+            raise
+
+    def give_back(self, size: int, connection: ConnectionMemory) -> None:
+        """Give bytes back."""
+        self.used -= size
+        connection.used -= size
+        assert self.used >= 0
+        assert connection.used >= 0
+        if self._waiting:
+            self._serve()
+
+    def _fits(self, size: int, connection: ConnectionMemory) -> bool:
+        in_pool = self.used + size <= self.bytes_max or not self.used
+        in_connection = connection.used + size <= self.connection_bytes_max or not connection.used
+        return in_pool and in_connection
+
+    def _take(self, size: int, connection: ConnectionMemory) -> None:
+        self.used += size
+        connection.used += size
+
+    def _serve(self) -> None:
+        passed: deque[tuple[int, ConnectionMemory, asyncio.Future[None]]] = deque()
+        while self._waiting:
+            size, connection, future = self._waiting.popleft()
+            if future.cancelled():
+                continue
+            if self._fits(size, connection):
+                self._take(size, connection)
+                future.set_result(None)
+            else:
+                passed.append((size, connection, future))
+                if self.used and self.used + size > self.bytes_max:
+                    break  # The pool is the obstacle: nobody may overtake.
+        passed.extend(self._waiting)
+        self._waiting = passed

@@ -1,0 +1,1 @@
+"""What people and Prometheus see of a running broker."""

@@ -1,0 +1,89 @@
+"""What the broker's own work needs to be watched: one registry, served at `/metrics`.
+
+Labels are bounded by design: topics by the number of topics, errors by the number of codes.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.process_collector import ProcessCollector
+
+from millrace.core.errors import MillraceError
+from millrace.core.records.header import BatchHeader
+
+
+class BrokerMetrics:
+    """Counters and gauges by their Prometheus names; topics' label children are looked up once."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        registry = self.registry
+        self._appended_bytes = Counter(
+            "millrace_topic_appended_bytes", "Bytes of batches appended.", ["topic"],
+            registry=registry,
+        )  # fmt: skip
+        self._appended_records = Counter(
+            "millrace_topic_appended_records", "Records appended.", ["topic"], registry=registry
+        )
+        self._fetched_bytes = Counter(
+            "millrace_topic_fetched_bytes", "Bytes of batches sent to readers.", ["topic"],
+            registry=registry,
+        )  # fmt: skip
+        self._refusals = Counter(
+            "millrace_refusals", "Requests or batches refused, by error.", ["error"],
+            registry=registry,
+        )  # fmt: skip
+        self.produce_streams = Gauge(
+            "millrace_produce_streams", "Open Produce streams.", registry=registry
+        )
+        self.fetch_streams = Gauge(
+            "millrace_fetch_streams", "Open Fetch streams.", registry=registry
+        )
+        self.request_memory_bytes = Gauge(
+            "millrace_request_memory_bytes", "Bytes of requests held.", registry=registry
+        )
+        self.partitions = Gauge(
+            "millrace_partitions", "Partitions led by this broker.", registry=registry
+        )
+        self.offline_log_dirs = Gauge(
+            "millrace_offline_log_dirs", "Log directories that failed.", registry=registry
+        )
+        self.log_dir_free_bytes = Gauge(
+            "millrace_log_dir_free_bytes", "Free space.", ["log_dir"], registry=registry
+        )
+        self.loop_lag_seconds = Histogram(
+            "millrace_loop_lag_seconds",
+            "How late the event loop runs its timers.",
+            buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2),
+            registry=registry,
+        )
+        self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
+
+    def appended(self, topic: str, header: BatchHeader) -> None:
+        """Count a batch that was given offsets."""
+        appended_bytes, appended_records, _ = self._topic(topic)
+        appended_bytes.inc(header.length)
+        appended_records.inc(header.record_count)
+
+    def fetched(self, topic: str, size: int) -> None:
+        """Count bytes of batches sent."""
+        self._topic(topic)[2].inc(size)
+
+    def refused(self, error: MillraceError) -> None:
+        """Count a refusal."""
+        self._refusals.labels(error.name()).inc()
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop a deleted topic's series."""
+        if self._topics.pop(topic, None) is not None:
+            for counter in (self._appended_bytes, self._appended_records, self._fetched_bytes):
+                counter.remove(topic)
+
+    def _topic(self, topic: str) -> tuple[Counter, Counter, Counter]:
+        children = self._topics.get(topic)
+        if children is None:
+            children = self._topics[topic] = (
+                self._appended_bytes.labels(topic),
+                self._appended_records.labels(topic),
+                self._fetched_bytes.labels(topic),
+            )
+        return children

@@ -1,0 +1,1 @@
+"""How a partition's replicas agree: the leader's side of it."""

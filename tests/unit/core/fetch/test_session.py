@@ -1,0 +1,123 @@
+"""A fetch session: positions, credit, fairness, and waiting for enough bytes."""
+
+import pytest
+
+from millrace.core.errors import MalformedRequestError
+from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
+from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicId, TopicPartition
+
+NOW = MonotonicMs(1000)
+EPOCH = LeaderEpoch(0)
+
+
+def session(**settings: int) -> FetchSession:
+    made = FetchSession(
+        SessionLimits(partitions_max=3, response_bytes_max=100, max_wait_ms_max=1000)
+    )
+    made.configure(SessionSettings(**settings))  # type: ignore[arg-type]
+    return made
+
+
+def position(handle: int, offset: int = 0) -> Position:
+    return Position(
+        handle, TopicPartition(TopicId(b"t" * 16), handle), Offset(offset), EPOCH, EPOCH, 0
+    )
+
+
+def test_without_credit_nothing_is_sent() -> None:
+    follower = session()
+    follower.add(position(1), NOW)
+    assert not follower.can_send
+    follower.grant(10)
+    assert follower.can_send
+
+
+def test_sending_moves_the_position_and_is_paid_from_the_credit() -> None:
+    follower = session()
+    follower.grant(10)
+    follower.add(position(1, offset=5), NOW)
+    (turn,) = follower.next_turn()
+    follower.on_sent(turn, 7, Offset(9), LeaderEpoch(2))
+    assert follower.credit == 3
+    assert (turn.fetch_offset, turn.last_fetched_epoch) == (9, 2)
+    with pytest.raises(AssertionError):
+        follower.on_sent(turn, 4, Offset(10), EPOCH)
+
+
+def test_a_partition_that_was_served_goes_behind_those_that_wait() -> None:
+    follower = session()
+    follower.grant(100)
+    for handle in (1, 2, 3):
+        follower.add(position(handle), NOW)
+    first = follower.next_turn()[0]
+    follower.on_sent(first, 1, Offset(1), EPOCH)
+    assert [turn.handle for turn in follower.next_turn()] == [2, 3, 1]
+
+
+def test_a_partition_without_news_comes_back_when_it_advances() -> None:
+    follower = session()
+    follower.grant(1)
+    follower.add(position(1), NOW)
+    follower.on_nothing(follower.next_turn())
+    assert not follower.can_send
+    follower.on_advanced(1, NOW)
+    follower.on_advanced(1, NOW)
+    assert [turn.handle for turn in follower.next_turn()] == [1]
+
+
+def test_what_was_left_is_not_offered_again() -> None:
+    follower = session()
+    follower.grant(1)
+    follower.add(position(1), NOW)
+    assert follower.remove(1) is not None
+    assert follower.remove(1) is None
+    assert follower.next_turn() == []
+
+
+def test_news_of_a_partition_that_was_left_is_ignored() -> None:
+    follower = session()
+    follower.grant(1)
+    follower.on_advanced(9, NOW)
+    assert not follower.can_send
+    assert follower.next_turn() == []
+
+
+def test_more_partitions_than_the_bound_are_refused() -> None:
+    follower = session()
+    for handle in (1, 2, 3):
+        follower.add(position(handle), NOW)
+    with pytest.raises(MalformedRequestError, match="at most 3"):
+        follower.add(position(4), NOW)
+    follower.add(position(3, offset=8), NOW)
+    assert follower.positions[3].fetch_offset == 8
+
+
+def test_few_bytes_wait_for_more_until_the_time_is_up() -> None:
+    follower = session(min_bytes=50, max_wait_ms=300)
+    follower.grant(100)
+    follower.add(position(1), NOW)
+    assert follower.must_wait(10, NOW) == 300
+    assert follower.must_wait(10, MonotonicMs(NOW + 200)) == 100
+    assert follower.must_wait(10, MonotonicMs(NOW + 300)) == 0
+    assert follower.must_wait(50, NOW) == 0
+
+
+def test_waiting_begins_anew_after_a_response() -> None:
+    follower = session(min_bytes=50, max_wait_ms=300)
+    follower.grant(100)
+    follower.add(position(1), NOW)
+    later = MonotonicMs(NOW + 300)
+    follower.on_nothing(follower.next_turn())
+    follower.on_responded(later)
+    follower.on_advanced(1, MonotonicMs(later + 100))
+    assert follower.must_wait(1, MonotonicMs(later + 100)) == 300
+
+
+def test_a_wait_beyond_the_brokers_bound_is_cut_to_it() -> None:
+    assert session(max_wait_ms=99_999).settings.max_wait_ms == 1000
+
+
+def test_a_response_is_the_smaller_of_what_both_sides_want() -> None:
+    assert session(response_bytes_max=0).response_bytes_max == 100
+    assert session(response_bytes_max=60).response_bytes_max == 60
+    assert session(response_bytes_max=600).response_bytes_max == 100

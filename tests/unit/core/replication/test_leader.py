@@ -1,0 +1,164 @@
+"""The leader of a partition with one replica: offsets, durability, acknowledgements."""
+
+from dataclasses import replace
+
+import pytest
+
+from millrace.core.errors import (
+    FencedLeaderEpochError,
+    InvalidTimestampError,
+    NotLeaderError,
+    OutOfOrderSequenceError,
+    StorageFullError,
+    UnknownLeaderEpochError,
+)
+from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId, WallMs
+from millrace.core.ids import TopicPartition
+from millrace.core.log.producer_states import ProducerStates
+from millrace.core.metadata.topic_config import Durability
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.header import BatchHeader, parse_header
+from millrace.core.replication.leader import Acks, AppendRules, PartitionLeader
+
+PARTITION = TopicPartition(TopicId(b"t" * 16), 0)
+NOW = WallMs(1_000_000)
+
+
+def leader(durability: Durability = Durability.FSYNC, end: int = 0) -> PartitionLeader:
+    return PartitionLeader(
+        PARTITION,
+        LeaderEpoch(5),
+        ProducerStates(),
+        AppendRules(durability=durability),
+        next_offset=Offset(end),
+        written_offset=Offset(end),
+        flushed_offset=Offset(end),
+        high_watermark=Offset(end),
+    )
+
+
+def batch(
+    records: int = 1, producer_id: int = -1, sequence: int = -1, timestamp: int = NOW
+) -> BatchHeader:
+    prepared = prepare(PARTITION, Columns(records, WallMs(timestamp), [b"x"] * records))
+    epoch = ProducerEpoch(-1 if producer_id < 0 else 0)
+    return parse_header(prepared.finish(ProducerId(producer_id), epoch, sequence))
+
+
+def test_batches_get_dense_offsets_before_anything_is_written() -> None:
+    machine = leader(end=10)
+    first = machine.append(batch(3), Acks.ALL, "a", NOW)
+    second = machine.append(batch(2), Acks.ALL, "b", NOW)
+    assert (first.base_offset, first.last_offset) == (10, 12)
+    assert (second.base_offset, second.last_offset) == (13, 14)
+    assert machine.next_offset == 15
+    assert machine.high_watermark == machine.written_offset == 10
+
+
+def test_fsync_acknowledges_at_the_flush_and_replicated_at_the_write() -> None:
+    machine = leader(Durability.FSYNC)
+    waiter = machine.append(batch(2), Acks.ALL, "a", NOW)
+    assert machine.on_written(Offset(2)) == []
+    assert (machine.high_watermark, waiter.is_done) == (0, False)
+    assert machine.on_flushed(Offset(2)) == [waiter]
+    assert (machine.high_watermark, waiter.is_done, waiter.error) == (2, True, None)
+
+    machine = leader(Durability.REPLICATED)
+    waiter = machine.append(batch(2), Acks.LEADER, "a", NOW)
+    assert machine.on_written(Offset(2)) == [waiter]
+    assert machine.high_watermark == 2
+
+
+def test_a_flush_acknowledges_all_before_it_in_the_order_of_offsets_and_no_more() -> None:
+    machine = leader()
+    waiters = [machine.append(batch(), Acks.ALL, n, NOW) for n in range(3)]
+    machine.on_written(Offset(3))
+    assert machine.on_flushed(Offset(2)) == waiters[:2]
+    assert not waiters[2].is_done
+    assert machine.on_flushed(Offset(1)) == []
+    assert machine.high_watermark == 2
+    assert machine.on_flushed(Offset(3)) == waiters[2:]
+
+
+def test_a_repeated_batch_gets_the_originals_offset_and_waits_for_the_original() -> None:
+    machine = leader(end=7)
+    original = machine.append(batch(2, producer_id=1, sequence=0), Acks.ALL, "a", NOW)
+    repeated = machine.append(batch(2, producer_id=1, sequence=0), Acks.ALL, "b", NOW)
+    assert repeated.is_duplicate
+    assert (repeated.base_offset, repeated.last_offset) == (7, 8)
+    assert machine.next_offset == 9
+    assert not repeated.is_done
+    machine.on_written(Offset(9))
+    assert machine.on_flushed(Offset(9)) == [original, repeated]
+    late = machine.append(batch(2, producer_id=1, sequence=0), Acks.ALL, "c", NOW)
+    assert late.is_done
+    assert late.base_offset == 7
+
+
+def test_a_gap_in_the_sequence_is_refused_and_takes_no_offset() -> None:
+    machine = leader()
+    machine.append(batch(2, producer_id=1, sequence=0), Acks.ALL, "a", NOW)
+    with pytest.raises(OutOfOrderSequenceError):
+        machine.append(batch(1, producer_id=1, sequence=3), Acks.ALL, "b", NOW)
+    assert machine.next_offset == 2
+
+
+def test_a_failed_write_takes_back_offsets_and_sequences_of_all_behind_it() -> None:
+    machine = leader()
+    kept = machine.append(batch(1, producer_id=1, sequence=0), Acks.ALL, "kept", NOW)
+    lost = machine.append(batch(1, producer_id=1, sequence=1), Acks.ALL, "lost", NOW)
+    other = machine.append(batch(1, producer_id=2, sequence=0), Acks.ALL, "other", NOW)
+    machine.on_written(Offset(1))
+    error = StorageFullError("full")
+    assert machine.on_write_failed(Offset(1), error) == [lost, other]
+    assert lost.error is error
+    assert machine.generation == 1
+    assert machine.next_offset == 1
+    again = machine.append(batch(1, producer_id=1, sequence=1), Acks.ALL, "again", NOW)
+    assert (again.base_offset, again.is_duplicate) == (1, False)
+    assert machine.append(batch(1, producer_id=2, sequence=0), Acks.ALL, "x", NOW).base_offset == 2
+    machine.on_written(Offset(3))
+    assert machine.on_flushed(Offset(3))[0] is kept
+
+
+def test_a_retry_that_waits_for_a_write_that_fails_fails_with_it() -> None:
+    machine = leader()
+    machine.append(batch(1, producer_id=1, sequence=0), Acks.ALL, "a", NOW)
+    repeated = machine.append(batch(1, producer_id=1, sequence=0), Acks.ALL, "b", NOW)
+    error = StorageFullError("full")
+    machine.on_write_failed(Offset(0), error)
+    assert repeated.error is error
+
+
+def test_another_leader_epoch_is_refused_by_its_side() -> None:
+    machine = leader()
+    machine.check_epoch(LeaderEpoch(5))
+    machine.check_epoch(LeaderEpoch(-1))
+    with pytest.raises(FencedLeaderEpochError):
+        machine.check_epoch(LeaderEpoch(4))
+    with pytest.raises(UnknownLeaderEpochError):
+        machine.check_epoch(LeaderEpoch(6))
+
+
+def test_resigning_fails_what_waits_and_refuses_what_comes() -> None:
+    machine = leader()
+    waiter = machine.append(batch(), Acks.ALL, "a", NOW)
+    error = NotLeaderError("gone")
+    assert machine.resign(error) == [waiter]
+    assert waiter.error is error
+    with pytest.raises(NotLeaderError):
+        machine.check_epoch(LeaderEpoch(5))
+
+
+def test_timestamps_outside_of_what_the_topic_allows_are_refused() -> None:
+    machine = leader()
+    machine.rules = replace(machine.rules, timestamp_after_max_ms=10, timestamp_before_max_ms=20)
+    machine.append(batch(timestamp=NOW + 10), Acks.ALL, "a", NOW)
+    machine.append(batch(timestamp=NOW - 20), Acks.ALL, "a", NOW)
+    for timestamp in (NOW + 11, NOW - 21):
+        with pytest.raises(InvalidTimestampError):
+            machine.append(batch(timestamp=timestamp), Acks.ALL, "a", NOW)
+    machine.rules = replace(machine.rules, stamps_append_time=True)
+    waiter = machine.append(batch(timestamp=NOW + 11), Acks.ALL, "a", NOW)
+    assert waiter.append_timestamp == NOW
