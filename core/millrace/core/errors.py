@@ -326,7 +326,9 @@ def _leaves(cls: type[MillraceError]) -> list[type[MillraceError]]:
     return found
 
 
-ERRORS_BY_CODE: dict[int, type[MillraceError]] = {leaf.code: leaf for leaf in _leaves(MillraceError)}
+ERRORS_BY_CODE: dict[int, type[MillraceError]] = {
+    leaf.code: leaf for leaf in _leaves(MillraceError)
+}
 
 
 def error_for_code(code: int) -> type[MillraceError]:

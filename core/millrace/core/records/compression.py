@@ -72,7 +72,7 @@ class Compressor:
             stored = zlib.compress(body, level, wbits=_GZIP_BITS)
         elif self._codec is not None:
             # Not the buffer itself: its memoryview has the length from before pyarrow shrank it.
-            stored = memoryview(self._codec.compress(body).slice(0))
+            stored = _view(self._codec.compress(body).slice(0))
         else:
             return Codec.NONE, body
         if len(stored) >= len(body):
@@ -111,6 +111,11 @@ def inflate(codec: int, stored: Buffer, inflated_length: int) -> Buffer:
 # size whose tail was never written. So each inflater here proves the exact length in its own way.
 
 
+def _view(buffer: pa.Buffer) -> memoryview:
+    """Return a view of bytes; pyarrow's own view has signed items, so it never equals bytes."""
+    return memoryview(buffer).cast("B")
+
+
 def _plain(stored: Buffer, inflated_length: int) -> Buffer:
     return stored
 
@@ -125,23 +130,23 @@ def _gzip(stored: Buffer, inflated_length: int) -> Buffer:
 
 def _snappy(stored: Buffer, inflated_length: int) -> Buffer:
     declared = shift = 0  # A raw snappy block begins with its inflated length as a varint.
-    for byte in stored[:5]:
+    for byte in bytes(stored[:5]):
         declared |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             break
     if declared != inflated_length:
         raise ValueError(f"the snappy block declares {declared} bytes")
-    return memoryview(_SNAPPY.decompress(stored, decompressed_size=inflated_length))
+    return _view(_SNAPPY.decompress(stored, decompressed_size=inflated_length))
 
 
 def _lz4(stored: Buffer, inflated_length: int) -> Buffer:
     with pa.CompressedInputStream(pa.BufferReader(stored), "lz4") as stream:
-        return memoryview(stream.read_buffer(inflated_length + 1))
+        return _view(stream.read_buffer(inflated_length + 1))
 
 
 def _zstd(stored: Buffer, inflated_length: int) -> Buffer:
-    return memoryview(_ZSTD.decompress(stored, decompressed_size=inflated_length))
+    return _view(_ZSTD.decompress(stored, decompressed_size=inflated_length))
 
 
 _SNAPPY: Final = pa.Codec("snappy")
