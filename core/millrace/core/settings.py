@@ -36,7 +36,7 @@ _METADATA: Final = "setting"
 class Unit(Enum):
     """What a number counts, with the suffixes that people may write."""
 
-    COUNT = ("", {})
+    COUNT = ("", dict[str, int]())
     BYTES = (
         "bytes",
         {
@@ -111,12 +111,12 @@ def setting(
         needs_restart=needs_restart,
         visibility=visibility,
     )
-    return cast(_T, field(default=default, metadata={_METADATA: description}))
+    return field(default=default, metadata={_METADATA: description})
 
 
 def section(cls: type[_T]) -> _T:
     """Declare a section: a field that holds settings of its own, all with defaults."""
-    return cast(_T, field(default_factory=cls))
+    return field(default_factory=cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def parse_number(text: str, unit: Unit = Unit.COUNT) -> int:
         whole, _, fraction = match[1].partition(".")
         # Exact: a float would round large sizes.
         scaled = int(whole + fraction) * unit.suffixes.get(suffix, 1)
-        number, rest = divmod(scaled, 10 ** len(fraction))
+        number, rest = divmod(scaled, int("1" + "0" * len(fraction)))
         if not rest:
             return number
     kind = f"{unit.label} as a whole number" if unit.label else "a whole number"

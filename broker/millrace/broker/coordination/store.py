@@ -1,0 +1,77 @@
+"""What the controller needs of a coordination store (design D7).
+
+Objects are written whole, each only in place of the version before it; there are no transactions
+over several. The methods block and are called from threads: those of the lease from one of its own,
+so that a slow write of an object does not cost the lease.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NewType, Protocol
+
+from millrace.core.errors import RetriableError, StorageError
+from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.metadata.stored import StoredObject
+
+Revision = NewType("Revision", str)
+"""A point in the history of the whole store, meaningful to the store alone."""
+
+BEGINNING = Revision("")
+
+
+class CoordinationStoreError(StorageError):
+    """The store is damaged or its disk fails. The broker stops (P41); nothing is made anew."""
+
+
+class CoordinationUnavailableError(RetriableError):
+    """The store did nothing, or may have done the write, and works again after a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChanges:
+    """Which objects changed, up to a point.
+
+    Attributes:
+        revision: where to go on from.
+        keys: of objects written since; some may be named that did not change.
+    """
+
+    revision: Revision
+    keys: tuple[str, ...]
+
+
+class CoordinationStore(Protocol):
+    """See the module.
+
+    Every method raises:
+        CoordinationStoreError: the process must end.
+        CoordinationUnavailableError: to be tried again; whether a write was done is unknown.
+    """
+
+    def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
+        """Return the latest version of each object; None when there is none."""
+
+    def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
+        """Store each object durably in place of the version before `version`, each for itself.
+
+        Given together they can share a flush or a round trip; they are no transaction.
+
+        Returns:
+            For each: False, and it is not changed, when another version is stored (0 is no
+            object), or one of a higher controller epoch (P36).
+        """
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return the keys of all objects that begin so, ascending."""
+
+    def wait_for_changes(self, since: Revision, timeout_ms: int) -> StoreChanges:
+        """Wait until something was written after `since`, at most for the time-out."""
+
+    def read_lease(self) -> LeaseRecord | None:
+        """Return the lease as it is stored."""
+
+    def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
+        """Store the lease in place of the version before; False when another one is stored."""
+
+    def close(self) -> None:
+        """Give everything back. No other method is called any more."""

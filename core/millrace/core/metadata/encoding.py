@@ -1,0 +1,207 @@
+"""The state of metadata objects as values of JSON, and back.
+
+A partition is a list, for there may be thousands in one object. A later release appends to it:
+
+| index | value                                                          |
+|------:|----------------------------------------------------------------|
+|     0 | leader: broker id, -1 for none                                 |
+|     1 | leader epoch                                                   |
+|     2 | partition epoch                                                |
+|     3 | replicas: list of broker ids, the preferred leader first       |
+|     4 | in-sync replicas: list of [broker id, broker epoch]            |
+|     5 | eligible leader replicas: list of [broker id, broker epoch]    |
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from millrace.core.errors import InvalidConfigError, InvalidTopicError
+from millrace.core.ids import (
+    TOPIC_ID_BYTES,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    ProducerId,
+    TopicId,
+)
+from millrace.core.metadata.model import (
+    CLUSTER_KEY,
+    SHARD_KEYS,
+    BrokerLife,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    StateShard,
+    Topic,
+    shard_of,
+)
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject, seal, unseal
+from millrace.core.metadata.topic_config import parse_overrides
+from millrace.core.topics import parse_topic_name
+
+_T = TypeVar("_T")
+
+
+def encode_cluster(cluster: ClusterState) -> StoredObject:
+    """Return the object to store under `CLUSTER_KEY`."""
+    state = {
+        "brokers": [
+            {
+                "broker_epoch": each.broker_epoch,
+                "broker_id": each.broker_id,
+                "directory_ids": each.directory_ids,
+                "host": each.host,
+                "incarnation_id": each.incarnation_id,
+                "is_fenced": each.is_fenced,
+                "name": each.name,
+                "port": each.port,
+                "rack": each.rack,
+            }
+            for _, each in sorted(cluster.brokers.items())
+        ],
+        "cluster_id": cluster.cluster_id,
+        "last_broker_epoch": cluster.last_broker_epoch,
+        "next_broker_id": cluster.next_broker_id,
+        "next_producer_id": cluster.next_producer_id,
+    }
+    return seal(CLUSTER_KEY, cluster.version, cluster.controller_epoch, state)
+
+
+def decode_cluster(stored: StoredObject) -> ClusterState:
+    """Read an object of `CLUSTER_KEY`.
+
+    Raises:
+        CorruptMetadataError: it is no such object.
+    """
+    return _decode(CLUSTER_KEY, stored, _cluster)
+
+
+def encode_shard(shard: StateShard) -> StoredObject:
+    """Return the object to store under the shard's key."""
+    state = {
+        "deletions": {
+            topic_id.hex(): sorted(broker_ids) for topic_id, broker_ids in shard.deletions.items()
+        },
+        "topics": {
+            topic_id.hex(): {
+                "config": dict(topic.overrides),
+                "name": f"{topic.name.namespace}/{topic.name.name}",
+                "partitions": [_partition_list(each) for each in topic.partitions],
+            }
+            for topic_id, topic in shard.topics.items()
+        },
+    }
+    return seal(SHARD_KEYS[shard.number], shard.version, shard.controller_epoch, state)
+
+
+def decode_shard(number: int, stored: StoredObject) -> StateShard:
+    """Read an object of a shard's key.
+
+    Raises:
+        CorruptMetadataError: it is no such object.
+    """
+
+    def shard(state: Any, stored: StoredObject) -> StateShard:
+        topics = [_topic(bytes.fromhex(key), value) for key, value in state["topics"].items()]
+        if any(shard_of(topic.topic_id) != number for topic in topics):
+            raise ValueError("a topic of another shard")
+        return StateShard(
+            number=number,
+            version=stored.version,
+            controller_epoch=stored.controller_epoch,
+            topics={topic.topic_id: topic for topic in topics},
+            deletions={
+                TopicId(bytes.fromhex(key)): frozenset(map(BrokerId, value))
+                for key, value in state["deletions"].items()
+            },
+        )
+
+    return _decode(SHARD_KEYS[number], stored, shard)
+
+
+def _decode(key: str, stored: StoredObject, build: Callable[[Any, StoredObject], _T]) -> _T:
+    state = unseal(key, stored)
+    try:
+        return build(state, stored)
+    except (
+        # What a state can hold that was well sealed, but by something that is not this release.
+        AttributeError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+        InvalidConfigError,
+        InvalidTopicError,
+    ) as error:
+        raise CorruptMetadataError(
+            f"the metadata object {key!r} is well sealed, but breaks a rule: {error!r}. "
+            "A later release may have written it: start that one, or restore a backup"
+        ) from error
+
+
+def _cluster(state: Any, stored: StoredObject) -> ClusterState:
+    registrations = [
+        BrokerRegistration(
+            broker_id=BrokerId(each["broker_id"]),
+            name=each["name"],
+            rack=each["rack"],
+            host=each["host"],
+            port=each["port"],
+            incarnation_id=each["incarnation_id"],
+            directory_ids=tuple(each["directory_ids"]),
+            broker_epoch=BrokerEpoch(each["broker_epoch"]),
+            is_fenced=each["is_fenced"],
+        )
+        for each in state["brokers"]
+    ]
+    return ClusterState(
+        cluster_id=state["cluster_id"],
+        version=stored.version,
+        controller_epoch=stored.controller_epoch,
+        brokers={each.broker_id: each for each in registrations},
+        next_broker_id=BrokerId(state["next_broker_id"]),
+        last_broker_epoch=BrokerEpoch(state["last_broker_epoch"]),
+        next_producer_id=ProducerId(state["next_producer_id"]),
+    )
+
+
+def _topic(topic_id: bytes, value: Any) -> Topic:
+    topic = Topic(
+        topic_id=TopicId(topic_id),
+        name=parse_topic_name(value["name"]),
+        overrides=value["config"],
+        partitions=tuple(map(_partition, value["partitions"])),
+    )
+    if len(topic_id) != TOPIC_ID_BYTES or not topic.partitions:
+        raise ValueError(f"not a topic: {topic_id!r} with {len(topic.partitions)} partitions")
+    parse_overrides(topic.overrides)
+    return topic
+
+
+def _partition_list(partition: PartitionState) -> list[object]:
+    return [
+        partition.leader,
+        partition.leader_epoch,
+        partition.partition_epoch,
+        partition.replicas,
+        partition.isr,
+        partition.elr,
+    ]
+
+
+def _partition(values: list[Any]) -> PartitionState:
+    leader, leader_epoch, partition_epoch, replicas, isr, elr = values[:6]
+    return PartitionState(
+        replicas=tuple(map(BrokerId, replicas)),
+        leader=BrokerId(leader),
+        leader_epoch=LeaderEpoch(leader_epoch),
+        partition_epoch=PartitionEpoch(partition_epoch),
+        isr=tuple(map(_life, isr)),
+        elr=tuple(map(_life, elr)),
+    )
+
+
+def _life(values: list[Any]) -> BrokerLife:
+    broker_id, broker_epoch = values
+    return BrokerLife(BrokerId(broker_id), BrokerEpoch(broker_epoch))

@@ -1,0 +1,132 @@
+"""The confirmed metadata as one immutable value, with the look-ups that requests need.
+
+A broker holds the latest image and swaps it for the next. Its epoch is the number of writes that
+made it: the same state has the same epoch whoever computes it, and it never goes back.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.metadata.model import (
+    SHARDS,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    StateShard,
+    Topic,
+)
+from millrace.core.topics import TopicName
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChanges:
+    """What is different between two images. Topics are told apart by id."""
+
+    created: tuple[Topic, ...]
+    altered: tuple[tuple[Topic, Topic], ...]  # Old and new: settings or partitions.
+    deleted: tuple[Topic, ...]
+    are_brokers_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """See the module.
+
+    Attributes:
+        epoch: grows with every change.
+        topics: by name, in no order.
+        topics_by_id: the same.
+    """
+
+    epoch: int
+    cluster: ClusterState
+    shards: tuple[StateShard, ...]
+    topics: Mapping[TopicName, Topic]
+    topics_by_id: Mapping[TopicId, Topic]
+
+    @staticmethod
+    def empty(cluster: ClusterState) -> "MetadataImage":
+        """Return the image of a cluster without topics."""
+        shards = tuple(StateShard(number=number) for number in range(SHARDS))
+        return MetadataImage(cluster.version, cluster, shards, {}, {})
+
+    def with_cluster(self, cluster: ClusterState) -> "MetadataImage":
+        """Return the image after a write of the cluster state."""
+        return replace(
+            self, epoch=self.epoch + cluster.version - self.cluster.version, cluster=cluster
+        )
+
+    def with_shard(self, shard: StateShard) -> "MetadataImage":
+        """Return the image after a write of a shard."""
+        old = self.shards[shard.number]
+        shards = (*self.shards[: shard.number], shard, *self.shards[shard.number + 1 :])
+        topics, topics_by_id = self.topics, self.topics_by_id
+        if shard.topics != old.topics:
+            topics, topics_by_id = dict(topics), dict(topics_by_id)
+            for topic_id, topic in old.topics.items():
+                if topic_id not in shard.topics:
+                    del topics_by_id[topic_id]
+                    if topics[topic.name].topic_id == topic_id:
+                        del topics[topic.name]
+            for topic_id, topic in shard.topics.items():
+                topics_by_id[topic_id] = topics[topic.name] = topic
+        return MetadataImage(
+            self.epoch + shard.version - old.version, self.cluster, shards, topics, topics_by_id
+        )
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """Return the state of a partition; None when there is no such topic or number."""
+        topic = self.topics_by_id.get(topic_partition.topic_id)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def broker(self, broker_id: BrokerId) -> BrokerRegistration | None:
+        """Return a broker's registration."""
+        return self.cluster.brokers.get(broker_id)
+
+    def leader_address(self, partition: PartitionState) -> str:
+        """Return `host:port` of a partition's leader; empty when there is none."""
+        if partition.leader == NO_BROKER:
+            return ""
+        leader = self.cluster.brokers.get(partition.leader)
+        return "" if leader is None else leader.address
+
+    def replicas_of(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, Topic]]:
+        """Yield the partitions of which a broker holds a replica."""
+        for topic_id, topic in self.topics_by_id.items():
+            for number, partition in enumerate(topic.partitions):
+                if broker_id in partition.replicas:
+                    yield TopicPartition(topic_id, number), topic
+
+    def deletions_of(self, broker_id: BrokerId) -> list[TopicId]:
+        """Return the deleted topics whose data a broker has yet to delete (P39)."""
+        return [
+            topic_id
+            for shard in self.shards
+            for topic_id, broker_ids in shard.deletions.items()
+            if broker_id in broker_ids
+        ]
+
+    def changes_since(self, old: "MetadataImage") -> MetadataChanges:
+        """Return what is different from an older image. Shards that are the same cost nothing."""
+        created: list[Topic] = []
+        altered: list[tuple[Topic, Topic]] = []
+        deleted: list[Topic] = []
+        for before, after in zip(old.shards, self.shards, strict=True):
+            if before is after:
+                continue
+            for topic_id, topic in after.topics.items():
+                previous = before.topics.get(topic_id)
+                if previous is None:
+                    created.append(topic)
+                elif previous is not topic and previous != topic:
+                    altered.append((previous, topic))
+            deleted += [
+                topic for topic_id, topic in before.topics.items() if topic_id not in after.topics
+            ]
+        are_brokers_changed = (
+            old.cluster is not self.cluster and old.cluster.brokers != self.cluster.brokers
+        )
+        return MetadataChanges(tuple(created), tuple(altered), tuple(deleted), are_brokers_changed)

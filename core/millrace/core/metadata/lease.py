@@ -1,0 +1,91 @@
+"""Who may act as controller: the election over one lease record of the coordination store.
+
+The record is replaced by compare-and-swap. It holds no time that anybody relies on: a candidate
+takes over when it has not seen the record change for the lease's duration, by its own clock, which
+goes on while the machine sleeps. The holder renews well before that, and stops acting as controller
+when it could not renew for the shorter renew deadline (P38).
+
+A candidate's name is its broker's: who starts again soon after its own crash takes up its lease
+without waiting for it to run out.
+
+The lease only keeps the number of controllers at one most of the time. Safety comes from epochs and
+compare-and-swap on the metadata objects (P34). Source: the election of Kubernetes' client-go.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from millrace.core.ids import MonotonicMs
+
+NOBODY: Final = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRecord:
+    """The lease as it is stored.
+
+    Attributes:
+        holder: name of a broker; `NOBODY` when it was given back.
+        address: where the holder's controller can be reached.
+        duration_ms: how long others wait for a sign of the holder.
+        version: grows with every write, renewals included; 0 is not stored yet.
+    """
+
+    holder: str
+    address: str
+    duration_ms: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """How the lease is held; each time is longer than the next."""
+
+    duration_ms: int
+    renew_deadline_ms: int
+    retry_ms: int
+
+
+class LeaseElection:
+    """One candidate's view. The shell reads the record every `retry_ms`, and writes when told."""
+
+    def __init__(self, holder: str, address: str, times: LeaseTimes) -> None:
+        assert holder != NOBODY
+        assert times.retry_ms < times.renew_deadline_ms < times.duration_ms
+        self.times = times
+        self._holder = holder
+        self._address = address
+        self._seen = LeaseRecord(holder=NOBODY, address="", duration_ms=0, version=0)
+        self._seen_at = MonotonicMs(0)
+        self._held_until: MonotonicMs | None = None
+
+    def is_held(self, now: MonotonicMs) -> bool:
+        """Whether this candidate may act as controller. To be asked before each write."""
+        return self._held_until is not None and now < self._held_until
+
+    def on_read(self, record: LeaseRecord | None, now: MonotonicMs) -> LeaseRecord | None:
+        """Return the record to write with compare-and-swap on its version, if it is our turn."""
+        if record is not None and record.version != self._seen.version:
+            self._seen, self._seen_at = record, now
+        if self._seen.holder not in (NOBODY, self._holder):
+            self._held_until = None  # Somebody took it.
+            if now - self._seen_at < self._seen.duration_ms:
+                return None
+        return LeaseRecord(
+            holder=self._holder,
+            address=self._address,
+            duration_ms=self.times.duration_ms,
+            version=self._seen.version + 1,
+        )
+
+    def on_written(self, record: LeaseRecord, sent_at: MonotonicMs) -> None:
+        """Our write was confirmed. The lease counts from when the write was sent, not answered."""
+        self._seen, self._seen_at = record, sent_at
+        self._held_until = MonotonicMs(sent_at + self.times.renew_deadline_ms)
+
+    def give_back(self) -> LeaseRecord | None:
+        """Stop holding the lease; return the record to write so that nobody has to wait."""
+        if self._held_until is None:
+            return None
+        self._held_until = None
+        return replace(self._seen, holder=NOBODY, version=self._seen.version + 1)

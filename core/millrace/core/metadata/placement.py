@@ -1,0 +1,71 @@
+"""Where the replicas of new partitions go.
+
+Leaders are spread evenly over brokers, replicas evenly over brokers, and a partition's replicas
+over as many racks as there are. Among equals, the followers of one leader are spread too, so that
+the leaderships of a broker that dies fall to all the others and not to its neighbour alone.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from millrace.core.ids import BrokerId
+
+
+class Candidate(NamedTuple):
+    """A broker that can take replicas."""
+
+    broker_id: BrokerId
+    rack: str
+
+
+def place(
+    partitions: int,
+    replication_factor: int,
+    candidates: Sequence[Candidate],
+    *,
+    replica_counts: Counter[BrokerId],
+    leader_counts: Counter[BrokerId],
+) -> list[tuple[BrokerId, ...]]:
+    """Return the replicas of each new partition, the preferred leader first.
+
+    Args:
+        candidates: ascending by id, at least `replication_factor`.
+        replica_counts: replicas that each broker holds already.
+        leader_counts: partitions of which each broker is the preferred leader already.
+    """
+    assert 1 <= replication_factor <= len(candidates)
+    replicas_by_broker = Counter(replica_counts)
+    leaders_by_broker = Counter(leader_counts)
+    followers_of_leader: Counter[tuple[BrokerId, BrokerId]] = Counter()
+    placed = []
+    for _ in range(partitions):
+        leader = min(
+            candidates,
+            key=lambda each: (
+                leaders_by_broker[each.broker_id],
+                replicas_by_broker[each.broker_id],
+                each.broker_id,
+            ),
+        )
+        chosen = [leader]
+        while len(chosen) < replication_factor:
+            racks = Counter(each.rack for each in chosen)
+            chosen.append(
+                min(
+                    (each for each in candidates if each not in chosen),
+                    key=lambda each: (
+                        racks[each.rack],
+                        replicas_by_broker[each.broker_id],
+                        followers_of_leader[leader.broker_id, each.broker_id],
+                        # The next ones after the leader, in a ring.
+                        each.broker_id <= leader.broker_id,
+                        each.broker_id,
+                    ),
+                )
+            )
+            followers_of_leader[leader.broker_id, chosen[-1].broker_id] += 1
+        leaders_by_broker[leader.broker_id] += 1
+        replicas_by_broker.update(each.broker_id for each in chosen)
+        placed.append(tuple(each.broker_id for each in chosen))
+    return placed

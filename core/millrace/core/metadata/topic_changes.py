@@ -1,0 +1,193 @@
+"""The rules of creating, altering and deleting topics. Nothing here changes the draft."""
+
+from dataclasses import replace
+from typing import Final
+
+from millrace.core.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.draft import Draft
+from millrace.core.metadata.model import BrokerRegistration, PartitionState, Topic
+from millrace.core.metadata.placement import Candidate, place
+from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
+from millrace.core.metadata.topic_config import SETTINGS, canonical_overrides
+from millrace.core.settings import suggestion
+from millrace.core.topics import INTERNAL_PREFIX, TopicName, parse_topic_name
+
+DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
+
+
+def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicId) -> Topic:
+    """Return the topic that a request asks for.
+
+    Raises:
+        InvalidTopicError: the name breaks the rules, or belongs to the cluster itself.
+        TopicAlreadyExistsError: the name is taken.
+        InvalidPartitionsError: too many partitions, for the topic or for a broker.
+        InvalidReplicationFactorError: more replicas than brokers.
+        InvalidConfigError: unknown or bad settings.
+    """
+    assert len(topic_id) == TOPIC_ID_BYTES
+    assert draft.topic(topic_id) is None
+    name = _client_topic_name(new.name)
+    if draft.topic_named(name) is not None:
+        raise TopicAlreadyExistsError(
+            f"topic {str(name)!r} exists: choose another name, or alter the topic that there is"
+        )
+    partitions = new.partitions or config.default_partitions
+    _check_partition_count(name, partitions, config)
+    brokers = draft.cluster.usable_brokers()
+    replication_factor = new.replication_factor or _default_replication_factor(config, brokers)
+    if not 1 <= replication_factor <= len(brokers):
+        raise InvalidReplicationFactorError(
+            f"topic {str(name)!r}: {replication_factor} replicas need as many brokers, and "
+            f"{len(brokers)} can take partitions now: ask for fewer replicas or start brokers"
+        )
+    overrides = canonical_overrides(new.config)
+    states = _placed(draft, config, name, partitions, replication_factor)
+    return Topic(topic_id=topic_id, name=name, partitions=states, overrides=overrides)
+
+
+def altered(draft: Draft, config: ClusterConfig, change: TopicChange) -> Topic:
+    """Return a topic as it is after a change.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+        InvalidTopicError: the topic belongs to the cluster itself.
+        InvalidPartitionsError: fewer partitions than there are, or too many.
+        InvalidReplicationFactorError: too few brokers are there to hold the new partitions.
+        InvalidConfigError: unknown or bad settings.
+    """
+    topic = found(draft, change.topic)
+    overrides = _altered_overrides(topic, change)
+    partitions = topic.partitions
+    if change.partitions:
+        more = change.partitions - len(partitions)
+        if more < 0:
+            raise InvalidPartitionsError(
+                f"topic {str(topic.name)!r} has {len(partitions)} partitions, and their number "
+                "can only grow: create another topic to have fewer"
+            )
+        _check_partition_count(topic.name, change.partitions, config)
+        brokers = draft.cluster.usable_brokers()
+        if more and len(brokers) < topic.replication_factor:
+            raise InvalidReplicationFactorError(
+                f"topic {str(topic.name)!r} has {topic.replication_factor} replicas, and only "
+                f"{len(brokers)} brokers can take partitions now: start brokers first"
+            )
+        if more:
+            partitions += _placed(draft, config, topic.name, more, topic.replication_factor)
+    return replace(topic, partitions=partitions, overrides=overrides)
+
+
+def found(draft: Draft, ref: TopicRef) -> Topic:
+    """Return the topic that a client means, to change it.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+        InvalidTopicError: no topic can have the name, or it belongs to the cluster itself.
+    """
+    name = parse_topic_name(ref.name) if ref.name else None
+    topic = draft.topic(ref.topic_id) if ref.topic_id is not None else None
+    if ref.topic_id is None and name is not None:
+        topic = draft.topic_named(name)
+    if topic is None or (name is not None and topic.name != name):
+        raise UnknownTopicOrPartitionError(f"there is no topic {ref}")
+    _client_topic_name(str(topic.name))
+    return topic
+
+
+def _client_topic_name(text: str) -> TopicName:
+    name = parse_topic_name(text)
+    if name.is_internal:
+        raise InvalidTopicError(
+            f"topic {str(name)!r}: names that begin with {INTERNAL_PREFIX!r} belong to the cluster "
+            "itself: choose another one"
+        )
+    return name
+
+
+def _default_replication_factor(config: ClusterConfig, brokers: list[BrokerRegistration]) -> int:
+    if config.default_replication_factor != -1:
+        return config.default_replication_factor
+    return min(DEFAULT_REPLICATION_FACTOR_MAX, max(1, len(brokers)))
+
+
+def _check_partition_count(name: TopicName, partitions: int, config: ClusterConfig) -> None:
+    if not 1 <= partitions <= config.topic_partitions_max:
+        raise InvalidPartitionsError(
+            f"topic {str(name)!r}: {partitions} partitions; a topic has 1 to "
+            f"{config.topic_partitions_max} (the setting cluster.topic_partitions_max)"
+        )
+
+
+def _altered_overrides(topic: Topic, change: TopicChange) -> dict[str, str]:
+    problems = [
+        f"{name}: there is no such setting{suggestion(name, SETTINGS)}"
+        for name in change.unset_config
+        if name not in SETTINGS
+    ]
+    problems += [
+        f"{name}: cannot be set and unset at once"
+        for name in change.unset_config
+        if name in change.set_config
+    ]
+    try:
+        overrides = canonical_overrides({**topic.overrides, **change.set_config})
+    except InvalidConfigError as error:
+        problems.append(error.message)
+    if problems:
+        raise InvalidConfigError("\n".join(problems))
+    return {name: text for name, text in overrides.items() if name not in change.unset_config}
+
+
+def _placed(
+    draft: Draft,
+    config: ClusterConfig,
+    name: TopicName,
+    partitions: int,
+    replication_factor: int,
+) -> tuple[PartitionState, ...]:
+    """Return new partitions, led by their preferred leaders with all replicas in sync."""
+    brokers = draft.cluster.usable_brokers()
+    replicas = place(
+        partitions,
+        replication_factor,
+        [Candidate(each.broker_id, each.rack) for each in brokers],
+        replica_counts=draft.replica_counts,
+        leader_counts=draft.leader_counts,
+    )
+    _check_broker_loads(draft, config, name, replicas)
+    lives = {each.broker_id: each.life for each in brokers}
+    return tuple(
+        PartitionState(
+            replicas=each,
+            leader=each[0],
+            leader_epoch=LeaderEpoch(0),
+            partition_epoch=PartitionEpoch(0),
+            isr=tuple(lives[broker_id] for broker_id in each),
+        )
+        for each in replicas
+    )
+
+
+def _check_broker_loads(
+    draft: Draft, config: ClusterConfig, name: TopicName, replicas: list[tuple[BrokerId, ...]]
+) -> None:
+    loads = draft.replica_counts.copy()
+    for each in replicas:
+        loads.update(each)
+    broker_id, load = max(loads.items(), key=lambda item: item[1])
+    if load > config.broker_partitions_max:
+        raise InvalidPartitionsError(
+            f"topic {str(name)!r}: broker {broker_id} would hold {load} partition replicas, and "
+            f"the setting cluster.broker_partitions_max allows {config.broker_partitions_max}: ask "
+            "for fewer partitions, delete topics, or add brokers"
+        )
