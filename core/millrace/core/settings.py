@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum, StrEnum
+from functools import cache
 from typing import Any, Final, TypeVar, cast, get_origin, get_type_hints
 
 from millrace.core.errors import InvalidConfigError
@@ -136,7 +137,7 @@ def settings_of(cls: type, *, separator: str = "_") -> Mapping[str, NamedSetting
     Args:
         separator: joins the words of a name: `.` gives Kafka's names of topic settings.
     """
-    hints = get_type_hints(cls)
+    hints = _type_hints(cls)
     named = {}
     for each in fields(cls):
         if _METADATA in each.metadata:
@@ -149,7 +150,7 @@ def settings_of(cls: type, *, separator: str = "_") -> Mapping[str, NamedSetting
 
 def sections_of(cls: type) -> Mapping[str, type]:
     """Return the sections of a class of settings by name."""
-    hints = get_type_hints(cls)
+    hints = _type_hints(cls)
     return {each.name: hints[each.name] for each in fields(cls) if _is_section(each)}
 
 
@@ -233,6 +234,12 @@ def markdown_table(cls: type, *, separator: str = "_") -> str:
             f"| {each.description.meaning}{notes} |"
         )
     return "\n".join(lines)
+
+
+@cache
+def _type_hints(cls: Any) -> dict[str, Any]:
+    """Cached, for a topic's settings are parsed for every topic when a broker starts."""
+    return get_type_hints(cls)
 
 
 def _is_section(each: Field[Any]) -> bool:

@@ -58,19 +58,21 @@ class PartitionState:
     elr: tuple[BrokerLife, ...] = ()  # Eligible leader replicas (KIP-966); none is in the ISR.
 
     def __post_init__(self) -> None:
-        in_sync = [life.broker_id for life in self.isr]
-        eligible = [life.broker_id for life in self.elr]
-        rules = {
-            "there are replicas, all different": 0 < len(set(self.replicas)) == len(self.replicas),
-            "a broker is in ISR and ELR once": len({*in_sync, *eligible})
-            == len(in_sync + eligible),
-            "ISR and ELR are replicas": {*in_sync, *eligible} <= set(self.replicas),
-            "the leader is in the ISR": self.leader == NO_BROKER or self.leader in in_sync,
-            "epochs are not negative": self.leader_epoch >= 0 and self.partition_epoch >= 0,
-        }
-        for rule, holds in rules.items():
-            if not holds:
-                raise ValueError(f"not so: {rule}: {self}")
+        replicas = set(self.replicas)
+        in_sync = {life.broker_id for life in self.isr}
+        eligible = {life.broker_id for life in self.elr}
+        holds = (
+            0 < len(replicas) == len(self.replicas)
+            and len(in_sync) == len(self.isr)
+            and len(eligible) == len(self.elr)
+            and in_sync.isdisjoint(eligible)
+            and in_sync | eligible <= replicas
+            and (self.leader == NO_BROKER or self.leader in in_sync)
+            and self.leader_epoch >= 0
+            and self.partition_epoch >= 0
+        )
+        if not holds:
+            raise ValueError(f"no partition can be so: {self}")
 
     @property
     def leader_life(self) -> BrokerLife | None:
@@ -86,17 +88,17 @@ class PartitionState:
         replicas: tuple[BrokerId, ...] | None = None,
     ) -> "PartitionState":
         """Return the next state. This alone counts the epochs."""
-        new = replace(
-            self,
-            replicas=self.replicas if replicas is None else replicas,
+        replicas = self.replicas if replicas is None else replicas
+        life = next((each for each in isr if each.broker_id == leader), None)
+        moves = life != self.leader_life or set(replicas) != set(self.replicas)
+        return PartitionState(
+            replicas=replicas,
             leader=leader,
+            leader_epoch=LeaderEpoch(self.leader_epoch + moves),
+            partition_epoch=PartitionEpoch(self.partition_epoch + 1),
             isr=isr,
             elr=elr,
-            partition_epoch=PartitionEpoch(self.partition_epoch + 1),
         )
-        if new.leader_life == self.leader_life and set(new.replicas) == set(self.replicas):
-            return new
-        return replace(new, leader_epoch=LeaderEpoch(self.leader_epoch + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
