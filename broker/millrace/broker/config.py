@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.lease import LeaseTimes
 from millrace.core.settings import NO_LIMIT, Unit, Visibility, section, setting
 
 ENVIRONMENT_PREFIX: Final = "MILLRACE_BROKER__"
@@ -74,6 +75,15 @@ class CoordinationConfig:
         minimum=10,
         visibility=Visibility.TUNING,
     )
+
+    @property
+    def lease_times(self) -> LeaseTimes:
+        """How the controller's lease is held."""
+        return LeaseTimes(
+            duration_ms=self.lease_duration_ms,
+            renew_deadline_ms=self.lease_renew_deadline_ms,
+            retry_ms=self.lease_retry_ms,
+        )
 
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""

@@ -140,42 +140,46 @@ class ControllerShell:
         try:
             record = self._election.give_back()  # From here on no write that is queued is done.
             if record is not None:
-                await self._in_lease_thread(self._store.compare_and_swap_lease, record)
+                with contextlib.suppress(CoordinationUnavailableError):  # Then it runs out.
+                    await self._in_lease_thread(self._store.compare_and_swap_lease, record)
         finally:
             await self._in_object_thread(self._store.close)
             self._lease_thread.shutdown()
             self._object_thread.shutdown()
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+        self, topics: Sequence[NewTopic], validate_only: bool = False
     ) -> list[Topic | MillraceError]:
         """Create topics; return for each, in order, the topic or why not.
 
         Raises:
             NotControllerError: with `appended` MAYBE, some may have been created.
+            MalformedRequestError: too many at once.
         """
         topic_ids = [TopicId(self._random_bytes(TOPIC_ID_BYTES)) for _ in topics]
         request = CreateTopics(topics=topics, topic_ids=topic_ids, validate_only=validate_only)
         return cast(list[Topic | MillraceError], await self._request(request))
 
     async def alter_topics(
-        self, changes: Sequence[TopicChange], *, validate_only: bool = False
+        self, changes: Sequence[TopicChange], validate_only: bool = False
     ) -> list[Topic | MillraceError]:
         """Alter topics; return for each, in order, the topic as it is then or why not.
 
         Raises:
             NotControllerError: with `appended` MAYBE, some may have been altered.
+            MalformedRequestError: too many at once.
         """
         request = AlterTopics(changes=changes, validate_only=validate_only)
         return cast(list[Topic | MillraceError], await self._request(request))
 
     async def delete_topics(
-        self, topics: Sequence[TopicRef], *, validate_only: bool = False
+        self, topics: Sequence[TopicRef], validate_only: bool = False
     ) -> list[Topic | MillraceError]:
         """Delete topics; return for each, in order, the topic as it was or why not.
 
         Raises:
             NotControllerError: with `appended` MAYBE, some may have been deleted.
+            MalformedRequestError: too many at once.
         """
         request = DeleteTopics(topics=topics, validate_only=validate_only)
         return cast(list[Topic | MillraceError], await self._request(request))
@@ -205,8 +209,9 @@ class ControllerShell:
             InvalidConfigError: its log directories belong to another broker.
             NotControllerError: try again.
         """
+        registered = cast(BrokerRegistration, await self._request(registration))
         self._registration = registration
-        return cast(BrokerRegistration, await self._request(registration))
+        return registered
 
     async def _request(self, request: Request) -> object:
         machine = self._machine

@@ -37,6 +37,14 @@ class ClusterConfig:
         maximum=1_000_000,
     )
 
+    request_topics_max: int = setting(
+        1000,
+        "Most topics in one request to create, alter or delete. Their partitions together must not "
+        "be more than `topic_partitions_max` either: a larger request would hold up all others.",
+        minimum=1,
+        maximum=100_000,
+    )
+
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""
         if self.default_partitions > self.topic_partitions_max:

@@ -26,7 +26,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeVar
 
-from millrace.core.errors import Appended, InvalidConfigError, MillraceError, NotControllerError
+from millrace.core.errors import (
+    Appended,
+    InvalidConfigError,
+    MalformedRequestError,
+    MillraceError,
+    NotControllerError,
+)
 from millrace.core.ids import BrokerEpoch, BrokerId, ControllerEpoch, ProducerId, TopicId
 from millrace.core.metadata import topic_changes
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -183,6 +189,8 @@ class Controller:
         """
         if self.phase is not Phase.ACTIVE:
             return [Respond(request_id, _not_controller("is not the controller now"))]
+        if (problem := _size_problem(request, self._config)) is not None:
+            return [Respond(request_id, MalformedRequestError(problem))]
         result, keys = self._handlers[type(request)](request)
         answer = _Answer(request_id, result)
         effects: list[Effect] = []
@@ -433,6 +441,30 @@ class Controller:
             for key, write in self._writes.items()
             if write.in_flight is not None or key in self._draft.changed
         ]
+
+
+def _size_problem(request: Request, config: ClusterConfig) -> str | None:
+    """Say why a request is too large to be looked at: each is decided without a break."""
+    match request:
+        case CreateTopics(topics=topics):
+            count, partitions = len(topics), sum(each.partitions for each in topics)
+        case AlterTopics(changes=changes):
+            count, partitions = len(changes), sum(each.partitions for each in changes)
+        case DeleteTopics(topics=refs):
+            count, partitions = len(refs), 0
+        case _:
+            return None
+    # One topic may be as large as it likes: what is wrong with it is said by its own answer.
+    if count > config.request_topics_max or (
+        count > 1 and partitions > config.topic_partitions_max
+    ):
+        return (
+            f"{count} topics with {partitions} partitions are too many for one request, which may "
+            f"have {config.request_topics_max} topics and {config.topic_partitions_max} partitions "
+            "(the settings cluster.request_topics_max and cluster.topic_partitions_max): send "
+            "several requests"
+        )
+    return None
 
 
 def _registration_problem(
