@@ -1,8 +1,8 @@
 """Where each leader's reign over a partition began: the basis of every truncation decision.
 
-Entries are `(epoch, start_offset)`, both strictly increasing. An epoch ends where the next known one
-starts; the latest ends at the log end offset. An epoch that wrote nothing leaves no trace once the
-next one starts at the same offset.
+Entries are `(epoch, start_offset)`, both strictly increasing. An epoch ends where the next known
+one starts; the latest ends at the log end offset. An epoch that wrote nothing leaves no trace once
+the next one starts at the same offset.
 
 The list is replaced, never changed, so that another thread may read while one writes.
 
@@ -54,14 +54,14 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
 
     def append(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
-        """Note that `epoch` begins at `start_offset`; return whether that is news.
+        """Note that `epoch` wrote `start_offset`; return whether that is news.
 
         Entries that the new one contradicts go: those at or behind its start, as after a
         truncation, and those of a later epoch.
         """
         assert epoch >= 0
         assert start_offset >= 0
-        if self.entries and epoch == self.latest_epoch:
+        if self.epoch_of(start_offset) == epoch:
             return False
         kept = tuple(e for e in self.entries if e.epoch < epoch and e.start_offset < start_offset)
         self.entries = (*kept, EpochStart(epoch, start_offset))
@@ -101,9 +101,9 @@ class LeaderEpochs:
         The epoch that `start_offset` itself lies in is kept and now starts there.
         """
         at = bisect_right(self.entries, start_offset, key=_START)
-        if at == 0 or self.entries[at - 1].start_offset == start_offset and at == 1:
+        if at == 0:
             return False
-        first = EpochStart(self.entries[at - 1].epoch, start_offset)
-        changed = (first, *self.entries[at:]) != self.entries
-        self.entries = (first, *self.entries[at:])
+        kept = (EpochStart(self.entries[at - 1].epoch, start_offset), *self.entries[at:])
+        changed = kept != self.entries
+        self.entries = kept
         return changed

@@ -5,8 +5,8 @@ flight (P44). A batch that equals one of them is a repetition and gets the origi
 other must go on exactly where the last one ended; sequences wrap from 2^31 - 1 to 0 (P42, P43).
 
 The states are a function of the log's prefix (P45): they are rebuilt by replaying batches in order,
-on leaders, followers and after a crash alike. Only `seen_at`, by which idle producers are forgotten,
-is each replica's own clock; a producer that is forgotten may start anywhere.
+on leaders, followers and after a crash alike. Only `seen_at`, by which idle producers are
+forgotten, is each replica's own clock; a producer that is forgotten may start anywhere.
 
 Entries are immutable, so a leader may hold on to one and `put` it back when a write failed.
 
@@ -122,7 +122,8 @@ class ProducerStates:
         if entry is None:
             return None
         if batch.producer_epoch != entry.epoch:
-            return self._check_new_epoch(batch, entry)
+            self._check_other_epoch(batch, entry)
+            return None
         for kept in entry.batches:
             if (
                 kept.base_sequence == batch.base_sequence
@@ -143,7 +144,7 @@ class ProducerStates:
             f"{expected}: the batches between are missing, send them first"
         )
 
-    def _check_new_epoch(self, batch: SequencedBatch, entry: ProducerEntry) -> None:
+    def _check_other_epoch(self, batch: SequencedBatch, entry: ProducerEntry) -> None:
         if batch.producer_epoch < entry.epoch:
             raise InvalidProducerEpochError(
                 f"producer {batch.producer_id} wrote with epoch {entry.epoch} already, this batch "

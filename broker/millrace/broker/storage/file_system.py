@@ -1,0 +1,98 @@
+"""All that storage asks of an operating system; real files and simulated ones implement it.
+
+Every method raises `OSError` as the operating system would. Durability is explicit: bytes survive a
+power cut after `fdatasync`, names after `fsync_directory` of the directory they are in.
+"""
+
+import errno
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from millrace.core.records.header import Buffer
+
+BUFFERS_MAX: Final = 1024
+"""Buffers in one `append`: IOV_MAX of Linux."""
+
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class File(Protocol):
+    """One file. Reads may come from any thread, also while one thread changes the file."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write at most `BUFFERS_MAX` buffers at the end; return how many bytes went."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Return `size` bytes from `offset` on, fewer only where the file ends."""
+
+    def pread_into_cached(self, buffer: memoryview, offset: int) -> int:
+        """Read from memory alone.
+
+        Returns:
+            How many bytes were there, from `offset` on without a gap; -1 when the first of them
+            would have to come from the disk.
+        """
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to `size` bytes."""
+
+    def fdatasync(self) -> None:
+        """Return once all bytes and the size survive a power cut. Never to be repeated on error."""
+
+    def size(self) -> int:
+        """Return the file's bytes."""
+
+    def close(self) -> None:
+        """Give the file back; it can still be read if its name is still there."""
+
+
+class Lock(Protocol):
+    """A lock that ends with its process."""
+
+    def release(self) -> None:
+        """Let others take it."""
+
+
+class FileSystem(Protocol):
+    """Files and directories by their paths."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> File:
+        """Return a file; `create` makes an empty one where none is."""
+
+    def size(self, path: str) -> int:
+        """Return a file's bytes."""
+
+    def exists(self, path: str) -> bool:
+        """Return whether a file or directory is there."""
+
+    def list(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory; one that is there already is fine."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or directory another name, replacing a file of that name."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+
+    def fsync_directory(self, path: str) -> None:
+        """Return once the names in a directory survive a power cut."""
+
+    def allocate(self, path: str, size: int) -> None:
+        """Make a file of `size` bytes whose space is taken from the disk now."""
+
+    def free_space(self, path: str) -> int:
+        """Return the bytes that may still be written below `path`."""
+
+    def lock(self, path: str) -> Lock:
+        """Take a lock on a file, which is made if need be; BlockingIOError when another has it."""
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether the disk or a quota is full, which may pass, rather than broken."""
+    return error.errno in _FULL

@@ -1,0 +1,913 @@
+"""The files of one partition's replica, and every rule about them.
+
+    <topic id>-<partition>/
+        00000000000000000000.log        batches, byte for byte as the leader stamped them
+        00000000000000000000.index      sparse index by offset and time, see sparse_index.py
+        00000000000000004711.log        ... the last one is active and grows
+        00000000000000004711.snapshot   producer states as of that offset
+        leader-epochs                   see core/log/leader_epochs.py
+
+Three ends, in ascending order, and one rule about each:
+
+- `recovery_point`: flushed, and known to be so after a crash. A damaged batch below it is
+  corruption: the partition is kept as it is and refused, never truncated (P65).
+- `flushed_offset`: flushed. Never runs ahead of what the disk confirmed.
+- `log_end_offset`: written.
+
+A segment is flushed before the next one begins, so whatever is not flushed lies in the active one:
+recovery reads nothing else. `checkpoint` advances the recovery point, and leaves three witnesses of
+it: the chunk of the index, the producer snapshot, and the directory's recovery checkpoint. Recovery
+goes by the highest.
+
+An append is all or nothing, also when the disk is full half-way: the file is cut back to its last
+good length, which is verified, and the log is as before (P64). Any other error of a write, and any
+error of a flush, fails the log for good (P63).
+
+Threads: what changes the log takes a lock, which is never held during a flush that `checkpoint` or
+`flush` does; so a checkpoint may run in a thread beside the one that appends. Reads take no lock:
+they go by the tuple of segments and by `_tail`, both replaced as a whole. A read of a segment that
+is deleted or truncated meanwhile returns fewer bytes than planned, or none.
+"""
+
+import errno
+import struct
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+
+from millrace.broker.storage import scan, segment
+from millrace.broker.storage.epoch_checkpoint import write_epochs
+from millrace.broker.storage.file_system import BUFFERS_MAX, FileSystem, is_full
+from millrace.broker.storage.recovery import (
+    RecoveredLog,
+    Recovery,
+    corrupt_log,
+    headers_between,
+    rebuild,
+)
+from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
+from millrace.broker.storage.segment import ReadPlan, Segment, offset_name
+from millrace.broker.storage.sparse_index import IndexCache, Place
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    OffsetOutOfRangeError,
+    StorageError,
+    StorageFullError,
+)
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.log.leader_epochs import LeaderEpochs
+from millrace.core.log.producer_states import ProducerStates
+from millrace.core.records.batch import open_batch
+from millrace.core.records.header import (
+    SEQUENCE_MAX,
+    BatchHeader,
+    Buffer,
+)
+
+UNLIMITED: Final = -1
+
+_STAMP: Final = struct.Struct("<iq")  # Leader epoch and base offset, at byte 68 of a header.
+_STAMP_AT: Final = 68
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class LogConfig:
+    """A topic's settings as far as its files go; Kafka's names. Replaced at run time as a whole."""
+
+    segment_bytes: int = 1_073_741_824
+    """A segment is closed before an append that would make it larger; at most 2^31 - 1."""
+    segment_ms: int = 604_800_000
+    """A segment is closed by the first append this long after its first one."""
+    index_interval_bytes: int = 4096
+    """Distance of index entries: halving it doubles the index and halves what a search walks."""
+    retention_ms: int = 604_800_000
+    """Closed segments whose newest record is older are deleted; -1 keeps them."""
+    retention_bytes: int = UNLIMITED
+    """The oldest segments are deleted while the others still hold as much; -1 keeps them."""
+    checkpoint_bytes: int = 64 * 2**20
+    """The recovery point advances when this much was appended since."""
+    checkpoint_ms: int = 10_000
+    """The recovery point advances when anything was appended this long ago."""
+
+
+@dataclass(slots=True)
+class StampedBatch:
+    """A batch with its offsets, ready to be written. `header` and `body` are the bytes."""
+
+    header: bytes
+    body: Buffer
+    base_offset: Offset
+    last_offset_delta: int
+    leader_epoch: LeaderEpoch
+    largest_timestamp: WallMs
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    base_sequence: int
+    record_count: int
+
+    @classmethod
+    def of(
+        cls,
+        header: BatchHeader,
+        stamped: bytes,
+        body: Buffer,
+        append_timestamp: WallMs = NO_TIMESTAMP,
+    ) -> Self:
+        """Return what `records.header.stamp` made of a checked batch.
+
+        Args:
+            header: the parsed header; its offset and epoch need not be those of `stamped`.
+            stamped: 96 bytes.
+            body: the stored body.
+            append_timestamp: as given to `stamp`.
+        """
+        leader_epoch, base_offset = _STAMP.unpack_from(stamped, _STAMP_AT)
+        return cls(
+            stamped,
+            body,
+            base_offset,
+            header.last_offset_delta,
+            leader_epoch,
+            header.largest_timestamp if append_timestamp == NO_TIMESTAMP else append_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+        )
+
+    @property
+    def length(self) -> int:
+        """Bytes of header and body."""
+        return len(self.header) + len(self.body)
+
+    @property
+    def next_offset(self) -> Offset:
+        """Offset of the first record after the batch."""
+        return Offset(self.base_offset + self.last_offset_delta + 1)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record."""
+        return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
+
+
+class TimestampedOffset(NamedTuple):
+    """A record's offset and timestamp."""
+
+    offset: Offset
+    timestamp: WallMs
+
+
+class _Tail(NamedTuple):
+    """The end of the log at one moment."""
+
+    active: Segment
+    end: Place
+
+
+class PartitionLog:
+    """See the module. Made by `PartitionLog.open`.
+
+    Attributes:
+        config: the settings; may be replaced at any time.
+        leader_epochs: read by any thread.
+        producer_states: as of `log_end_offset`; belongs to the thread that appends.
+        scanned_bytes: how much opening it had to read.
+        truncated_bytes: how much of that was a torn tail, and cut off.
+    """
+
+    __slots__ = (
+        "_cache",
+        "_checkpoints",
+        "_directory",
+        "_directory_is_new",
+        "_due_since",
+        "_failure",
+        "_files",
+        "_flushed_offset",
+        "_lock",
+        "_recovery_point",
+        "_scrub_offset",
+        "_segments",
+        "_snapshots",
+        "_tail",
+        "_uncheckpointed_bytes",
+        "config",
+        "leader_epochs",
+        "log_start_offset",
+        "producer_states",
+        "scanned_bytes",
+        "topic_partition",
+        "truncated_bytes",
+    )
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        checkpoints: RecoveryCheckpoint,
+        cache: IndexCache,
+        recovered: RecoveredLog,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._checkpoints = checkpoints
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._failure: StorageError | None = None
+        self._segments = recovered.segments
+        active = self._segments[-1]
+        self._tail = _Tail(active, Place(active.next_offset, active.size))
+        self._snapshots = recovered.snapshots
+        self._directory_is_new = recovered.is_new
+        self._flushed_offset = self._recovery_point = recovered.recovery_point
+        self._uncheckpointed_bytes = recovered.scanned_bytes - recovered.truncated_bytes
+        self._due_since: MonotonicMs | None = None
+        self._scrub_offset = Offset(0)
+        self.topic_partition = topic_partition
+        self.config = config
+        self.leader_epochs = recovered.leader_epochs
+        self.producer_states = recovered.producer_states
+        self.log_start_offset = recovered.log_start_offset
+        self.scanned_bytes = recovered.scanned_bytes
+        self.truncated_bytes = recovered.truncated_bytes
+        checkpoints.put(topic_partition, RecoveryPoint(self.log_start_offset, self._recovery_point))
+
+    @classmethod
+    def open(
+        cls,
+        files: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        checkpoints: RecoveryCheckpoint,
+        cache: IndexCache,
+        is_clean: bool,
+        now: WallMs,
+    ) -> Self:
+        """Open a replica's files, or begin with none; recover what a crash left.
+
+        Args:
+            files: where.
+            directory: of this partition; made if it is missing.
+            topic_partition: whose batches these must be.
+            config: the topic's settings.
+            checkpoints: the log directory's recovery points.
+            cache: the indexes that are loaded.
+            is_clean: whether the log directory was closed cleanly; then nothing may be damaged.
+            now: the time.
+
+        Raises:
+            CorruptLogError: bytes that were flushed are damaged or missing; nothing was changed.
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        recovery = Recovery(
+            files,
+            directory,
+            topic_partition,
+            point=checkpoints.get(topic_partition),
+            index_interval_bytes=config.index_interval_bytes,
+            cache=cache,
+            is_clean=is_clean,
+            now=now,
+        )
+        try:
+            recovered = recovery.run()
+        except OSError as error:
+            raise refusal(error, f"{topic_partition}: opening {directory}") from error
+        return cls(
+            files,
+            directory,
+            topic_partition,
+            config,
+            checkpoints=checkpoints,
+            cache=cache,
+            recovered=recovered,
+        )
+
+    # --- What is there -----------------------------------------------------------------------
+
+    @property
+    def directory(self) -> str:
+        """The partition's directory."""
+        return self._directory
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """Offset behind the last batch that is written."""
+        return self._tail.end.offset
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """Offset behind the last batch that survives a power cut."""
+        return self._flushed_offset
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Offset up to which recovery trusts the log."""
+        return self._recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(found.size for found in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments; at least one."""
+        return len(self._segments)
+
+    # --- Writing -----------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[StampedBatch], now: WallMs) -> None:
+        """Write batches behind the others, all of them or none.
+
+        The active segment is closed first when it is old or the batches would make it too large;
+        they go into one segment together, which they may make larger than `segment_bytes`.
+
+        Raises:
+            StorageFullError: the disk is full; the log is as before.
+            LogDirFailedError: the disk failed; the log takes nothing any more.
+        """
+        with self._lock:
+            self._check()
+            length = sum(batch.length for batch in batches)
+            assert self._follow_on(batches)
+            try:
+                if self._must_roll(length, batches[-1].next_offset, now):
+                    self._roll(now)
+                self._begin_epochs(batches)
+            except OSError as error:
+                raise self._refusal(error, "appending to") from error
+            active = self._segments[-1]
+            self._write(active, batches, length)
+            active.extend(
+                [(batch.base_offset, batch.length, batch.largest_timestamp) for batch in batches],
+                batches[-1].next_offset,
+                self.config.index_interval_bytes,
+                now,
+            )
+            for batch in batches:
+                if batch.producer_id != NO_PRODUCER_ID:
+                    self.producer_states.update(batch, batch.base_offset, now)
+            self._uncheckpointed_bytes += length
+            self._tail = _Tail(active, Place(active.next_offset, active.size))
+
+    def _follow_on(self, batches: Sequence[StampedBatch]) -> bool:
+        next_offset, epoch = self.log_end_offset, self.leader_epochs.latest_epoch
+        for batch in batches:
+            if batch.base_offset != next_offset or batch.leader_epoch < max(epoch, 0):
+                return False
+            next_offset, epoch = batch.next_offset, batch.leader_epoch
+        return bool(batches)
+
+    def _must_roll(self, length: int, next_offset: Offset, now: WallMs) -> bool:
+        active = self._segments[-1]
+        return active.size > 0 and (
+            active.size + length > self.config.segment_bytes
+            or now - active.created_at >= self.config.segment_ms
+            or next_offset - active.base_offset > segment.SEGMENT_BYTES_MAX
+        )
+
+    def _begin_epochs(self, batches: Sequence[StampedBatch]) -> None:
+        """Make the start of every new epoch durable before its first batch is written (P2)."""
+        if batches[-1].leader_epoch == self.leader_epochs.latest_epoch:
+            return
+        epochs = LeaderEpochs(self.leader_epochs.entries)
+        for batch in batches:
+            epochs.append(batch.leader_epoch, batch.base_offset)
+        write_epochs(self._files, self._directory, epochs)
+        self.leader_epochs = epochs
+
+    def _write(self, active: Segment, batches: Sequence[StampedBatch], length: int) -> None:
+        buffers: list[Buffer] = []
+        for batch in batches:
+            buffers += (batch.header, batch.body)
+        error: OSError | None = None
+        written = 0
+        try:
+            for at in range(0, len(buffers), BUFFERS_MAX):
+                part = buffers[at : at + BUFFERS_MAX]
+                done = active.file.append(part)
+                written += done
+                if done != sum(map(len, part)):
+                    break
+        except OSError as raised:
+            error = raised
+        if written == length:
+            return
+        try:
+            active.file.truncate(active.size)
+            if active.file.size() != active.size:
+                raise OSError("the file could not be cut back")
+        except OSError as raised:
+            raise self._fail(raised, "cutting back") from raised
+        if error is not None and not is_full(error):
+            raise self._fail(error, "appending to") from error
+        full = error or OSError(errno.ENOSPC, "short write")
+        raise self._refusal(full, "appending to") from error
+
+    def roll(self, now: WallMs) -> None:
+        """Close the active segment, unless it is empty, and begin another.
+
+        Raises:
+            StorageFullError, LogDirFailedError: as in `append`.
+        """
+        with self._lock:
+            self._check()
+            if self._segments[-1].size:
+                try:
+                    self._roll(now)
+                except OSError as error:
+                    raise self._refusal(error, "rolling") from error
+
+    def _roll(self, now: WallMs) -> None:
+        old = self._segments[-1]
+        self._flush(old)
+        self._snapshots.save(old.next_offset, self.producer_states.snapshot())
+        old.closed_at = now
+        try:
+            old.index.save(old.coverage)
+        except OSError:
+            old.closed_at = NO_TIMESTAMP
+            raise
+        path = f"{self._directory}/{offset_name(old.next_offset)}{segment.SUFFIX}"
+        self._files.open(path, create=True, writable=True).close()
+        self._files.fsync_directory(self._directory)
+        new = Segment(self._files, self._directory, old.next_offset, self._cache)
+        self._segments = (*self._segments, new)
+        self._tail = _Tail(new, Place(new.base_offset, 0))
+        self._checkpointed(old.next_offset, self._uncheckpointed_bytes)
+
+    # --- Flushing ----------------------------------------------------------------------------
+
+    def flush(self) -> Offset:
+        """Return once all that was written before the call survives a power cut; up to where.
+
+        Raises:
+            LogDirFailedError: it may not; the log takes nothing any more.
+        """
+        self._check()
+        tail = self._tail
+        if tail.end.offset > self._flushed_offset or self._directory_is_new:
+            self._flush(tail.active)
+            self._flushed_offset = max(self._flushed_offset, tail.end.offset)
+        return self._flushed_offset
+
+    def _flush(self, dirty: Segment) -> None:
+        try:
+            dirty.file.fdatasync()
+            if self._directory_is_new:
+                self._files.fsync_directory(self._directory)
+                self._files.fsync_directory(self._directory.rpartition("/")[0])
+                self._directory_is_new = False
+        except OSError as error:
+            raise self._fail(error, "flushing") from error
+
+    def checkpoint_due(self, now: MonotonicMs) -> bool:
+        """Return whether the recovery point must advance; to be asked about once a second."""
+        if self._uncheckpointed_bytes == 0:
+            self._due_since = None
+            return False
+        if self._due_since is None:
+            self._due_since = now
+        return (
+            self._uncheckpointed_bytes >= self.config.checkpoint_bytes
+            or now - self._due_since >= self.config.checkpoint_ms
+        )
+
+    def checkpoint(self) -> None:
+        """Advance the recovery point to what is written now; see the module for threads.
+
+        The log directory makes the point durable afterwards.
+
+        Raises:
+            StorageFullError, LogDirFailedError: as in `append`.
+        """
+        with self._lock:
+            self._check()
+            active = self._segments[-1]
+            coverage = active.coverage
+            states = self.producer_states.snapshot()
+            covered_bytes = self._uncheckpointed_bytes
+        self.flush()
+        with self._lock:
+            if coverage.next_offset <= self._recovery_point:
+                return  # The segment was closed or truncated meanwhile: that is one, too.
+            try:
+                self._snapshots.save(coverage.next_offset, states)
+                active.index.save(coverage)
+            except OSError as error:
+                raise self._refusal(error, "checkpointing") from error
+            self._checkpointed(coverage.next_offset, covered_bytes)
+
+    def _checkpointed(self, offset: Offset, covered_bytes: int) -> None:
+        self._recovery_point = offset
+        self._flushed_offset = max(self._flushed_offset, offset)
+        self._uncheckpointed_bytes -= covered_bytes
+        self._due_since = None
+        self._checkpoints.put(self.topic_partition, RecoveryPoint(self.log_start_offset, offset))
+        self._snapshots.keep({kept.base_offset for kept in self._segments})
+
+    # --- Reading -----------------------------------------------------------------------------
+
+    def plan_read(
+        self,
+        start_offset: Offset,
+        max_bytes: int,
+        limit_offset: Offset,
+        *,
+        may_block: bool = True,
+    ) -> ReadPlan | None:
+        """Return where whole batches from `start_offset` on lie, in one file.
+
+        Args:
+            start_offset: the first batch is the one that holds it, and may begin earlier.
+            max_bytes: one batch is planned even if it is larger.
+            limit_offset: only batches that end at or before it.
+            may_block: whether headers and indexes may be read from the disk.
+
+        Returns:
+            None when no batch ends by the limit.
+
+        Raises:
+            OffsetOutOfRangeError: `start_offset` lies outside of the log.
+            CorruptLogError: no batch begins where one should; this partition takes nothing more.
+            BlockingIOError: `may_block` is false, and the disk would have to be read.
+        """
+        self._check()
+        tail = self._tail
+        found, end = tail
+        if not self.log_start_offset <= start_offset <= end.offset:
+            raise self._out_of_range(start_offset)
+        limit_offset = min(limit_offset, end.offset)
+        if start_offset >= limit_offset:
+            return None
+        if start_offset < found.base_offset:
+            segments = self._segments
+            at = segment.segment_of(segments, start_offset)
+            if at < 0:
+                raise self._out_of_range(start_offset)
+            found = segments[at]
+            end = Place(found.next_offset, found.size)
+        try:
+            return found.plan(start_offset, max_bytes, limit_offset, end, may_block=may_block)
+        except FileNotFoundError:  # Deleted by retention meanwhile.
+            raise self._out_of_range(start_offset) from None
+        except BlockingIOError:
+            raise
+        except (*scan.DAMAGE, OSError) as error:
+            raise self._corrupt(f"{found.path}: {error}") from error
+
+    def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"{self.topic_partition} has the offsets {self.log_start_offset} to "
+            f"{self.log_end_offset}, not {offset}: seek to one of them"
+        )
+
+    def read(self, plan: ReadPlan) -> bytes:
+        """Return the batches of a plan; fewer bytes, or none, when they were deleted meanwhile.
+
+        Raises:
+            CorruptLogError: the disk cannot read them; this partition takes nothing more.
+        """
+        try:
+            return plan.segment.file.pread(plan.length, plan.position)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise self._corrupt(f"{plan.segment.path}: {error}") from error
+
+    def read_cached(self, plan: ReadPlan, buffer: memoryview) -> int:
+        """Read the batches of a plan into `buffer` if all of them are in memory.
+
+        Returns:
+            `plan.length`, or -1 when a thread must `read` them.
+        """
+        done = plan.segment.file.pread_into_cached(buffer[: plan.length], plan.position)
+        return done if done == plan.length else -1
+
+    def offset_for_timestamp(
+        self, timestamp: WallMs, limit_offset: Offset | None = None
+    ) -> TimestampedOffset | None:
+        """Return the first record whose timestamp is `timestamp` or later; None if there is none.
+
+        Args:
+            timestamp: what to look for.
+            limit_offset: the record must lie before it.
+
+        Raises:
+            CorruptLogError: as in `plan_read`.
+        """
+        self._check()
+        start = self.log_start_offset
+        limit = self.log_end_offset if limit_offset is None else limit_offset
+        for found in self._segments:
+            if found.largest_timestamp < timestamp or found.next_offset <= start:
+                continue
+            try:
+                place = found.index.floor_of_time(timestamp)
+                for position, header in scan.headers(found.file, place.position, found.size):
+                    if header.base_offset >= limit:
+                        return None
+                    if header.largest_timestamp < timestamp or header.next_offset <= start:
+                        continue
+                    data = found.file.pread(header.length, position)
+                    record = self._first_record(header, data, timestamp, start)
+                    if record is not None:
+                        return record if record.offset < limit else None
+            except FileNotFoundError:
+                continue  # Deleted by retention meanwhile.
+            except (*scan.DAMAGE, OSError) as error:
+                raise self._corrupt(f"{found.path}: {error}") from error
+        return None
+
+    def _first_record(
+        self, header: BatchHeader, data: bytes, timestamp: WallMs, start: Offset
+    ) -> TimestampedOffset | None:
+        records = open_batch(self.topic_partition, header, data, header.inflated_length)
+        offsets = records.column("offset").to_numpy()
+        timestamps = records.column("timestamp").to_numpy()
+        fitting = np.flatnonzero((timestamps >= timestamp) & (offsets >= start))
+        if not len(fitting):
+            return None
+        at = fitting[0]
+        return TimestampedOffset(Offset(int(offsets[at])), WallMs(int(timestamps[at])))
+
+    def offset_of_largest_timestamp(
+        self, limit_offset: Offset | None = None
+    ) -> TimestampedOffset | None:
+        """Return the first record of the largest timestamp; None when the log is empty."""
+        largest = max(found.largest_timestamp for found in self._segments)
+        return self.offset_for_timestamp(largest, limit_offset)
+
+    # --- Deleting ----------------------------------------------------------------------------
+
+    def apply_retention(self, now: WallMs, limit_offset: Offset) -> int:
+        """Delete the oldest segments that time or size have overtaken; return how many.
+
+        A segment's time is its largest timestamp, but not later than when it was closed: records
+        that claim to be from the future are not kept longer for it.
+
+        Args:
+            now: the time.
+            limit_offset: the high watermark; nothing behind it is deleted.
+
+        Raises:
+            StorageFullError, LogDirFailedError: as in `append`.
+        """
+        with self._lock:
+            self._check()
+            try:
+                active = self._segments[-1]
+                if active.size and active.next_offset <= limit_offset and self._is_old(active, now):
+                    self._roll(now)
+                doomed = 0
+                size = self.size_bytes
+                retention_bytes = self.config.retention_bytes
+                for found in self._segments[:-1]:
+                    size -= found.size
+                    too_much = retention_bytes != UNLIMITED and size >= retention_bytes
+                    if found.next_offset > limit_offset or not (
+                        too_much or self._is_old(found, now)
+                    ):
+                        break
+                    doomed += 1
+                if doomed:
+                    self._delete_before(self._segments[doomed].base_offset)
+            except OSError as error:
+                raise self._refusal(error, "deleting segments of") from error
+        return doomed
+
+    def _is_old(self, found: Segment, now: WallMs) -> bool:
+        closed_at = now if found.closed_at == NO_TIMESTAMP else found.closed_at
+        newest = closed_at if found.largest_timestamp < 0 else found.largest_timestamp
+        retention_ms = self.config.retention_ms
+        return retention_ms != UNLIMITED and now - min(newest, closed_at) > retention_ms
+
+    def advance_log_start(self, offset: Offset) -> None:
+        """Give up all records before `offset`, durably, and delete segments that end there.
+
+        Raises:
+            OffsetOutOfRangeError: the log does not reach as far.
+            StorageFullError, LogDirFailedError: as in `append`.
+        """
+        with self._lock:
+            self._check()
+            if offset > self.log_end_offset:
+                raise self._out_of_range(offset)
+            if offset <= self.log_start_offset:
+                return
+            try:
+                self._delete_before(offset)
+            except OSError as error:
+                raise self._refusal(error, "advancing the start of") from error
+
+    def _delete_before(self, offset: Offset) -> None:
+        """Advance the log start durably, then remove what lies before it, the oldest first."""
+        if offset > self._recovery_point:
+            self._flush(self._segments[-1])
+            self._flushed_offset = self.log_end_offset
+            self._recovery_point = offset
+        self.log_start_offset = offset
+        self._checkpoints.put(self.topic_partition, RecoveryPoint(offset, self._recovery_point))
+        self._checkpoints.write()
+        first = segment.segment_of(self._segments, offset)
+        doomed, self._segments = self._segments[:first], self._segments[first:]
+        for found in doomed:
+            found.file.close()
+            self._files.unlink(found.path)
+            found.index.reset()
+        self._snapshots.remove_before(offset)
+        epochs = LeaderEpochs(self.leader_epochs.entries)
+        if epochs.truncate_from_start(offset):
+            write_epochs(self._files, self._directory, epochs)
+            self.leader_epochs = epochs
+        self._files.fsync_directory(self._directory)
+
+    def truncate_to(self, offset: Offset, now: WallMs) -> None:
+        """End the log at `offset`, or where the batch that holds it begins (KIP-101).
+
+        Raises:
+            OffsetOutOfRangeError: the log starts behind `offset`.
+            StorageFullError, LogDirFailedError: as in `append`.
+            CorruptLogError: what remains is damaged.
+        """
+        with self._lock:
+            self._check()
+            if offset >= self.log_end_offset:
+                return
+            if offset < self.log_start_offset:
+                raise self._out_of_range(offset)
+            try:
+                self._truncate_to(offset, now)
+            except (*scan.DAMAGE, scan.ScanStop) as error:
+                raise self._corrupt(str(error)) from error
+            except OSError as error:
+                raise self._refusal(error, "truncating") from error
+
+    def _truncate_to(self, offset: Offset, now: WallMs) -> None:
+        # Witnesses of what was flushed go first: a crash in between leaves a longer log, not a
+        # log that seems to have lost bytes.
+        last = segment.segment_of(self._segments, offset)
+        place = self._segments[last].locate(offset, self._segments[last].size)
+        self._recovery_point = min(self._recovery_point, place.offset)
+        self._flushed_offset = min(self._flushed_offset, place.offset)
+        self._checkpoints.put(
+            self.topic_partition, RecoveryPoint(self.log_start_offset, self._recovery_point)
+        )
+        self._checkpoints.write()
+        self._snapshots.remove_after(place.offset)
+        for found in reversed(self._segments[last + 1 :]):
+            found.index.reset()
+            self._files.fsync_directory(self._directory)
+            found.file.close()
+            self._files.unlink(found.path)
+            self._files.fsync_directory(self._directory)
+        active = self._segments[last]
+        active.index.reset()
+        self._files.fsync_directory(self._directory)
+        self._segments = self._segments[: last + 1]
+        self._tail = _Tail(active, place)
+        active.file.truncate(place.position)
+        self._flush(active)
+        rebuild(
+            active,
+            self.topic_partition,
+            place.position,
+            self.config.index_interval_bytes,
+            now,
+        )
+        if active.next_offset != place.offset:
+            raise scan.ScanStop("a batch is damaged", active.size, active.next_offset)
+        epochs = LeaderEpochs(self.leader_epochs.entries)
+        if epochs.truncate_from_end(place.offset):
+            write_epochs(self._files, self._directory, epochs)
+            self.leader_epochs = epochs
+        states = ProducerStates()
+        since = self._snapshots.load(states, place.offset)
+        start = self.log_start_offset if since is None else since
+        for header in headers_between(self._segments, start, place.offset):
+            states.update(header, header.base_offset, now)
+        self.producer_states = states
+        self._snapshots.save(place.offset, states.snapshot())
+        active.index.save(active.coverage)
+        self._checkpointed(place.offset, self._uncheckpointed_bytes)
+
+    # --- Keeping in order --------------------------------------------------------------------
+
+    def scrub(self, max_bytes: int) -> int:
+        """Verify about `max_bytes` of the closed segments, going on where the last call ended.
+
+        Returns:
+            The bytes that were verified; 0 once after all of them, then it begins anew.
+
+        Raises:
+            CorruptLogError: a batch is damaged; this partition takes nothing more.
+        """
+        self._check()
+        segments = self._segments
+        offset = max(self._scrub_offset, self.log_start_offset)
+        found = segments[max(segment.segment_of(segments, offset), 0)]
+        if found is segments[-1]:
+            self._scrub_offset = Offset(0)
+            return 0
+        verified = 0
+        try:
+            place = found.locate(offset, found.size)
+            for position, header in scan.verified_batches(
+                found.file,
+                self.topic_partition,
+                position=place.position,
+                end_position=found.size,
+                next_offset=place.offset,
+                leader_epoch=NO_LEADER_EPOCH,
+            ):
+                verified = position + header.length - place.position
+                self._scrub_offset = header.next_offset
+                if verified >= max_bytes:
+                    break
+        except FileNotFoundError:  # Deleted by retention meanwhile.
+            self._scrub_offset = found.next_offset
+        except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
+            raise self._corrupt(f"{found.path} {error}") from error
+        return max(verified, 1)
+
+    def expire_producers(self, seen_before: WallMs) -> int:
+        """Forget producers that were silent since; return how many (P45)."""
+        with self._lock:
+            return self.producer_states.expire(seen_before)
+
+    def close(self, *, clean: bool) -> None:
+        """Give the files back.
+
+        Args:
+            clean: checkpoint first, so that the next start reads nothing.
+
+        Raises:
+            StorageFullError, LogDirFailedError, CorruptLogError: as in `checkpoint`.
+        """
+        try:
+            if clean:
+                self.checkpoint()
+        finally:
+            for found in self._segments:
+                found.file.close()
+                found.index.close()
+
+    # --- Refusing ----------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _corrupt(self, reason: str) -> CorruptLogError:
+        error = corrupt_log(self.topic_partition, self._directory, reason)
+        self._failure = self._failure or error
+        return error
+
+    def _refusal(self, error: OSError, doing: str) -> StorageError:
+        if is_full(error):
+            return refusal(error, f"{doing} {self.topic_partition} in {self._directory}")
+        return self._fail(error, doing)
+
+    def _fail(self, error: OSError, doing: str) -> StorageError:
+        self._failure = failed(error, f"{doing} {self.topic_partition} in {self._directory}")
+        return self._failure
+
+
+def failed(error: OSError, doing: str) -> LogDirFailedError:
+    """Return the error that fails a log directory; `doing` says what was tried where."""
+    return LogDirFailedError(
+        f"{doing} failed: {error}. The log directory takes no writes any more; replace the disk "
+        "and restart"
+    )
+
+
+def refusal(error: OSError, doing: str) -> StorageError:
+    """Return what a disk's error means: that it is full, which may pass, or that it failed."""
+    if is_full(error):
+        return StorageFullError(
+            f"{doing}: the disk is full; nothing was changed. Free some space or lower the "
+            "retention"
+        )
+    return failed(error, doing)

@@ -1,0 +1,443 @@
+"""One of a broker's log directories: whose it is, how it was left, and the partitions in it.
+
+    <log directory>/
+        lock                   held while a broker uses it
+        identity               cluster id, broker id, and the directory's own random id
+        recovery-checkpoint    see recovery_checkpoint.py
+        clean-shutdown         written last when everything was closed in order
+        ballast                space kept for checkpoints when the disk is full (P64)
+        <topic id>-<number>/   a partition, see log.py
+        <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed
+
+The clean-shutdown marker is bound to this directory and to the very recovery checkpoint that was
+written with it, so that a stale one means nothing. It is removed, durably, before the first append.
+
+A partition is deleted only because somebody holds a tombstone of it. It gets another name first,
+and is removed `file.delete.delay.ms` later. Directories that nobody knows are left alone (P70).
+
+Opening happens in two parts, so that the shell may recover partitions in as many threads as it
+likes, and report progress: `LogDirectory.open`, then `open_partition` for each of `found`. What
+cannot be opened is in `corrupt`, and the rest is served.
+"""
+
+import threading
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+import crc32c
+
+from millrace.broker.storage.file_system import FileSystem, Lock, is_full
+from millrace.broker.storage.log import LogConfig, PartitionLog, refusal
+from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
+from millrace.broker.storage.sealed_file import (
+    TEMPORARY_SUFFIX,
+    DamagedFileError,
+    read_sealed,
+    write_sealed,
+)
+from millrace.broker.storage.sparse_index import IndexCache
+from millrace.core.errors import CorruptLogError, LogDirFailedError
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerId,
+    MonotonicMs,
+    TopicPartition,
+    WallMs,
+    parse_topic_partition,
+)
+
+_LOCK: Final = "lock"
+_IDENTITY: Final = "identity"
+_CLEAN: Final = "clean-shutdown"
+_BALLAST: Final = "ballast"
+_DELETED: Final = ".deleted"
+
+
+class Identity(NamedTuple):
+    """Whose directory it is. `directory_id` is random and never given twice."""
+
+    cluster_id: str
+    broker_id: BrokerId
+    directory_id: str
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class DirectoryConfig:
+    """Settings of a log directory."""
+
+    ballast_bytes: int = 64 * 2**20
+    """Space that is taken from the disk in advance, for checkpoints when it is full; 0 is none."""
+    index_cache_bytes: int = 32 * 2**20
+    """Entries of indexes that are kept in memory, of all partitions together."""
+    file_delete_delay_ms: int = 86_400_000
+    """How long a deleted partition is kept under another name, so that a mistake can be undone."""
+
+
+class LogDirectory:
+    """See the module. Any thread may call; calls about one partition must not overlap.
+
+    Attributes:
+        path: the directory.
+        identity: whose it is.
+        was_clean: whether it was closed in order.
+        found: the partitions that were there when it was opened, also those that are missing but
+            were there before.
+        logs: the partitions that are open.
+        corrupt: those that could not be opened, and why.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        config: DirectoryConfig,
+        *,
+        lock: Lock,
+        identity: Identity,
+    ) -> None:
+        self._files = files
+        self._config = config
+        self._lock = lock
+        self._cache = IndexCache(config.index_cache_bytes)
+        self._checkpoints = RecoveryCheckpoint(files, path, when_full=self._release_ballast)
+        self._registry_lock = threading.Lock()
+        self._scrubbed = 0  # Logs that this round of scrubbing is done with.
+        self.path = path
+        self.identity = identity
+        self.was_clean = False
+        self.found: list[TopicPartition] = []
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.corrupt: dict[TopicPartition, CorruptLogError] = {}
+
+    @classmethod
+    def open(
+        cls,
+        files: FileSystem,
+        path: str,
+        config: DirectoryConfig,
+        *,
+        cluster_id: str,
+        broker_id: BrokerId,
+        new_directory_id: str,
+    ) -> Self:
+        """Take a directory into use; a missing or empty one becomes this broker's.
+
+        Args:
+            files: where.
+            path: the directory.
+            config: its settings.
+            cluster_id: must be that of the directory.
+            broker_id: likewise; -1 while the broker has none yet.
+            new_directory_id: drawn by the caller, for a directory that has none.
+
+        Raises:
+            LogDirFailedError: another process uses it, it belongs to another broker or cluster, it
+                has partitions but no identity, or the disk refused.
+            StorageFullError: the disk is full.
+        """
+        try:
+            files.make_directory(path)
+            lock = files.lock(f"{path}/{_LOCK}")
+        except BlockingIOError:
+            raise LogDirFailedError(
+                f"{path} is in use by another process: give each broker its own log_dirs"
+            ) from None
+        except OSError as error:
+            raise refusal(error, f"opening {path}") from error
+        try:
+            wanted = Identity(cluster_id, broker_id, new_directory_id)
+            identity = _identify(files, path, wanted)
+            directory = cls(files, path, config, lock=lock, identity=identity)
+            directory._load()
+        except OSError as error:
+            lock.release()
+            raise refusal(error, f"opening {path}") from error
+        except BaseException:
+            lock.release()
+            raise
+        return directory
+
+    def _load(self) -> None:
+        checkpoint = self._checkpoints.read()
+        self.was_clean = checkpoint is not None and self._is_marked_clean(checkpoint)
+        names = self._files.list(self.path)
+        if _CLEAN in names:
+            self._files.unlink(f"{self.path}/{_CLEAN}")
+            self._files.fsync_directory(self.path)
+        for name in names:
+            if name.endswith(TEMPORARY_SUFFIX):
+                self._files.unlink(f"{self.path}/{name}")
+        present = (parse_topic_partition(name) for name in names)
+        known = {found: None for found in present if found is not None}
+        # A partition that had records and has no directory any more is missing, not new.
+        known.update(dict.fromkeys(self._checkpoints.partitions()))
+        self.found = list(known)
+        self.take_ballast()
+
+    def _is_marked_clean(self, checkpoint: bytes) -> bool:
+        try:
+            marker = read_sealed(self._files, f"{self.path}/{_CLEAN}", _CLEAN)
+        except (FileNotFoundError, DamagedFileError):
+            return False
+        return marker == self._marker(checkpoint)
+
+    def _marker(self, checkpoint: bytes) -> bytes:
+        crc = crc32c.crc32c(checkpoint)
+        return f"{self.identity.directory_id} {crc:08x}\n".encode()
+
+    # --- Partitions --------------------------------------------------------------------------
+
+    def open_partition(
+        self, topic_partition: TopicPartition, config: LogConfig, now: WallMs
+    ) -> PartitionLog:
+        """Open a partition's log, recover it if need be, or begin with an empty one.
+
+        Raises:
+            CorruptLogError: it is damaged below what was flushed; also noted in `corrupt`.
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        try:
+            log = PartitionLog.open(
+                self._files,
+                f"{self.path}/{topic_partition}",
+                topic_partition,
+                config,
+                checkpoints=self._checkpoints,
+                cache=self._cache,
+                is_clean=self.was_clean,
+                now=now,
+            )
+        except CorruptLogError as error:
+            with self._registry_lock:
+                self.corrupt[topic_partition] = error
+            raise
+        with self._registry_lock:
+            self.logs[topic_partition] = log
+        return log
+
+    def delete_partition(self, topic_partition: TopicPartition, now: WallMs) -> None:
+        """Put a partition into the trash; the caller holds a tombstone of its topic id (P70).
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        with self._registry_lock:
+            log = self.logs.pop(topic_partition, None)
+            self.corrupt.pop(topic_partition, None)
+        if log is not None:
+            log.close(clean=False)
+        source = f"{self.path}/{topic_partition}"
+        try:
+            # First: from here on a missing directory is not missing records.
+            self._checkpoints.remove(topic_partition)
+            self._checkpoints.write()
+            if self._files.exists(source):
+                self._files.rename(source, f"{source}.{now}{_DELETED}")
+                self._files.fsync_directory(self.path)
+        except OSError as error:
+            raise refusal(error, f"deleting {source}") from error
+
+    def empty_trash(self, now: WallMs) -> int:
+        """Remove what was deleted `file_delete_delay_ms` ago; return how many partitions.
+
+        Raises:
+            LogDirFailedError: the disk refused.
+        """
+        removed = 0
+        try:
+            for name in self._files.list(self.path):
+                deleted_at = _deleted_at(name)
+                if deleted_at is None or now - deleted_at < self._config.file_delete_delay_ms:
+                    continue
+                trash = f"{self.path}/{name}"
+                for file in self._files.list(trash):
+                    self._files.unlink(f"{trash}/{file}")
+                self._files.remove_directory(trash)
+                removed += 1
+            if removed:
+                self._files.fsync_directory(self.path)
+        except OSError as error:
+            raise refusal(error, f"emptying the trash of {self.path}") from error
+        return removed
+
+    # --- Keeping in order --------------------------------------------------------------------
+
+    def checkpoint(self, now: MonotonicMs) -> int:
+        """Advance the recovery points that are due, and make all of them durable.
+
+        To be called about once a second, in a thread that may wait for the disk; appends go on
+        beside it. Returns how many logs were flushed for it.
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        due = [log for log in self._open_logs() if log.checkpoint_due(now)]
+        for log in due:
+            try:
+                log.checkpoint()
+            except CorruptLogError as error:
+                self.corrupt[log.topic_partition] = error
+        self._write_checkpoints()
+        return len(due)
+
+    def scrub(self, max_bytes: int) -> int:
+        """Verify about `max_bytes` of closed segments, going on where the last call ended.
+
+        Returns:
+            The bytes that were verified; 0 at the end of a round over all partitions. What is
+            found damaged is in `corrupt`.
+        """
+        logs = self._open_logs()
+        verified = 0
+        while self._scrubbed < len(logs) and verified < max_bytes:
+            log = logs[self._scrubbed]
+            try:
+                step = log.scrub(max_bytes - verified)
+            except CorruptLogError as error:
+                self.corrupt[log.topic_partition] = error
+                step = 0
+            verified += step
+            if step == 0:
+                self._scrubbed += 1
+        if verified == 0:
+            self._scrubbed = 0
+        return verified
+
+    def _open_logs(self) -> list[PartitionLog]:
+        with self._registry_lock:
+            return list(self.logs.values())
+
+    def _write_checkpoints(self) -> None:
+        try:
+            self._checkpoints.write()
+        except OSError as error:
+            raise refusal(error, f"writing checkpoints of {self.path}") from error
+
+    def free_space(self) -> int:
+        """Return the bytes that the disk has left."""
+        return self._files.free_space(self.path)
+
+    def take_ballast(self) -> bool:
+        """Take the ballast from the disk unless it is there; return whether it is.
+
+        To be called now and then: a full disk used it up.
+        """
+        path = f"{self.path}/{_BALLAST}"
+        wanted = self._config.ballast_bytes
+        try:
+            if wanted and not (self._files.exists(path) and self._files.size(path) >= wanted):
+                self._files.allocate(path, wanted)
+        except OSError as error:
+            if not is_full(error):
+                raise refusal(error, f"taking the ballast of {self.path}") from error
+            self._release_ballast()
+            return False
+        return True
+
+    def _release_ballast(self) -> None:
+        path = f"{self.path}/{_BALLAST}"
+        if self._files.exists(path):
+            self._files.unlink(path)
+
+    def assign_broker_id(self, broker_id: BrokerId) -> None:
+        """Make the broker's id, which it got at its first registration, the directory's.
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        assert self.identity.broker_id in (NO_BROKER, broker_id)
+        if self.identity.broker_id != broker_id:
+            identity = self.identity._replace(broker_id=broker_id)
+            try:
+                _write_identity(self._files, self.path, identity)
+            except OSError as error:
+                raise refusal(error, f"writing the identity of {self.path}") from error
+            self.identity = identity
+
+    def close(self, *, clean: bool) -> None:
+        """Close all logs, and leave the marker if everything was closed in order.
+
+        Args:
+            clean: False gives the files back and writes nothing, as when the disk failed.
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused; the next start recovers.
+        """
+        try:
+            for log in self._open_logs():
+                try:
+                    log.close(clean=clean)
+                except CorruptLogError as error:
+                    self.corrupt[log.topic_partition] = error
+            if clean:
+                self._write_checkpoints()
+            if clean and not self.corrupt:
+                self._mark_clean()
+        finally:
+            self.logs.clear()
+            self._lock.release()
+
+    def _mark_clean(self) -> None:
+        marker = self._marker(self._checkpoints.payload())
+        path = f"{self.path}/{_CLEAN}"
+        try:
+            try:
+                write_sealed(self._files, path, _CLEAN, marker)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._release_ballast()
+                write_sealed(self._files, path, _CLEAN, marker)
+        except OSError as error:
+            raise refusal(error, f"marking {self.path} as closed") from error
+
+
+def _identify(files: FileSystem, path: str, wanted: Identity) -> Identity:
+    try:
+        found = read_identity(files, path)
+    except FileNotFoundError:
+        if any(parse_topic_partition(name) for name in files.list(path)):
+            raise LogDirFailedError(
+                f"{path} has partitions, but no identity file: it is not known whose they are. "
+                "Restore the file, or use another directory"
+            ) from None
+        _write_identity(files, path, wanted)
+        return wanted
+    except DamagedFileError as error:
+        raise LogDirFailedError(
+            f"{error}: it is not known whose the partitions in {path} are. Restore the file"
+        ) from None
+    ids = {found.broker_id, wanted.broker_id} - {NO_BROKER}
+    if found.cluster_id != wanted.cluster_id or len(ids) > 1:
+        raise LogDirFailedError(
+            f"{path} belongs to broker {found.broker_id} of cluster {found.cluster_id}, not to "
+            f"broker {wanted.broker_id} of cluster {wanted.cluster_id}: check log_dirs"
+        )
+    return found
+
+
+def read_identity(files: FileSystem, path: str) -> Identity:
+    """Return whose directory `path` is.
+
+    Raises:
+        FileNotFoundError, DamagedFileError: nobody knows.
+    """
+    payload = read_sealed(files, f"{path}/{_IDENTITY}", _IDENTITY)
+    try:
+        cluster_id, broker_id, directory_id = payload.decode().splitlines()
+        return Identity(cluster_id, BrokerId(int(broker_id)), directory_id)
+    except ValueError:
+        raise DamagedFileError(f"{path}/{_IDENTITY} does not hold three lines") from None
+
+
+def _write_identity(files: FileSystem, path: str, identity: Identity) -> None:
+    payload = "".join(f"{field}\n" for field in identity).encode()
+    write_sealed(files, f"{path}/{_IDENTITY}", _IDENTITY, payload)
+
+
+def _deleted_at(name: str) -> WallMs | None:
+    partition, dot, stamp = name.removesuffix(_DELETED).rpartition(".")
+    is_trash = name.endswith(_DELETED) and dot and stamp.isascii() and stamp.isdigit()
+    if not is_trash or parse_topic_partition(partition) is None:
+        return None
+    return WallMs(int(stamp))

@@ -1,0 +1,310 @@
+"""Real files, with a bound on how many are open at a time.
+
+A broker has far more segments than the process may have file descriptors. A `PosixFile` is
+therefore a name that gets a descriptor when it is used; the descriptor that was idle longest is
+closed when there are more than `open_files_max`. A file with unflushed bytes is flushed before
+that: a write error that the kernel finds later is reported to open descriptors only, and would be
+missed (P63).
+
+A failed flush is for ever: the kernel marks the pages clean, and a second try would succeed without
+having written anything. The file remembers, and refuses all further writes and flushes.
+"""
+
+import errno
+import fcntl
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from millrace.core.records.header import Buffer
+
+OPEN_FILES_MAX: Final = 4096
+
+_UNSUPPORTED: Final = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
+
+
+class PosixFileSystem:
+    """See the module.
+
+    Args:
+        open_files_max: descriptors that are kept; those in use at one moment may exceed it.
+    """
+
+    __slots__ = ("_descriptors",)
+
+    def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
+        self._descriptors = _Descriptors(open_files_max)
+
+    @property
+    def open_files(self) -> int:
+        """Descriptors that are open now."""
+        return len(self._descriptors)
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> "PosixFile":
+        """Implement `FileSystem`."""
+        file = PosixFile(self._descriptors, path, writable)
+        if create:
+            os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC | os.O_WRONLY, 0o600))
+        return file
+
+    def size(self, path: str) -> int:
+        """Implement `FileSystem`."""
+        return os.stat(path).st_size
+
+    def exists(self, path: str) -> bool:
+        """Implement `FileSystem`."""
+        return os.path.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        """Implement `FileSystem`."""
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        """Implement `FileSystem`."""
+        os.makedirs(path, 0o700, exist_ok=True)
+
+    def remove_directory(self, path: str) -> None:
+        """Implement `FileSystem`."""
+        os.rmdir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Implement `FileSystem`."""
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Implement `FileSystem`."""
+        os.unlink(path)
+
+    def fsync_directory(self, path: str) -> None:
+        """Implement `FileSystem`."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def allocate(self, path: str, size: int) -> None:
+        """Implement `FileSystem`."""
+        fd = os.open(path, os.O_CREAT | os.O_CLOEXEC | os.O_WRONLY, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size)
+        finally:
+            os.close(fd)
+
+    def free_space(self, path: str) -> int:
+        """Implement `FileSystem`."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def lock(self, path: str) -> "PosixLock":
+        """Implement `FileSystem`."""
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        return PosixLock(fd)
+
+
+class PosixLock:
+    """A lock that is held by an open descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Implement `Lock`."""
+        os.close(self._fd)
+
+
+class PosixFile:
+    """See the module."""
+
+    __slots__ = (
+        "_descriptors",
+        "_failure",
+        "fd",
+        "is_closing",
+        "is_dirty",
+        "path",
+        "users",
+        "writable",
+    )
+
+    def __init__(self, descriptors: "_Descriptors", path: str, writable: bool) -> None:
+        self._descriptors = descriptors
+        self._failure: OSError | None = None
+        self.path = path
+        self.writable = writable
+        self.fd = -1
+        self.users = 0
+        """Calls that use `fd` at the moment: it is not closed under them."""
+        self.is_dirty = False
+        self.is_closing = False
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Implement `File`."""
+        self._check()
+        fd = self._descriptors.acquire(self)
+        try:
+            self.is_dirty = True
+            return os.writev(fd, buffers)
+        finally:
+            self._descriptors.release(self)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Implement `File`."""
+        fd = self._descriptors.acquire(self)
+        try:
+            return os.pread(fd, size, offset)
+        finally:
+            self._descriptors.release(self)
+
+    def pread_into_cached(self, buffer: memoryview, offset: int) -> int:
+        """Implement `File`."""
+        fd = self._descriptors.acquire_open(self)
+        if fd < 0:
+            return -1
+        try:
+            done = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
+            while 0 < done < len(buffer):
+                more = os.preadv(fd, [buffer[done:]], offset + done, os.RWF_NOWAIT)
+                if more == 0:
+                    break
+                done += more
+        except BlockingIOError:
+            return -1
+        except OSError as error:
+            if error.errno in _UNSUPPORTED:  # Some file systems cannot tell: a thread will read.
+                return -1
+            raise
+        else:
+            return done
+        finally:
+            self._descriptors.release(self)
+
+    def truncate(self, size: int) -> None:
+        """Implement `File`."""
+        self._check()
+        fd = self._descriptors.acquire(self)
+        try:
+            self.is_dirty = True
+            os.ftruncate(fd, size)
+        finally:
+            self._descriptors.release(self)
+
+    def fdatasync(self) -> None:
+        """Implement `File`."""
+        self._check()
+        fd = self._descriptors.acquire(self)
+        try:
+            self.sync_descriptor(fd)
+        finally:
+            self._descriptors.release(self)
+        self._check()
+
+    def sync_descriptor(self, fd: int) -> None:
+        """Flush the bytes behind `fd`; a failure shows at this file's next use."""
+        self.is_dirty = False
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            self._failure = error
+
+    def size(self) -> int:
+        """Implement `File`."""
+        return os.stat(self.path).st_size
+
+    def close(self) -> None:
+        """Implement `File`."""
+        self._descriptors.discard(self)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise OSError(
+                self._failure.errno, f"an earlier flush failed: {self._failure.strerror}", self.path
+            )
+
+
+class _Descriptors:
+    """The open descriptors, least recently used first."""
+
+    __slots__ = ("_files", "_lock", "_open_files_max")
+
+    def __init__(self, open_files_max: int) -> None:
+        self._open_files_max = open_files_max
+        self._lock = threading.Lock()
+        self._files: OrderedDict[PosixFile, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def acquire(self, file: PosixFile) -> int:
+        """Return a descriptor that stays open until `release`."""
+        fd = self.acquire_open(file)
+        if fd >= 0:
+            return fd
+        flags = os.O_RDWR | os.O_APPEND if file.writable else os.O_RDONLY
+        fd = os.open(file.path, flags | os.O_CLOEXEC)
+        idle: list[tuple[PosixFile, int]] = []
+        with self._lock:
+            file.users += 1
+            if file.fd < 0:
+                file.fd = fd
+                self._files[file] = None
+                idle = self._take_idle()
+                fd = -1
+            acquired = file.fd
+        if fd >= 0:  # Another thread was quicker.
+            os.close(fd)
+        for other, other_fd in idle:
+            if other.is_dirty:
+                other.sync_descriptor(other_fd)
+            os.close(other_fd)
+        return acquired
+
+    def acquire_open(self, file: PosixFile) -> int:
+        """Return the descriptor if there is one, else -1."""
+        with self._lock:
+            if file.fd < 0:
+                return -1
+            file.users += 1
+            self._files.move_to_end(file)
+            return file.fd
+
+    def release(self, file: PosixFile) -> None:
+        """End one use."""
+        with self._lock:
+            file.users -= 1
+            if file.users or not file.is_closing:
+                return
+        self.discard(file)
+
+    def discard(self, file: PosixFile) -> None:
+        """Close a file's descriptor, now or when its last user is done."""
+        with self._lock:
+            file.is_closing = file.users > 0
+            if file.is_closing or file.fd < 0:
+                return
+            fd, file.fd = file.fd, -1
+            del self._files[file]
+        os.close(fd)
+
+    def _take_idle(self) -> list[tuple[PosixFile, int]]:
+        taken = []
+        excess = len(self._files) - self._open_files_max
+        if excess > 0:
+            for file in self._files:
+                if file.users == 0:
+                    taken.append((file, file.fd))
+                    if len(taken) == excess:
+                        break
+            for file, _ in taken:
+                file.fd = -1
+                del self._files[file]
+        return taken

@@ -1,0 +1,79 @@
+"""Snapshots of a partition's producer states, each named by the offset that it is as of.
+
+They are caches: a damaged one is passed over for an earlier one, and batches are replayed from
+there (P45). But they are witnesses too: what a snapshot is about was flushed before it was written.
+"""
+
+from typing import Final
+
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
+from millrace.broker.storage.segment import offset_name, parse_offset_name
+from millrace.core.errors import CorruptBatchError
+from millrace.core.ids import Offset
+from millrace.core.log.producer_states import ProducerStates
+
+SUFFIX: Final = ".snapshot"
+_KIND: Final = "producer-states"
+
+
+class ProducerSnapshots:
+    """See the module.
+
+    Attributes:
+        offsets: of the snapshots that are there, ascending.
+    """
+
+    __slots__ = ("_directory", "_files", "offsets")
+
+    def __init__(self, files: FileSystem, directory: str, names: list[str]) -> None:
+        self._files = files
+        self._directory = directory
+        found = (parse_offset_name(name, SUFFIX) for name in names)
+        self.offsets = tuple(sorted(offset for offset in found if offset is not None))
+
+    def load(self, states: ProducerStates, offset_max: Offset | None = None) -> Offset | None:
+        """Restore the newest sound snapshot, at most as of `offset_max`; return as of when it is.
+
+        Damaged ones on the way are removed.
+        """
+        for offset in reversed(self.offsets):
+            if offset_max is None or offset <= offset_max:
+                try:
+                    states.restore(read_sealed(self._files, self._path(offset), _KIND))
+                except (DamagedFileError, CorruptBatchError):
+                    self._remove(offset)
+                else:
+                    return offset
+        return None
+
+    def save(self, offset: Offset, snapshot: bytes) -> None:
+        """Write a snapshot as of `offset`; the log is flushed up to there."""
+        write_sealed(self._files, self._path(offset), _KIND, snapshot, durable=False)
+        if offset not in self.offsets:
+            self.offsets = tuple(sorted((*self.offsets, offset)))
+
+    def keep(self, offsets: set[Offset]) -> None:
+        """Remove all but the newest snapshot and those of `offsets`."""
+        for offset in self.offsets[:-1]:
+            if offset not in offsets:
+                self._remove(offset)
+
+    def remove_after(self, offset: Offset) -> None:
+        """Remove the snapshots as of later than `offset`."""
+        for later in self.offsets:
+            if later > offset:
+                self._remove(later)
+
+    def remove_before(self, offset: Offset) -> None:
+        """Remove the snapshots as of earlier than `offset`, except the newest."""
+        for earlier in self.offsets[:-1]:
+            if earlier < offset:
+                self._remove(earlier)
+
+    def _remove(self, offset: Offset) -> None:
+        self._files.unlink(self._path(offset))
+        self.offsets = tuple(kept for kept in self.offsets if kept != offset)
+
+    def _path(self, offset: Offset) -> str:
+        return f"{self._directory}/{offset_name(offset)}{SUFFIX}"

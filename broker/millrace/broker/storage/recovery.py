@@ -1,0 +1,309 @@
+"""What is true about a partition's files when they are opened, after a clean stop or a crash.
+
+Closed segments are not read: their indexes say what they hold, and must fit one another and the
+sizes of the files. The active one is read from where its index ends. A damaged batch there is a
+torn tail, which is cut off, if it lies at or behind the recovery point and the stop was unclean;
+any other damage is corruption, and then no batch is changed (P65).
+
+The recovery point is the highest that a witness knows: the directory's checkpoint, an index, a
+producer snapshot. A log that ends before it has lost flushed bytes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from millrace.broker.storage import scan, segment, sparse_index
+from millrace.broker.storage.epoch_checkpoint import read_epochs, write_epochs
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.producer_snapshots import ProducerSnapshots
+from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
+from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
+from millrace.broker.storage.segment import Segment, offset_name, parse_offset_name, segment_of
+from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
+from millrace.core.errors import CorruptLogError
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    Offset,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.log.leader_epochs import LeaderEpochs
+from millrace.core.log.producer_states import ProducerStates
+from millrace.core.records.header import BatchHeader
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """A log that may be served. `recovery_point` and what lies before it are flushed."""
+
+    segments: tuple[Segment, ...]
+    leader_epochs: LeaderEpochs
+    producer_states: ProducerStates
+    snapshots: ProducerSnapshots
+    log_start_offset: Offset
+    recovery_point: Offset
+    is_new: bool
+    scanned_bytes: int
+    truncated_bytes: int
+
+
+class Recovery:
+    """Opens one partition's directory: see the module.
+
+    Args:
+        files: where.
+        directory: of the partition; made if it is missing.
+        topic_partition: whose batches these must be.
+        point: what the log directory's checkpoint says; None when it says nothing.
+        index_interval_bytes: for an index that must be rebuilt.
+        cache: the indexes that are loaded.
+        is_clean: whether the log directory was closed cleanly.
+        now: the time.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        *,
+        point: RecoveryPoint | None,
+        index_interval_bytes: int,
+        cache: IndexCache,
+        is_clean: bool,
+        now: WallMs,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._topic_partition = topic_partition
+        self._point = point
+        self._index_interval_bytes = index_interval_bytes
+        self._cache = cache
+        self._is_clean = is_clean
+        self._now = now
+
+    def run(self) -> RecoveredLog:
+        """Open the files.
+
+        Raises:
+            CorruptLogError: flushed bytes are damaged or missing.
+            OSError: the disk refused.
+        """
+        self._files.make_directory(self._directory)
+        names = self._files.list(self._directory)
+        bases = [
+            base
+            for base in (parse_offset_name(name, segment.SUFFIX) for name in names)
+            if base is not None
+        ]
+        if not bases:
+            return self._begin(names)
+        log_start_offset = self._point.log_start_offset if self._point else bases[0]
+        if bases[0] > log_start_offset:
+            raise self._corrupt(f"the segment of offset {log_start_offset} is missing")
+        bases = bases[max(_last_at_most(bases, log_start_offset), 0) :]
+        closed = [self._open_closed(base, next_base) for base, next_base in pairwise(bases)]
+        active = self._open_active(bases[-1])
+        snapshots = ProducerSnapshots(self._files, self._directory, names)
+        states = ProducerStates()
+        snapshot_offset = snapshots.load(states)
+        recovery_point = max(
+            active.next_offset,
+            self._point.recovery_point if self._point else log_start_offset,
+            snapshot_offset or Offset(0),
+            self._orphans(names, bases),
+        )
+
+        segments = (*closed, active)
+        epochs = read_epochs(self._files, self._directory)
+        must_save_epochs = epochs is None
+        if epochs is None:
+            epochs = LeaderEpochs()
+            for header in self._headers(segments, log_start_offset):
+                epochs.append(header.leader_epoch, header.base_offset)
+        replay_from = log_start_offset if snapshot_offset is None else snapshot_offset
+        for header in self._headers(segments, replay_from):
+            states.update(header, header.base_offset, self._now)
+
+        file_bytes = active.file.size()
+        scan_from = active.size
+        try:
+            for header in active.rescan(
+                self._topic_partition,
+                file_bytes,
+                epochs.epoch_of(Offset(active.next_offset - 1)),
+                self._index_interval_bytes,
+                self._now,
+            ):
+                must_save_epochs |= epochs.append(header.leader_epoch, header.base_offset)
+                if header.base_offset >= replay_from:
+                    states.update(header, header.base_offset, self._now)
+        except scan.ScanStop as stop:
+            if self._is_clean or stop.offset < recovery_point:
+                raise self._corrupt(f"{active.path} {stop}") from None
+        if active.next_offset < recovery_point:
+            raise self._corrupt(
+                f"it was flushed up to offset {recovery_point}, but ends at {active.next_offset}"
+            )
+        if active.size < file_bytes:
+            active.file.truncate(active.size)
+            active.file.fdatasync()
+        self._remove_leftovers(names, bases)
+        must_save_epochs |= epochs.truncate_from_end(active.next_offset)
+        must_save_epochs |= epochs.truncate_from_start(log_start_offset)
+        if must_save_epochs and epochs.entries:
+            write_epochs(self._files, self._directory, epochs)
+        return RecoveredLog(
+            segments,
+            epochs,
+            states,
+            snapshots,
+            log_start_offset,
+            recovery_point,
+            is_new=False,
+            scanned_bytes=file_bytes - scan_from,
+            truncated_bytes=file_bytes - active.size,
+        )
+
+    def _begin(self, names: list[str]) -> RecoveredLog:
+        snapshots = ProducerSnapshots(self._files, self._directory, names)
+        if (self._point and self._point.recovery_point) or snapshots.offsets:
+            raise self._corrupt("it had records, but all its segments are missing")
+        path = f"{self._directory}/{offset_name(Offset(0))}{segment.SUFFIX}"
+        self._files.open(path, create=True, writable=True).close()
+        active = Segment(self._files, self._directory, Offset(0), self._cache)
+        return RecoveredLog(
+            (active,),
+            LeaderEpochs(),
+            ProducerStates(),
+            snapshots,
+            Offset(0),
+            Offset(0),
+            is_new=True,
+            scanned_bytes=0,
+            truncated_bytes=0,
+        )
+
+    def _open_closed(self, base: Offset, next_base: Offset) -> Segment:
+        """Open a segment that another one follows; rebuild its index if it does not fit."""
+        found = Segment(self._files, self._directory, base, self._cache)
+        size = found.file.size()
+        coverage = found.index.open(whole=False)
+        if (
+            coverage is not None
+            and coverage.end_position == size
+            and coverage.next_offset == next_base
+        ):
+            found.restore(coverage)
+            if coverage.closed_at != NO_TIMESTAMP:
+                return found
+        else:
+            rebuild(found, self._topic_partition, size, self._index_interval_bytes, self._now)
+            if found.size != size or found.next_offset != next_base:
+                raise self._corrupt(
+                    f"{found.path} is damaged at byte {found.size}: it ends at offset "
+                    f"{found.next_offset}, but the next segment begins at {next_base}"
+                )
+        found.closed_at = self._now
+        found.index.save(found.coverage)
+        return found
+
+    def _open_active(self, base: Offset) -> Segment:
+        """Open the last segment as far as its index knows it."""
+        found = Segment(self._files, self._directory, base, self._cache)
+        coverage = found.index.open(whole=True)
+        if coverage is None:
+            return found
+        if coverage.end_position > found.file.size():
+            raise self._corrupt(
+                f"{found.path} has {found.file.size()} bytes, but {coverage.end_position} were "
+                "flushed"
+            )
+        found.restore(coverage)
+        found.closed_at = NO_TIMESTAMP
+        return found
+
+    def _orphans(self, names: list[str], bases: list[Offset]) -> Offset:
+        """Return up to where indexes of missing segments say that the log was flushed."""
+        known = Offset(0)
+        for name in names:
+            base = parse_offset_name(name, sparse_index.SUFFIX)
+            if base is not None and base > bases[-1]:
+                stem = f"{self._directory}/{offset_name(base)}"
+                coverage = SparseIndex(self._files, stem, base, self._cache).open(whole=True)
+                if coverage is not None:
+                    known = max(known, coverage.next_offset)
+        return known
+
+    def _headers(self, segments: tuple[Segment, ...], start: Offset) -> Iterator[BatchHeader]:
+        """Yield the headers from `start` on, as far as indexes know the segments."""
+        try:
+            yield from headers_between(segments, start, segments[-1].next_offset)
+        except scan.DAMAGE as error:
+            raise self._corrupt(error.message) from None
+
+    def _remove_leftovers(self, names: list[str], bases: list[Offset]) -> None:
+        """Remove what a deletion or the writing of a file left behind when it was interrupted."""
+        for name in names:
+            is_segment = parse_offset_name(name, segment.SUFFIX)
+            is_index = parse_offset_name(name, sparse_index.SUFFIX)
+            base = is_segment if is_segment is not None else is_index
+            if name.endswith(TEMPORARY_SUFFIX) or (base is not None and base not in bases):
+                self._files.unlink(f"{self._directory}/{name}")
+
+    def _corrupt(self, reason: str) -> CorruptLogError:
+        return corrupt_log(self._topic_partition, self._directory, reason)
+
+
+def corrupt_log(topic_partition: TopicPartition, directory: str, reason: str) -> CorruptLogError:
+    """Return the error of a partition whose log is damaged."""
+    return CorruptLogError(
+        f"the log of {topic_partition} in {directory} is damaged and was left as it is: {reason}. "
+        "Look at it with `millrace log verify`; then restore it, or delete the topic"
+    )
+
+
+def rebuild(
+    found: Segment,
+    topic_partition: TopicPartition,
+    end_position: int,
+    index_interval_bytes: int,
+    now: WallMs,
+) -> None:
+    """Read an opened segment from its first byte as far as it is sound, for a new index."""
+    found.index.reset()
+    found.restore(found.empty_coverage)
+    try:
+        for _ in found.rescan(
+            topic_partition, end_position, NO_LEADER_EPOCH, index_interval_bytes, now
+        ):
+            pass
+    except scan.ScanStop:
+        return
+
+
+def headers_between(
+    segments: tuple[Segment, ...], start_offset: Offset, end_offset: Offset
+) -> Iterator[BatchHeader]:
+    """Yield the headers of the batches in `[start_offset, end_offset)`, bodies unread.
+
+    Raises:
+        CorruptBatchError, UnsupportedFormatError: no batch begins where one should.
+    """
+    if start_offset >= end_offset:
+        return
+    first = max(segment_of(segments, start_offset), 0)
+    for found in segments[first:]:
+        position = 0
+        if start_offset > found.base_offset:
+            position = found.locate(start_offset, found.size).position
+        for _, header in scan.headers(found.file, position, found.size):
+            if header.base_offset >= end_offset:
+                return
+            yield header
+
+
+def _last_at_most(bases: list[Offset], offset: Offset) -> int:
+    return sum(base <= offset for base in bases) - 1

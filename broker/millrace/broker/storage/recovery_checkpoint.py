@@ -1,0 +1,126 @@
+"""One file per log directory: where each partition's log starts, and up to where it is flushed.
+
+After a crash only what lies behind the recovery point must be scanned, and only there may a damaged
+tail be cut off. The points are lower bounds: a log is flushed before its point advances, and a
+point is durably lowered before its log is truncated.
+
+A line per partition: `topic id-partition log_start_offset recovery_point`.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from millrace.broker.storage.file_system import FileSystem, is_full
+from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
+from millrace.core.ids import Offset, TopicPartition, parse_topic_partition
+
+FILE_NAME: Final = "recovery-checkpoint"
+_KIND: Final = "recovery-checkpoint"
+
+
+class RecoveryPoint(NamedTuple):
+    """Of one partition; `log_start_offset <= recovery_point`."""
+
+    log_start_offset: Offset
+    recovery_point: Offset
+
+
+class RecoveryCheckpoint:
+    """See the module. Any thread may call.
+
+    Args:
+        files: where.
+        directory: the log directory.
+        when_full: called when the disk is full, to make room; then the write is tried once more.
+    """
+
+    __slots__ = ("_files", "_is_dirty", "_lock", "_path", "_points", "_when_full", "_write_lock")
+
+    def __init__(
+        self, files: FileSystem, directory: str, when_full: Callable[[], None] = lambda: None
+    ) -> None:
+        self._files = files
+        self._path = f"{directory}/{FILE_NAME}"
+        self._when_full = when_full
+        self._points: dict[TopicPartition, RecoveryPoint] = {}
+        self._is_dirty = False
+        self._lock = threading.Lock()
+        self._write_lock = threading.Lock()
+
+    def read(self) -> bytes | None:
+        """Load the file; return its payload, None when it is missing or damaged."""
+        try:
+            payload = read_sealed(self._files, self._path, _KIND)
+            points = dict(map(_parse, payload.decode().splitlines()))
+        except (FileNotFoundError, DamagedFileError, ValueError):
+            return None
+        with self._lock:
+            self._points = points
+        return payload
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions that have a point."""
+        with self._lock:
+            return list(self._points)
+
+    def get(self, topic_partition: TopicPartition) -> RecoveryPoint | None:
+        """Return a partition's point; None when nothing is known of it."""
+        return self._points.get(topic_partition)
+
+    def put(self, topic_partition: TopicPartition, point: RecoveryPoint) -> None:
+        """Set a partition's point, to be written with the next `write`."""
+        assert point.log_start_offset <= point.recovery_point
+        with self._lock:
+            if self._points.get(topic_partition) != point:
+                self._points[topic_partition] = point
+                self._is_dirty = True
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Forget a partition."""
+        with self._lock:
+            self._is_dirty |= self._points.pop(topic_partition, None) is not None
+
+    def write(self) -> None:
+        """Make all points durable.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        with self._write_lock:
+            with self._lock:
+                if not self._is_dirty:
+                    return
+                payload = self._payload()
+                self._is_dirty = False
+            try:
+                self._write(payload)
+            except OSError:
+                self._is_dirty = True
+                raise
+
+    def _write(self, payload: bytes) -> None:
+        try:
+            write_sealed(self._files, self._path, _KIND, payload)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._when_full()
+            write_sealed(self._files, self._path, _KIND, payload)
+
+    def payload(self) -> bytes:
+        """Return what a `write` writes."""
+        with self._lock:
+            return self._payload()
+
+    def _payload(self) -> bytes:
+        lines = (f"{name} {start} {point}\n" for name, (start, point) in self._points.items())
+        return "".join(lines).encode()
+
+
+def _parse(line: str) -> tuple[TopicPartition, RecoveryPoint]:
+    name, start, point = line.split(" ")
+    topic_partition = parse_topic_partition(name)
+    if topic_partition is None:
+        raise ValueError(name)
+    return topic_partition, RecoveryPoint(Offset(int(start)), Offset(int(point)))

@@ -1,0 +1,254 @@
+"""One file of a partition's log: consecutive batches, named by the offset of the first.
+
+A segment is *active* while it is the last of its log and grows; then it is *closed*, flushed and
+never changed again. Its sparse index lies beside it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.broker.storage import scan
+from millrace.broker.storage.file_system import File, FileSystem
+from millrace.broker.storage.sparse_index import Coverage, IndexCache, Place, SparseIndex
+from millrace.core.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition, WallMs
+from millrace.core.records.header import BatchHeader
+
+SUFFIX: Final = ".log"
+SEGMENT_BYTES_MAX: Final = 2**31 - 1
+"""Positions are u32 in the index; one append may overshoot the limit it was rolled by."""
+
+_KNOWN_MAX: Final = 64
+_NAME_DIGITS: Final = 20
+
+
+def offset_name(offset: Offset) -> str:
+    """Return how an offset is written in a file's name, so that names sort as offsets do."""
+    return f"{offset:0{_NAME_DIGITS}d}"
+
+
+def parse_offset_name(name: str, suffix: str) -> Offset | None:
+    """Return the offset in a file's name, None when the name is not such a one."""
+    stem = name.removesuffix(suffix)
+    if stem == name or len(stem) != _NAME_DIGITS or not (stem.isascii() and stem.isdigit()):
+        return None
+    return Offset(int(stem))
+
+
+@dataclass(slots=True)
+class ReadPlan:
+    """Whole batches that lie one behind the other in one file.
+
+    `[base_offset, end_offset)` are the offsets of those batches; the first may begin before the
+    offset that was asked for.
+    """
+
+    segment: "Segment"
+    position: int
+    length: int
+    end_offset: Offset
+
+
+class Segment:
+    """See the module. Changed by one thread at a time; read by any.
+
+    Attributes:
+        size: bytes of whole batches; never more than the file has.
+        next_offset: offset behind the last batch.
+        largest_timestamp: of all its batches, -1 when it is empty.
+        created_at: when the first batch was appended, -1 when it is empty.
+        closed_at: when it was closed, -1 while it is active.
+    """
+
+    __slots__ = (
+        "_known",
+        "_last_indexed",
+        "base_offset",
+        "closed_at",
+        "created_at",
+        "file",
+        "index",
+        "largest_timestamp",
+        "next_offset",
+        "path",
+        "size",
+    )
+
+    def __init__(
+        self, files: FileSystem, directory: str, base_offset: Offset, cache: IndexCache
+    ) -> None:
+        stem = f"{directory}/{offset_name(base_offset)}"
+        self.path = stem + SUFFIX
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.largest_timestamp = NO_TIMESTAMP
+        self.created_at = NO_TIMESTAMP
+        self.closed_at = NO_TIMESTAMP
+        self.file: File = files.open(self.path, writable=True)
+        self.index = SparseIndex(files, stem, base_offset, cache)
+        self._last_indexed = 0
+        # Positions of batches that somebody will soon ask for: where appends and reads ended.
+        self._known: dict[Offset, int] = {}
+
+    @property
+    def coverage(self) -> Coverage:
+        """What an index that is saved now covers."""
+        return Coverage(
+            self.next_offset, self.size, self.largest_timestamp, self.created_at, self.closed_at
+        )
+
+    @property
+    def empty_coverage(self) -> Coverage:
+        """What an index of nothing covers."""
+        return Coverage(self.base_offset, 0, NO_TIMESTAMP, NO_TIMESTAMP, NO_TIMESTAMP)
+
+    def restore(self, coverage: Coverage) -> None:
+        """Take over what the index says about the segment."""
+        self.next_offset = coverage.next_offset
+        self.size = self._last_indexed = coverage.end_position
+        self.largest_timestamp = coverage.largest_timestamp
+        self.created_at = coverage.created_at
+        self.closed_at = coverage.closed_at
+
+    def note(self, batch: BatchHeader, index_interval_bytes: int, now: WallMs) -> None:
+        """Take a batch that is in the file behind all others into account."""
+        self.extend(
+            [(batch.base_offset, batch.length, batch.largest_timestamp)],
+            batch.next_offset,
+            index_interval_bytes,
+            now,
+        )
+
+    def extend(
+        self,
+        batches: Iterable[tuple[Offset, int, WallMs]],
+        next_offset: Offset,
+        index_interval_bytes: int,
+        now: WallMs,
+    ) -> None:
+        """Take batches into account: (base offset, length, largest timestamp), ascending."""
+        position = self.size
+        largest = self.largest_timestamp
+        for base_offset, length, timestamp in batches:
+            if position - self._last_indexed >= index_interval_bytes:
+                self.index.add(base_offset, position, largest)
+                self._last_indexed = position
+            largest = max(largest, timestamp)
+            position += length
+        if self.created_at == NO_TIMESTAMP:
+            self.created_at = now
+        self.largest_timestamp = largest
+        self.know(next_offset, position)
+        self.size = position
+        self.next_offset = next_offset
+
+    def know(self, offset: Offset, position: int) -> None:
+        """Remember where a batch begins or will begin."""
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[offset] = position
+
+    def rescan(
+        self,
+        topic_partition: TopicPartition,
+        end_position: int,
+        leader_epoch: LeaderEpoch,
+        index_interval_bytes: int,
+        now: WallMs,
+    ) -> Iterable[BatchHeader]:
+        """Verify the batches behind `size`, take them into account, and yield their headers.
+
+        Raises:
+            ScanStop: a batch is damaged; the segment ends before it.
+        """
+        for _, header in scan.verified_batches(
+            self.file,
+            topic_partition,
+            position=self.size,
+            end_position=end_position,
+            next_offset=self.next_offset,
+            leader_epoch=leader_epoch,
+        ):
+            self.note(header, index_interval_bytes, now)
+            yield header
+
+    def cut(self, place: Place) -> None:
+        """End the segment at a batch's beginning; the file and the index are the caller's."""
+        self._known.clear()
+        self.next_offset = place.offset
+        self.size = place.position
+
+    def locate(self, offset: Offset, end_position: int, *, may_block: bool = True) -> Place:
+        """Return the beginning of the batch that holds `offset`, or of the next one.
+
+        Raises:
+            CorruptBatchError, UnsupportedFormatError, BlockingIOError, OSError: see `headers`.
+        """
+        known = self._known.get(offset)
+        if known is not None:
+            return Place(offset, known)
+        if offset == self.base_offset:
+            return Place(offset, 0)
+        start = self.index.floor(offset, end_position, may_block=may_block)
+        if start.offset == offset:
+            return start
+        for position, header in scan.headers(
+            self.file, start.position, end_position, may_block=may_block
+        ):
+            if header.next_offset > offset:
+                return Place(header.base_offset, position)
+        return Place(self.next_offset, end_position)
+
+    def plan(
+        self,
+        start_offset: Offset,
+        max_bytes: int,
+        limit_offset: Offset,
+        end: Place,
+        *,
+        may_block: bool,
+    ) -> ReadPlan | None:
+        """Return where the batches from `start_offset` on lie; None when none ends by the limit.
+
+        Args:
+            start_offset: lies in `[base_offset, end.offset)`.
+            max_bytes: at least one batch is planned even if it is larger.
+            limit_offset: batches that reach beyond it are left out.
+            end: where the segment ends.
+            may_block: whether headers and index may come from the disk.
+        """
+        start = self.locate(start_offset, end.position, may_block=may_block)
+        if limit_offset >= end.offset and end.position - start.position <= max_bytes:
+            stop = end
+        else:
+            stop = self._last_boundary(start, max_bytes, limit_offset, end, may_block)
+            self.know(stop.offset, stop.position)
+        if stop.position <= start.position:
+            return None
+        return ReadPlan(self, start.position, stop.position - start.position, stop.offset)
+
+    def _last_boundary(
+        self, start: Place, max_bytes: int, limit_offset: Offset, end: Place, may_block: bool
+    ) -> Place:
+        position_max = start.position + max_bytes
+        known = self._known.get(limit_offset)
+        if known is not None and start.position < known <= position_max:
+            return Place(limit_offset, known)
+        stop = max(start, self.index.floor(limit_offset, position_max, may_block=may_block))
+        for position, header in scan.headers(
+            self.file, stop.position, end.position, may_block=may_block
+        ):
+            next_position = position + header.length
+            if header.next_offset > limit_offset:
+                break
+            if next_position > position_max and position > start.position:
+                break
+            stop = Place(header.next_offset, next_position)
+        return stop
+
+
+def segment_of(segments: tuple[Segment, ...], offset: Offset) -> int:
+    """Return the number of the segment that `offset` lies in; -1 before the first."""
+    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1

@@ -1,0 +1,377 @@
+"""One sparse index per segment that answers by offset and by time.
+
+An entry says: the batch that begins at `base_offset` begins at this byte of the segment, and the
+largest timestamp of the batches before it is this. Offsets, positions and those timestamps all
+ascend, so each can be searched by halving. Entries lie `index.interval.bytes` apart or more; from
+the entry found a reader walks batch headers.
+
+The file is a sequence of chunks. A chunk is added when the log was flushed, and covers the batches
+since the one before; closing the segment replaces all by one. Little-endian:
+
+| offset | size | field                                                                        |
+|-------:|-----:|------------------------------------------------------------------------------|
+|      0 |    4 | magic `MRX` and the version, 1                                               |
+|      4 |    4 | entries in this chunk                                                        |
+|      8 |    8 | base offset of the segment                                                   |
+|     16 |    8 | next offset: end of what is covered, exclusive                               |
+|     24 |    8 | end position: bytes of the segment that are covered                          |
+|     32 |    8 | largest timestamp of all batches covered, -1 when there are none             |
+|     40 |    8 | ms UTC of the first append to the segment                                    |
+|     48 |    8 | ms UTC when the segment was closed, -1 while it is open                      |
+|     56 |    4 | CRC-32C of the entries                                                       |
+|     60 |    4 | CRC-32C of bytes 0 to 59                                                     |
+|     64 |   16 | each entry: u32 offset - base offset, u32 position, i64 timestamp            |
+
+An index is a cache: it is verified when it is read and rebuilt from the log when it does not fit
+(P68). But it is also a witness: what a chunk covers was flushed before the chunk was written, so a
+log that ends earlier has lost bytes.
+
+Entries that no chunk holds yet are in memory; those of chunks are loaded on first use, and the
+`IndexCache` bounds how many bytes of them stay.
+"""
+
+import struct
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.sealed_file import read_whole, replace_file
+from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
+
+SUFFIX: Final = ".index"
+CHUNKS_MAX: Final = 1024
+"""Then they are replaced by one, so that a slow partition's index stays quick to open."""
+
+_MAGIC: Final = b"MRX\x01"
+_CHUNK: Final = struct.Struct("<4sIqqqqqqI")
+_CRC: Final = struct.Struct("<I")
+_CHUNK_BYTES: Final = _CHUNK.size + _CRC.size
+_ENTRY: Final = np.dtype([("offset", "<u4"), ("position", "<u4"), ("timestamp", "<i8")])
+assert _CHUNK_BYTES == 64
+
+_U32_MAX: Final = 2**32 - 1
+
+
+class Coverage(NamedTuple):
+    """What an index file is about."""
+
+    next_offset: Offset
+    end_position: int
+    largest_timestamp: WallMs
+    created_at: WallMs
+    closed_at: WallMs
+
+
+class Place(NamedTuple):
+    """A batch's beginning in a segment."""
+
+    offset: Offset
+    position: int
+
+
+class Entries(NamedTuple):
+    """The entries of a file, column by column: ascending, of one length."""
+
+    offsets: npt.NDArray[np.uint32]
+    positions: npt.NDArray[np.uint32]
+    timestamps: npt.NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.offsets.nbytes + self.positions.nbytes + self.timestamps.nbytes
+
+
+class _Contents(NamedTuple):
+    """What is sound in a file."""
+
+    coverage: Coverage | None
+    rows: npt.NDArray[np.void]
+    chunks: int
+    nbytes: int
+
+
+class IndexCache:
+    """Loaded entries of many indexes, least recently used first, bounded by their bytes."""
+
+    __slots__ = ("_bytes", "_bytes_max", "_loaded", "_lock")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._loaded: OrderedDict[SparseIndex, Entries] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries that are loaded."""
+        return self._bytes
+
+    def get(self, index: "SparseIndex") -> Entries | None:
+        """Return what is loaded of `index`."""
+        with self._lock:
+            entries = self._loaded.get(index)
+            if entries is not None:
+                self._loaded.move_to_end(index)
+            return entries
+
+    def put(self, index: "SparseIndex", entries: Entries) -> None:
+        """Keep what was loaded, and drop what was idle longest."""
+        with self._lock:
+            self._drop(index)
+            self._loaded[index] = entries
+            self._bytes += entries.nbytes
+            while self._bytes > self._bytes_max and len(self._loaded) > 1:
+                self._drop(next(iter(self._loaded)))
+
+    def drop(self, index: "SparseIndex") -> None:
+        """Forget what was loaded of `index`."""
+        with self._lock:
+            self._drop(index)
+
+    def _drop(self, index: "SparseIndex") -> None:
+        entries = self._loaded.pop(index, None)
+        if entries is not None:
+            self._bytes -= entries.nbytes
+
+
+class _Pending:
+    """Entries that are in memory alone."""
+
+    __slots__ = ("offsets", "positions", "timestamps")
+
+    def __init__(self) -> None:
+        self.offsets = array("q")  # Grows last: readers go by its length.
+        self.positions = array("q")
+        self.timestamps = array("q")
+
+    def split(self, position: int) -> "tuple[npt.NDArray[np.void], _Pending | None]":
+        """Return the entries before `position` as rows of a file, and the others."""
+        at = bisect_left(self.positions, position)
+        rows = np.empty(at, _ENTRY)
+        rows["offset"], rows["position"] = self.offsets[:at], self.positions[:at]
+        rows["timestamp"] = self.timestamps[:at]
+        if at == len(self.offsets):
+            return rows, None
+        rest = _Pending()
+        rest.timestamps, rest.positions = self.timestamps[at:], self.positions[at:]
+        rest.offsets = self.offsets[at:]
+        return rows, rest
+
+
+class SparseIndex:
+    """See the module. Changed by one thread at a time; searched by any.
+
+    Attributes:
+        is_damaged: the file was found damaged after it had been opened; searches then begin at the
+            segment's first byte, until the owner rebuilds it.
+    """
+
+    __slots__ = (
+        "_base_offset",
+        "_cache",
+        "_chunks",
+        "_file_bytes",
+        "_files",
+        "_path",
+        "_pending",
+        "is_damaged",
+    )
+
+    def __init__(
+        self, files: FileSystem, segment_path: str, base_offset: Offset, cache: IndexCache
+    ) -> None:
+        self._files = files
+        self._path = segment_path + SUFFIX
+        self._base_offset = base_offset
+        self._cache = cache
+        self._chunks = 0
+        self._file_bytes = 0
+        self._pending: _Pending | None = None
+        self.is_damaged = False
+
+    def open(self, *, whole: bool) -> Coverage | None:
+        """Read what the file covers; None when it is missing or damaged from its first chunk on.
+
+        Args:
+            whole: verify the entries too, as for a segment that goes on growing. Otherwise that is
+                left to the first search, and only a file of one chunk is accepted.
+        """
+        coverage = None
+        try:
+            if whole:
+                found_whole = self._read()
+                coverage = found_whole.coverage
+                self._chunks, self._file_bytes = found_whole.chunks, found_whole.nbytes
+            else:
+                size = self._files.size(self._path)
+                file = self._files.open(self._path)
+                try:
+                    head = file.pread(_CHUNK_BYTES, 0)
+                finally:
+                    file.close()
+                found = self._parse(head, 0)
+                if found is not None and size == _CHUNK_BYTES + found[1] * _ENTRY.itemsize:
+                    coverage, self._chunks, self._file_bytes = found[0], 1, size
+        except FileNotFoundError:
+            return None
+        return coverage
+
+    def add(self, offset: Offset, position: int, largest_timestamp_before: WallMs) -> None:
+        """Note where a batch begins; in ascending order."""
+        if self._pending is None:
+            self._pending = _Pending()
+        pending = self._pending
+        pending.timestamps.append(largest_timestamp_before)
+        pending.positions.append(position)
+        pending.offsets.append(offset - self._base_offset)
+
+    def reset(self) -> None:
+        """Forget all entries and remove the file."""
+        self._pending = None
+        self._chunks = self._file_bytes = 0
+        self.is_damaged = False
+        self._cache.drop(self)
+        if self._files.exists(self._path):
+            self._files.unlink(self._path)
+
+    def save(self, coverage: Coverage) -> None:
+        """Write the entries that are in memory alone and covered, which means flushed already.
+
+        Closing coverage (`closed_at` set), or many chunks, make one chunk of all.
+        """
+        pending = self._pending or _Pending()
+        rows, rest = pending.split(coverage.end_position)
+        if coverage.closed_at != NO_TIMESTAMP or self._chunks >= CHUNKS_MAX:
+            if self._chunks:
+                rows = np.concatenate([self._read().rows, rows])
+            chunk = self._chunk(coverage, rows)
+            replace_file(self._files, self._path, chunk, durable=False)
+            self._chunks, self._file_bytes = 1, len(chunk)
+        else:
+            chunk = self._chunk(coverage, rows)
+            file = self._files.open(self._path, create=True, writable=True)
+            try:
+                file.truncate(self._file_bytes)  # Without what a crash or a full disk left behind.
+                if file.append([chunk]) != len(chunk):
+                    return  # The disk is full. The entries stay in memory, for the next time.
+            finally:
+                file.close()
+            self._chunks += 1
+            self._file_bytes += len(chunk)
+        self._cache.drop(self)
+        self._pending = rest
+
+    def floor(self, offset: Offset, position: int, *, may_block: bool = True) -> Place:
+        """Return the last entry with at most this offset and at most this position.
+
+        Raises:
+            BlockingIOError: entries must be loaded, and `may_block` is false.
+        """
+        relative = offset - self._base_offset
+        pending = self._pending
+        if pending is not None:
+            end = len(pending.offsets)
+            at = bisect_right(pending.offsets, relative, 0, end)
+            at = min(at, bisect_right(pending.positions, position, 0, end)) - 1
+            if at >= 0:
+                return Place(Offset(self._base_offset + pending.offsets[at]), pending.positions[at])
+        entries = self._load(may_block)
+        if entries is not None:
+            at = min(
+                int(np.searchsorted(entries.offsets, np.uint32(min(relative, _U32_MAX)), "right")),
+                int(
+                    np.searchsorted(entries.positions, np.uint32(min(position, _U32_MAX)), "right")
+                ),
+            )
+            if at > 0:
+                return Place(
+                    Offset(self._base_offset + int(entries.offsets[at - 1])),
+                    int(entries.positions[at - 1]),
+                )
+        return Place(self._base_offset, 0)
+
+    def floor_of_time(self, timestamp: WallMs) -> Place:
+        """Return the last entry before which no batch reaches `timestamp`."""
+        pending = self._pending
+        if pending is not None:
+            at = bisect_left(pending.timestamps, timestamp, 0, len(pending.offsets)) - 1
+            if at >= 0:
+                return Place(Offset(self._base_offset + pending.offsets[at]), pending.positions[at])
+        entries = self._load(may_block=True)
+        if entries is not None:
+            at = int(np.searchsorted(entries.timestamps, timestamp, "left"))
+            if at > 0:
+                return Place(
+                    Offset(self._base_offset + int(entries.offsets[at - 1])),
+                    int(entries.positions[at - 1]),
+                )
+        return Place(self._base_offset, 0)
+
+    def close(self) -> None:
+        """Give loaded entries back."""
+        self._cache.drop(self)
+
+    def _load(self, may_block: bool) -> Entries | None:
+        if self._chunks == 0 or self.is_damaged:
+            return None
+        entries = self._cache.get(self)
+        if entries is not None:
+            return entries
+        if not may_block:
+            raise BlockingIOError
+        expected = self._file_bytes
+        try:
+            found = self._read()
+        except FileNotFoundError:
+            self.is_damaged = True
+            return None
+        if found.nbytes < expected:
+            self.is_damaged = True
+            return None
+        rows = found.rows
+        entries = Entries(rows["offset"].copy(), rows["position"].copy(), rows["timestamp"].copy())
+        self._cache.put(self, entries)
+        return entries
+
+    def _read(self) -> "_Contents":
+        """Read all chunks up to the first that is damaged."""
+        data = read_whole(self._files, self._path)
+        at = chunks = 0
+        coverage = None
+        parts = [np.empty(0, _ENTRY)]
+        while (found := self._parse(data, at)) is not None:
+            start = at + _CHUNK_BYTES
+            end = start + found[1] * _ENTRY.itemsize
+            if len(data) < end or crc32c.crc32c(memoryview(data)[start:end]) != found[2]:
+                break
+            parts.append(np.frombuffer(data, _ENTRY, found[1], start))
+            coverage = found[0]
+            at = end
+            chunks += 1
+        return _Contents(coverage, np.concatenate(parts), chunks, at)
+
+    def _parse(self, data: bytes, at: int) -> tuple[Coverage, int, int] | None:
+        """Return coverage, count and checksum of the entries of the chunk at byte `at`."""
+        if len(data) - at < _CHUNK_BYTES:
+            return None
+        head = data[at : at + _CHUNK.size]
+        (crc,) = _CRC.unpack_from(data, at + _CHUNK.size)
+        if crc32c.crc32c(head) != crc:
+            return None
+        magic, count, base_offset, *coverage, entries_crc = _CHUNK.unpack(head)
+        if magic != _MAGIC or base_offset != self._base_offset:
+            return None
+        return Coverage(*coverage), count, entries_crc
+
+    def _chunk(self, coverage: Coverage, rows: npt.NDArray[np.void]) -> bytes:
+        body = rows.tobytes()
+        head = _CHUNK.pack(_MAGIC, len(rows), self._base_offset, *coverage, crc32c.crc32c(body))
+        return head + _CRC.pack(crc32c.crc32c(head)) + body
