@@ -38,10 +38,12 @@ class Records:
     @property
     def size_bytes(self) -> int:
         """Bytes of all keys and values."""
-        lengths = (
-            pc.sum(pc.binary_length(cells)).as_py() or 0 for cells in (self.keys, self.values)
-        )
-        return sum(lengths)
+        return size_bytes(self.keys) + size_bytes(self.values)
+
+
+def size_bytes(cells: pa.Array) -> int:
+    """Return the bytes of all cells together."""
+    return pc.sum(pc.binary_length(cells)).as_py() or 0
 
 
 def data_folder() -> Path:

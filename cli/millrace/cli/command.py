@@ -10,7 +10,7 @@ import click
 from millrace.cli.failures import ExitCode, explain
 from millrace.core.errors import MillraceError
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_BOOTSTRAP = "127.0.0.1:7092"
 
 
 class _Teaching(click.Command):
@@ -55,6 +55,9 @@ class Group(_Teaching, click.Group):
 
     command_class = Command
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # In the order of use, not of the alphabet.
+
 
 def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--bootstrap` to a command that talks to brokers."""
@@ -79,3 +82,14 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="How to print the result.",
     )(command)
+
+
+def separator_bytes(text: str | None) -> bytes | None:
+    r"""Return the separator that a user wrote, `\t` for a tab.
+
+    Raises:
+        click.BadParameter: it is empty.
+    """
+    if text == "":
+        raise click.BadParameter("must not be empty", param_hint="--key-separator")
+    return None if text is None else text.replace("\\t", "\t").encode()

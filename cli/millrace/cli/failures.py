@@ -98,7 +98,7 @@ class Failure(click.ClickException):
         super().__init__(message)
         self.hint = hint
         self.code_name = code_name
-        self.exit_code = exit_code
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance.
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the message and the hint to standard error."""
@@ -116,10 +116,10 @@ def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failu
         error: what happened.
         parameters: the parameters of the command that met it.
     """
-    topic = str(parameters.get("topic") or "TOPIC")
-    hint = _hint(type(error)).format(topic=topic)
+    topics = _topics(parameters)
+    hint = _HINTS.get(type(error), "").format(topic=topics[0] if topics else "TOPIC")
     if isinstance(error, errors.UnknownTopicOrPartitionError):
-        hint = _hint_for_unknown_topic(parameters)
+        hint = _hint_for_unknown_topic(topics, parameters.get("bootstrap"))
     elif not hint and error.appended is errors.Appended.MAYBE:
         hint = _MAYBE_APPENDED
     return Failure(
@@ -144,14 +144,13 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     return "there are: " + ", ".join(known) if known else ""
 
 
-def _hint(kind: type[errors.MillraceError]) -> str:
-    return _HINTS.get(kind, "")
+def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the topics that the command was about."""
+    topic = parameters.get("topic")
+    return (topic,) if isinstance(topic, str) else tuple(parameters.get("topics") or ())
 
 
-def _hint_for_unknown_topic(parameters: Mapping[str, Any]) -> str:
-    topics, bootstrap = parameters.get("topic"), parameters.get("bootstrap")
-    if isinstance(topics, str):
-        topics = (topics,)
+def _hint_for_unknown_topic(topics: tuple[str, ...], bootstrap: str | None) -> str:
     if not topics or not bootstrap:
         return "list the topics with `millrace topic list`"
     from millrace.cli.cluster import topic_names

@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
@@ -98,39 +97,24 @@ def show_time(timestamp_ms: int | None) -> str | None:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class PositionType(click.ParamType):
-    """A position on the command line."""
-
-    name = "position"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Position:
-        if not isinstance(value, str):
-            position: Position = value
-            return position
-        try:
-            return parse_position(value, _now_ms())
-        except ValueError:
-            self.fail(f"{value!r} is not a position: use {FORMS}", param, ctx)
+def position_value(context: click.Context, parameter: click.Parameter, words: str) -> Position:
+    """Read an option's position; click's callback."""
+    try:
+        return parse_position(words, _now_ms())
+    except ValueError as error:
+        raise click.BadParameter(f"{words!r} is not a position: use {FORMS}") from error
 
 
-class TimeType(click.ParamType):
-    """A time on the command line, as ms UTC."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_time(value, _now_ms())
-        except ValueError:
-            self.fail(
-                f"{value!r} is not a time: use 2013-01-31, 2013-01-31T10:00Z, or how long ago: 2h",
-                param,
-                ctx,
-            )
+def time_value(context: click.Context, parameter: click.Parameter, words: str | None) -> int | None:
+    """Read an option's time as ms UTC; click's callback."""
+    if words is None:
+        return None
+    try:
+        return parse_time(words, _now_ms())
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{words!r} is not a time: use 2013-01-31, 2013-01-31T10:00Z, or how long ago: 2h"
+        ) from error
 
 
 def _now_ms() -> int:

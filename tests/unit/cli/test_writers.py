@@ -20,7 +20,7 @@ RECORDS = pa.RecordBatch.from_pylist(
             "value": b'{"a": "b"}',
             "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
         },
-        {"offset": 6, "timestamp": -1, "key": None, "value": b"\xff\xfe", "headers": None},
+        {"offset": 6, "timestamp": -1, "key": None, "value": b"\xff\xfe", "headers": []},
         {"offset": 9, "timestamp": 1500, "key": b"", "value": None, "headers": []},
     ],
     SCHEMA,

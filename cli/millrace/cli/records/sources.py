@@ -74,6 +74,12 @@ class RecordColumns:
     """int64, ms UTC."""
     headers: pa.Array | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of keys and values."""
+        cells = [column for column in (self.keys, self.values) if column is not None]
+        return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in cells)
+
 
 def format_of(name: str) -> str:
     """Return the format that a file's name promises; lines, when it promises none."""

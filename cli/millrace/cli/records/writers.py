@@ -96,7 +96,7 @@ class JsonWriter:
             "key": _json_bytes(records.column("key")),
             "value": _json_bytes(records.column("value")),
             "headers": pa.array([_json_headers(row) for row in headers.to_pylist()], pa.string())
-            if headers.null_count < count
+            if len(headers.flatten())
             else pa.repeat("[]", count),
         }
         pieces: list[pa.Array | pa.Scalar] = []

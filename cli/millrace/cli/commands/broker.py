@@ -1,0 +1,43 @@
+"""`millrace broker`: one broker with a configuration of its own."""
+
+import click
+
+from millrace.cli.announcement import announce
+from millrace.cli.command import Command, output_option
+
+
+@click.command(
+    "broker",
+    cls=Command,
+    examples="""
+    millrace broker --config broker.toml
+    MILLRACE_BROKER__LISTENER__PORT=7192 millrace broker --config broker.toml
+    """,
+)
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(exists=True, dir_okay=False),
+    required=True,
+    help="TOML file; docs/configuration.md lists every setting.",
+)
+@click.option("--check", is_flag=True, help="Only check the configuration, start nothing.")
+@output_option
+def command(path: str, check: bool, output: str) -> None:
+    """Run a broker by its configuration file.
+
+    Variables MILLRACE_BROKER__SECTION__NAME override the file. An unknown setting is refused with
+    the nearest known name, and all problems are reported at once. SIGTERM and Ctrl-C stop the
+    broker gracefully.
+    """
+    from millrace.broker import config
+
+    settings = config.load(path)
+    if check:
+        click.echo(f"{path}: correct", err=True)
+        return
+    from millrace.broker import app
+
+    raise SystemExit(
+        app.run(settings, announce(output, data=", ".join(settings.log_dirs), teach=False))
+    )

@@ -1,0 +1,330 @@
+"""`millrace perf`: how fast records go in and come out, as Kafka's performance tools measure it."""
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
+from millrace.cli.command import Group, bootstrap_option, output_option
+from millrace.cli.commands.consume import place
+from millrace.cli.measures import Latencies, Transfer
+from millrace.cli.output import print_json, print_table, say
+from millrace.cli.positions import Position, position_value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millrace.client import SyncProducer
+
+PERCENTILES = (0.5, 0.95, 0.99, 0.999)
+POLL_MS = 500
+_POOL_BYTES = 16 << 20
+"""Random values that are sent again and again; more than any codec looks back."""
+
+
+@click.group(
+    "perf",
+    cls=Group,
+    examples="""
+    millrace topic create speed --partitions 4
+    millrace perf produce speed --records 1000000 --size 100
+    millrace perf consume speed
+    """,
+)
+def command() -> None:
+    """Measure how fast records go in and come out."""
+
+
+def _interval_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--interval",
+        type=click.FloatRange(min=0.1),
+        default=5.0,
+        show_default=True,
+        help="Seconds between two interim lines.",
+    )(command)
+
+
+@command.command(
+    "produce",
+    examples="""
+    millrace perf produce speed --records 1000000 --size 100
+    millrace perf produce speed --records 200000 --size 1024 --acks 1 --compression lz4
+    millrace perf produce speed --records 300000 --rate 10000      # latency at a given load
+    millrace perf produce speed --records 500000 --batch 1         # one send() per record
+    """,
+)
+@topic_argument()
+@click.option(
+    "--records", type=click.IntRange(1), default=1_000_000, show_default=True, help="How many."
+)
+@click.option(
+    "--size", type=click.IntRange(1, 1 << 20), default=100, show_default=True, help="Bytes a value."
+)
+@click.option("--rate", type=click.IntRange(1), help="Records per second.  [default: no limit]")
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Records per call of the client; 1: send() each by itself.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Who must have a record before it counts as written.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Values are random, so that it cannot save anything.",
+)
+@click.option(
+    "--linger-ms",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    help="How long records wait for company.",
+)
+@click.option("--batch-size", type=click.IntRange(0), help="Bytes.  [default: the client's]")
+@_interval_option
+@bootstrap_option
+@output_option
+def produce(
+    *,
+    topic: str,
+    records: int,
+    size: int,
+    rate: int | None,
+    batch: int,
+    acks: str,
+    compression: str,
+    linger_ms: int,
+    batch_size: int | None,
+    interval: float,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Write random records to TOPIC and measure rate and latency.
+
+    A latency lasts from the call that takes the records to their acknowledgement; of records that
+    are sent in one call, all count.
+    """
+    from millrace.client import SyncProducer
+
+    settings: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
+    producer = SyncProducer(
+        bootstrap,
+        client_id=CLIENT_ID,
+        acks="all" if acks == "all" else int(acks),
+        compression=compression,
+        linger_ms=linger_ms,
+        **settings,
+    )
+    pool = _random_values(size, batch)
+    report = _Report("acknowledged", interval)
+    with producer:
+        _send_all(
+            producer=producer, topic=topic, pool=pool, records=records, rate=rate, report=report
+        )
+    report.finish(output)
+
+
+@command.command(
+    "consume",
+    examples="""
+    millrace perf consume speed
+    millrace perf consume speed --records 1000000 --from end --timeout 60
+    """,
+)
+@topic_argument()
+@click.option("--records", type=click.IntRange(1), help="End after so many.  [default: all there]")
+@click.option(
+    "--from",
+    "start",
+    callback=position_value,
+    default="beginning",
+    show_default=True,
+    metavar="POSITION",
+    help="Where to begin, as for `millrace consume`.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="End when nothing came for so many seconds.",
+)
+@_interval_option
+@bootstrap_option
+@output_option
+def consume(
+    *,
+    topic: str,
+    records: int | None,
+    start: Position,
+    timeout: float,
+    interval: float,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Read TOPIC as Arrow batches, checksums verified, and measure rate and poll times."""
+    from millrace.client import SyncConsumer
+
+    with connect_admin(bootstrap) as admin:
+        ranges = {(topic, number): both for number, both in ranges_of(admin, topic).items()}
+    report = _Report("a poll returns", interval)
+    with SyncConsumer(bootstrap, client_id=CLIENT_ID) as consumer:
+        place(consumer, ranges, start)
+        if records is None:
+            records = sum(end - consumer.position(each) for each, (_, end) in ranges.items())
+        report.start()
+        last_seen = time.monotonic()
+        while report.transfer.records < records:
+            asked = time.monotonic()
+            batches = consumer.poll_batches(POLL_MS)
+            now = time.monotonic()
+            if batches:
+                last_seen = now
+            elif now - last_seen > timeout:
+                say(f"nothing came for {timeout:g} s")
+                break
+            for batch in batches:
+                report.add(batch.records.num_rows, _payload_bytes(batch.records))
+            report.add_latency((now - asked) * 1000)
+    report.finish(output)
+
+
+def _payload_bytes(records: "pa.RecordBatch") -> int:
+    import pyarrow.compute as pc
+
+    lengths = (pc.sum(pc.binary_length(records.column(name))).as_py() for name in ("key", "value"))
+    return sum(length or 0 for length in lengths)
+
+
+def _random_values(size: int, count: int) -> Sequence["pa.Array"]:
+    """Return arrays of `count` random values each."""
+    import numpy as np
+    import pyarrow as pa
+
+    arrays = []
+    for _ in range(max(2, min(64, _POOL_BYTES // (size * count)))):
+        offsets = np.arange(0, size * (count + 1), size, dtype=np.int32)
+        buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(os.urandom(size * count))]
+        arrays.append(pa.Array.from_buffers(pa.binary(), count, buffers))
+    return arrays
+
+
+def _send_all(
+    *,
+    producer: "SyncProducer",
+    topic: str,
+    pool: Sequence["pa.Array"],
+    records: int,
+    rate: int | None,
+    report: "_Report",
+) -> None:
+    """Send from this thread and wait for acknowledgements in another, so that none is seen late."""
+    size = len(pool[0][0].as_py())
+    batch = len(pool[0])
+    singles = [array[0].as_py() for array in pool] if batch == 1 else []
+    sent: queue.SimpleQueue[tuple[Any, float, int] | None] = queue.SimpleQueue()
+    failures: list[BaseException] = []
+
+    def collect() -> None:
+        try:
+            while (entry := sent.get()) is not None:
+                handle, at, count = entry
+                handle.result()
+                report.add(count, count * size)
+                report.add_latency((time.monotonic() - at) * 1000, count)
+        except BaseException as error:
+            failures.append(error)
+
+    collector = threading.Thread(target=collect, name="acknowledgements", daemon=True)
+    report.start()
+    collector.start()
+    started, done, turn = time.monotonic(), 0, 0
+    while done < records and not failures:
+        if rate is not None:
+            ahead = started + done / rate - time.monotonic()
+            if ahead > 0:
+                time.sleep(ahead)
+        count = min(batch, records - done)
+        at = time.monotonic()
+        if singles:
+            handle: Any = producer.send(topic, singles[turn % len(singles)])
+        else:
+            handle = producer.send_batch(topic, pool[turn % len(pool)].slice(0, count))
+        sent.put((handle, at, count))
+        done, turn = done + count, turn + 1
+    producer.flush()
+    sent.put(None)
+    collector.join()
+    if failures:
+        raise failures[0]
+
+
+class _Report:
+    """Interim lines and the summary of one measurement."""
+
+    def __init__(self, latency_of: str, interval: float) -> None:
+        self.transfer = Transfer()
+        self.latencies = Latencies()
+        self._latency_of, self._interval = latency_of, interval
+        self._started = 0.0
+        self._shown = Transfer()
+        self._recent = Latencies()
+
+    def start(self) -> None:
+        """Begin to measure time."""
+        self._started = time.monotonic()
+
+    def add(self, records: int, size_bytes: int) -> None:
+        """Count records that went through."""
+        self.transfer.records += records
+        self.transfer.size_bytes += size_bytes
+        self.transfer.seconds = time.monotonic() - self._started
+
+    def add_latency(self, milliseconds: float, records: int = 1) -> None:
+        """Count records that took so long, and print an interim line when it is time."""
+        self.latencies.add(milliseconds, records)
+        self._recent.add(milliseconds, records)
+        if self.transfer.seconds - self._shown.seconds >= self._interval:
+            interval, recent = self.transfer.minus(self._shown), self._recent
+            say(
+                f"{interval}; ms until {self._latency_of}: mean {recent.mean_ms:.1f}, "
+                f"p50 {recent.percentile(0.5):.1f}, p99 {recent.percentile(0.99):.1f}, "
+                f"max {recent.max_ms:.1f}"
+            )
+            self._shown, self._recent = copy(self.transfer), Latencies()
+
+    def finish(self, output: str) -> None:
+        """Print the summary."""
+        latencies = self.latencies
+        shares = {f"p{share * 100:g}".replace(".", ""): share for share in PERCENTILES}
+        if output == "json":
+            figures = {name: round(latencies.percentile(p), 3) for name, p in shares.items()}
+            figures |= {"mean": round(latencies.mean_ms, 3), "max": round(latencies.max_ms, 3)}
+            print_json({**self.transfer.as_json(), "latency_ms": figures})
+            return
+        rows = [
+            ("records", f"{self.transfer.records:,}"),
+            ("seconds", f"{self.transfer.seconds:,.2f}"),
+            ("records/s", f"{self.transfer.records_per_second:,.0f}"),
+            ("MB/s", f"{self.transfer.megabytes_per_second:,.1f}"),
+            (f"ms until {self._latency_of}, mean", f"{latencies.mean_ms:,.2f}"),
+        ]
+        rows += [(name, f"{latencies.percentile(share):,.2f}") for name, share in shares.items()]
+        rows.append(("max", f"{latencies.max_ms:,.2f}"))
+        print_table(["MEASURE", "VALUE"], rows)

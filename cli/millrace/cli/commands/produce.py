@@ -1,0 +1,161 @@
+"""`millrace produce`: lines and files into a topic."""
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import click
+
+from millrace.cli.cluster import CLIENT_ID, topic_argument
+from millrace.cli.command import Command, bootstrap_option, output_option, separator_bytes
+from millrace.cli.inputs import STDIN, Inputs
+from millrace.cli.measures import Transfer
+from millrace.cli.output import print_json, say
+from millrace.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from millrace.cli.records.sources import RecordColumns, RecordMapping
+    from millrace.client import BatchHandle, SyncProducer
+
+BLOCKS_IN_FLIGHT_MAX = 64
+"""Blocks of records that wait for their acknowledgement; `buffer_memory` bounds their bytes."""
+
+
+@click.command(
+    "produce",
+    cls=Command,
+    examples=r"""
+    echo hello | millrace produce greetings
+    millrace produce greetings --key-separator : < pairs.txt         # lines of key:value
+    millrace produce flights flights.csv --key tailnum --null-value NA
+    millrace produce events events.jsonl.gz --key user_id --timestamp at
+    millrace produce orders orders.parquet --key id --value payload --compression zstd
+    millrace consume orders --output arrow | millrace produce copy --format arrow
+    """,
+)
+@topic_argument()
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["lines", "json", "csv", "parquet", "arrow"]),
+    help="What the input is.  [default: what the file's name says, else lines]",
+)
+@click.option("--key", metavar="COLUMN", help="Column of the key.  [default: no key]")
+@click.option(
+    "--value", metavar="COLUMN", help="Column of the value.  [default: the whole row, as JSON]"
+)
+@click.option(
+    "--timestamp", metavar="COLUMN", help="Column of the time, ISO 8601 or ms.  [default: now]"
+)
+@click.option("--key-separator", metavar="TEXT", help=r"In lines: what ends the key; \t is a tab.")
+@click.option("--null-value", metavar="TEXT", help="Text that stands for null in keys and values.")
+@click.option("--as-text", is_flag=True, help="CSV: take every cell as text, recognise no numbers.")
+@click.option("--partition", type=click.IntRange(0), help="Partition.  [default: by the key]")
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Who must have a record before it counts as written.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="What batches are compressed with.",
+)
+@bootstrap_option
+@output_option
+def command(
+    *,
+    topic: str,
+    files: tuple[str, ...],
+    file_format: str | None,
+    key: str | None,
+    value: str | None,
+    timestamp: str | None,
+    key_separator: str | None,
+    null_value: str | None,
+    as_text: bool,
+    partition: int | None,
+    acks: str,
+    compression: str,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Write records from FILES, or from standard input, to TOPIC.
+
+    Lines are sent as they come. CSV, JSON lines, Parquet and Arrow files may be compressed (.gz,
+    .bz2, .zst, .lz4). The command ends when every record is acknowledged, and says how many were
+    when something goes wrong on the way.
+    """
+    from millrace.cli.records.sources import RecordMapping
+    from millrace.client import SyncProducer
+
+    files = files or (STDIN,)
+    if file_format is None and STDIN in files and (key or value or timestamp):
+        raise click.UsageError("standard input has no name that says its format: use --format")
+    mapping = RecordMapping(
+        key=key,
+        value=value,
+        timestamp=timestamp,
+        null_value=null_value,
+        key_separator=separator_bytes(key_separator),
+        as_text=as_text,
+    )
+    producer = SyncProducer(
+        bootstrap,
+        client_id=CLIENT_ID,
+        acks="all" if acks == "all" else int(acks),
+        compression=compression,
+    )
+    with producer, Inputs(files, file_format) as inputs:
+        transfer = _produce(producer, topic, partition, inputs, mapping)
+    if output == "json":
+        print_json({"topic": topic, **transfer.as_json()})
+    else:
+        say(str(transfer))
+
+
+def _produce(
+    producer: "SyncProducer",
+    topic: str,
+    partition: int | None,
+    inputs: Inputs,
+    mapping: "RecordMapping",
+) -> Transfer:
+    """Send everything and return what was acknowledged."""
+    transfer = Transfer()
+    in_flight: deque[tuple[BatchHandle, RecordColumns]] = deque()
+    started = time.monotonic()
+
+    def acknowledge_oldest() -> None:
+        handle, columns = in_flight.popleft()
+        handle.result()
+        transfer.records += len(columns.values)
+        transfer.size_bytes += columns.size_bytes
+        transfer.seconds = time.monotonic() - started
+        progress.update(inputs.bytes_read, transfer)
+
+    with Progress(f"to {topic}", inputs.bytes_total) as progress:
+        try:
+            for columns in inputs.records(mapping):
+                handle = producer.send_batch(
+                    topic,
+                    columns.values,
+                    columns.keys,
+                    partition=partition,
+                    headers=columns.headers,
+                    timestamps=columns.timestamps,
+                )
+                in_flight.append((handle, columns))
+                if len(in_flight) > BLOCKS_IN_FLIGHT_MAX:
+                    acknowledge_oldest()
+            while in_flight:
+                acknowledge_oldest()
+        except BaseException:
+            say(f"acknowledged until then: {transfer}")
+            raise
+    return transfer

@@ -1,0 +1,266 @@
+"""`millrace topic`: topics, their partitions and their settings."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millrace.cli.cluster import connect_admin, topic_argument
+from millrace.cli.command import Group, bootstrap_option, output_option
+from millrace.cli.failures import Failure
+from millrace.cli.output import print_json, print_result, print_table, say
+
+if TYPE_CHECKING:
+    from millrace.client import TopicDescription
+
+
+@click.group(
+    "topic",
+    cls=Group,
+    examples="""
+    millrace topic create flights --partitions 4
+    millrace topic list
+    millrace topic alter flights --set retention.ms=86400000
+    """,
+)
+def command() -> None:
+    """Create, list, describe, alter and delete topics.
+
+    A topic is `namespace/name`; `default/` may be left out.
+    """
+
+
+def _settings_value(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    settings = {}
+    for value in values:
+        name, equals, settings[name] = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r}: write NAME=VALUE, such as retention.ms=86400000")
+    return settings
+
+
+_set_option = click.option(
+    "--set",
+    "settings",
+    callback=_settings_value,
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting, such as retention.ms=86400000; may be repeated.",
+)
+_validate_option = click.option(
+    "--validate-only", is_flag=True, help="Check everything, change nothing."
+)
+
+
+@command.command(
+    "create",
+    examples="""
+    millrace topic create greetings
+    millrace topic create flights --partitions 4 --set retention.ms=-1
+    millrace topic create metrics/cpu --set durability=replicated
+    """,
+)
+@topic_argument(complete=False)
+@click.option("--partitions", type=click.IntRange(1), help="[default: the cluster's]")
+@click.option("--replication-factor", type=click.IntRange(1), help="[default: the cluster's]")
+@_set_option
+@_validate_option
+@bootstrap_option
+@output_option
+def create(
+    *,
+    topic: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    settings: dict[str, str],
+    validate_only: bool,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Create TOPIC."""
+    with connect_admin(bootstrap) as admin:
+        created = admin.create_topic(
+            topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config=settings,
+            validate_only=validate_only,
+        )
+    _print_change("would create" if validate_only else "created", created, output)
+
+
+@command.command("list", examples="millrace topic list\nmillrace topic list --output json")
+@click.option("--internal", is_flag=True, help="Also the topics of the cluster itself.")
+@bootstrap_option
+@output_option
+def list_(internal: bool, bootstrap: str, output: str) -> None:
+    """List all topics."""
+    with connect_admin(bootstrap) as admin:
+        topics = sorted(admin.list_topics(), key=lambda topic: topic.name)
+    topics = [topic for topic in topics if internal or not topic.is_internal]
+    if not topics and output == "table":
+        say("no topics yet: make one with `millrace topic create NAME`")
+        return
+    rows = [[topic.name, len(topic.partitions), _replication_factor(topic)] for topic in topics]
+    document = [
+        dict(zip(("name", "partitions", "replication_factor"), row, strict=True)) for row in rows
+    ]
+    print_result(output, document, ["TOPIC", "PARTITIONS", "REPLICATION FACTOR"], rows)
+
+
+@command.command(
+    "describe",
+    examples="""
+    millrace topic describe flights
+    millrace topic describe flights --output json | jq .config
+    """,
+)
+@topic_argument()
+@bootstrap_option
+@output_option
+def describe(topic: str, bootstrap: str, output: str) -> None:
+    """Show TOPIC's partitions, and its settings with where each value comes from."""
+    with connect_admin(bootstrap) as admin:
+        description = admin.describe_topic(topic)
+    if output == "json":
+        print_json(_document(description))
+        return
+    print_table(
+        ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "OFFLINE"],
+        [
+            [
+                each.partition,
+                None if each.leader.broker_id < 0 else each.leader.broker_id,
+                each.leader.epoch,
+                _ids(each.replicas),
+                _ids(each.isr),
+                _ids(each.offline_replicas) or None,
+            ]
+            for each in description.partitions
+        ],
+        title=f"{description.name} (id {description.topic_id.hex()})",
+    )
+    click.echo()
+    print_table(
+        ["SETTING", "VALUE", "FROM"],
+        [[entry.name, entry.value, entry.source] for entry in description.config],
+    )
+
+
+@command.command(
+    "alter",
+    examples="""
+    millrace topic alter flights --set retention.ms=86400000 --set retention.bytes=-1
+    millrace topic alter flights --unset retention.ms             # back to the default
+    millrace topic alter flights --partitions 8 --validate-only
+    """,
+)
+@topic_argument()
+@_set_option
+@click.option(
+    "--unset", metavar="NAME", multiple=True, help="Back to the default; may be repeated."
+)
+@click.option("--partitions", type=click.IntRange(1), help="The new number; it can only grow.")
+@_validate_option
+@bootstrap_option
+@output_option
+def alter(
+    *,
+    topic: str,
+    settings: dict[str, str],
+    unset: tuple[str, ...],
+    partitions: int | None,
+    validate_only: bool,
+    bootstrap: str,
+    output: str,
+) -> None:
+    """Change settings of TOPIC, or the number of its partitions.
+
+    With more partitions, keys go to other partitions than before: the order of a key's records is
+    then only kept among the old ones and among the new ones.
+    """
+    if not settings and not unset and partitions is None:
+        raise click.UsageError("nothing to change: use --set, --unset or --partitions")
+    with connect_admin(bootstrap) as admin:
+        altered = admin.alter_topic(
+            topic,
+            set_config=settings,
+            unset_config=unset,
+            partitions=partitions,
+            validate_only=validate_only,
+        )
+    _print_change("would alter" if validate_only else "altered", altered, output)
+
+
+@command.command(
+    "delete",
+    examples="""
+    millrace topic delete greetings
+    millrace topic delete old-flights older-flights --yes
+    """,
+)
+@topic_argument("topics", nargs=-1, required=True)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@bootstrap_option
+def delete(topics: tuple[str, ...], yes: bool, bootstrap: str) -> None:
+    """Delete TOPICS with all their records. There is no way back."""
+    with connect_admin(bootstrap) as admin:
+        for topic in topics:
+            admin.describe_topic(topic)  # A misspelt name must not be found half-way.
+        if not yes:
+            _confirm(topics)
+        for topic in topics:
+            admin.delete_topic(topic)
+            say(f"deleted {topic}")
+
+
+def _confirm(topics: tuple[str, ...]) -> None:
+    if not sys.stdin.isatty():
+        raise Failure("deleting needs a yes, and nobody is there to give it", "add --yes")
+    records = "all their records" if len(topics) > 1 else "all its records"
+    if not click.confirm(f"Delete {', '.join(topics)} with {records}?", err=True):
+        raise Failure("nothing was deleted")
+
+
+def _print_change(verb: str, topic: "TopicDescription", output: str) -> None:
+    if output == "json":
+        print_json(_document(topic))
+        return
+    count = len(topic.partitions)
+    say(
+        f"{verb} {topic.name}: {count} partition{'s' * (count != 1)}, "
+        f"replication factor {_replication_factor(topic)}"
+    )
+
+
+def _replication_factor(topic: "TopicDescription") -> int:
+    return max(len(partition.replicas) for partition in topic.partitions)
+
+
+def _ids(brokers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, brokers))
+
+
+def _document(topic: "TopicDescription") -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id.hex(),
+        "internal": topic.is_internal,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "leader": each.leader.broker_id,
+                "leader_epoch": each.leader.epoch,
+                "leader_address": each.leader_address,
+                "replicas": list(each.replicas),
+                "isr": list(each.isr),
+                "offline_replicas": list(each.offline_replicas),
+            }
+            for each in topic.partitions
+        ],
+        "config": {
+            entry.name: {"value": entry.value, "source": entry.source} for entry in topic.config
+        },
+    }

@@ -1,0 +1,79 @@
+"""The files of a command line, one after another, and how far they have been read."""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+if TYPE_CHECKING:
+    from millrace.cli.records.sources import RecordColumns, RecordMapping
+
+STDIN = "-"
+
+
+class Inputs:
+    """Files to read in order, `-` for standard input; a context manager that closes them.
+
+    Args:
+        names: the files.
+        file_format: what they are; None: what the name of each says.
+    """
+
+    def __init__(self, names: Sequence[str], file_format: str | None) -> None:
+        self._names, self._format = names, file_format
+        self._streams: list[BinaryIO] = []
+        self._closing = ExitStack()
+        self.bytes_total: int | None = None
+        """Size of all files, None when one is a pipe."""
+
+    def __enter__(self) -> Self:
+        for name in self._names:
+            if name == STDIN:
+                self._streams.append(sys.stdin.buffer)
+            else:
+                self._streams.append(self._closing.enter_context(open(name, "rb")))
+        sizes = [_size(stream) for stream in self._streams]
+        if None not in sizes:
+            self.bytes_total = sum(size for size in sizes if size is not None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing.close()
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the files are read; 0 when one is a pipe."""
+        if self.bytes_total is None:
+            return 0
+        return sum(stream.tell() for stream in self._streams)
+
+    def records(self, mapping: "RecordMapping") -> Iterator["RecordColumns"]:
+        """Yield the records of all files.
+
+        Raises:
+            Failure: a file is not what its format promises.
+        """
+        from millrace.cli.records import sources
+
+        for name, stream in zip(self._names, self._streams, strict=True):
+            shown = "standard input" if name == STDIN else name
+            file_format = self._format or sources.format_of(name)
+            yield from sources.read_records(
+                sources.inflated(stream, name), shown, file_format, mapping
+            )
+
+
+def _size(stream: BinaryIO) -> int | None:
+    try:
+        status = os.fstat(stream.fileno())
+    except OSError:  # No file behind it, as in a test.
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,61 @@
+"""A progress bar on standard error, for people only: without a terminal it shows nothing."""
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from millrace.cli.measures import Transfer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+
+class Progress:
+    """Shows how far a transfer is, and its rate; a context manager.
+
+    Args:
+        title: what is going on, in two or three words.
+        total: the whole, in the caller's unit; None: not known.
+    """
+
+    def __init__(self, title: str, total: float | None = None) -> None:
+        self._title, self._total = title, total
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._bar = _new_bar()
+            self._task = self._bar.add_task(self._title, total=self._total, rate="")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: float, transfer: Transfer) -> None:
+        """Show that so much of the whole is done; the bar redraws itself at its own pace."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, rate=str(transfer))
+
+
+def _new_bar() -> "Bar":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        console=Console(stderr=True),
+        transient=True,
+        refresh_per_second=8,
+    )

@@ -1,0 +1,239 @@
+"""The main job: a year of real flights through an embedded broker that is killed on the way.
+
+    make demo
+
+Produces 336,776 flights and the weather, kills the broker with SIGKILL when half of the flights are
+acknowledged and starts it again on the same files while the producer goes on by itself, reads
+everything back, and checks that nothing is lost, doubled, out of order or changed. Ends with 1 when
+a check fails.
+"""
+
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from demo.broker_process import BrokerProcess
+from demo.checks import Consumed, check_all
+from demo.dataset import (
+    FLIGHTS_COUNT,
+    DatasetMissingError,
+    Records,
+    data_folder,
+    read_flights,
+    read_weather,
+    size_bytes,
+    table_of,
+)
+from demo.routes import busiest_routes
+
+from millrace.cli.measures import Transfer
+from millrace.cli.output import print_table
+from millrace.cli.progress import Progress
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+
+FLIGHTS, WEATHER = "flights", "weather"
+PARTITIONS = 4
+ROWS_PER_CALL = 2_000
+CALLS_IN_FLIGHT_MAX = 16
+ROUTES_SHOWN = 10
+QUIET_SECONDS_MAX = 60.0
+
+
+def main() -> int:
+    """Run the whole job; return the exit code."""
+    started = time.monotonic()
+    try:
+        folder = data_folder()
+    except DatasetMissingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    flights, weather = read_flights(folder), read_weather(folder)
+    print(f"read     {len(flights):,} flights and {len(weather):,} hours of weather")
+    if len(flights) != FLIGHTS_COUNT:
+        print(f"error: the data should hold {FLIGHTS_COUNT:,} flights", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="millrace-demo-") as place:
+        broker = BrokerProcess(Path(place))
+        try:
+            came, weather_came = run(broker, flights, weather)
+        finally:
+            broker.abandon()
+    print("check")
+    failed = 0
+    for check in check_all(flights, came):
+        print(f"  {'ok    ' if check.holds else 'FAILED'}  {check.statement}: {check.detail}")
+        failed += not check.holds
+    if failed:
+        print(f"error: {failed} checks failed", file=sys.stderr)
+        return 1
+    show_routes(
+        table_of(came.values, flights.table.schema),
+        table_of(weather_came.values, weather.table.schema),
+    )
+    print(f"\nAll checks hold. {time.monotonic() - started:.0f} seconds in all.")
+    return 0
+
+
+def run(broker: BrokerProcess, flights: Records, weather: Records) -> tuple[Consumed, Consumed]:
+    """Take both topics through the broker and return what came back."""
+    seconds = broker.start()
+    print(f"start    millrace up, at {broker.address} after {seconds:.1f} s")
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(FLIGHTS, partitions=PARTITIONS)
+        admin.create_topic(WEATHER, partitions=1)
+    with SyncProducer(broker.address) as producer:
+        print(f"produce  weather: {produce(producer, WEATHER, weather)}")
+        crash = Crash(broker)
+        transfer = produce(producer, FLIGHTS, flights, crash)
+        print(f"produce  flights: {transfer}")
+    print(crash.story())
+    came = consume(broker.address, FLIGHTS)
+    weather_came = consume(broker.address, WEATHER)
+    code = broker.stop()
+    print(f"stop     the broker ended with {code}")
+    if code:
+        raise RuntimeError(f"the broker ended with {code} instead of 0")
+    return came, weather_came
+
+
+@dataclass
+class Crash:
+    """Kills the broker and starts it again, in a thread of its own while the producer goes on."""
+
+    broker: BrokerProcess
+    acknowledged_before: int = 0
+    seconds_to_start: float = 0.0
+    longest_pause: float = 0.0
+    """Longest time without an acknowledgement, in seconds."""
+    error: Exception | None = None
+    _thread: threading.Thread | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the broker was killed."""
+        return self._thread is not None
+
+    def begin(self, acknowledged: int) -> None:
+        """Kill the broker now."""
+        self.acknowledged_before = acknowledged
+        self.broker.kill()
+        self._thread = threading.Thread(target=self._restart, name="restart")
+        self._thread.start()
+
+    def _restart(self) -> None:
+        try:
+            self.seconds_to_start = self.broker.start()
+        except Exception as error:
+            self.error = error
+
+    def story(self) -> str:
+        """Return what happened, once the broker is back.
+
+        Raises:
+            RuntimeError: the broker was never killed, or did not come back.
+        """
+        if self._thread is None:
+            raise RuntimeError("the broker was never killed: the demo proves nothing")
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+        return (
+            f"crash    kill -9 after {self.acknowledged_before:,} acknowledged flights, back after "
+            f"{self.seconds_to_start:.1f} s; longest pause of the producer "
+            f"{self.longest_pause:.1f} s"
+        )
+
+
+def produce(
+    producer: SyncProducer, topic: str, records: Records, crash: Crash | None = None
+) -> Transfer:
+    """Send all records and return what was acknowledged; half-way, let the crash begin."""
+    transfer = Transfer()
+    started = last = time.monotonic()
+    in_flight = deque[tuple[object, int]]()
+    with Progress(f"produce {topic}", len(records)) as progress:
+
+        def acknowledge_oldest() -> None:
+            nonlocal last
+            handle, count = in_flight.popleft()
+            handle.result()
+            now = time.monotonic()
+            transfer.records += count
+            transfer.size_bytes = records.size_bytes * transfer.records // len(records)
+            transfer.seconds = now - started
+            progress.update(transfer.records, transfer)
+            if crash is not None:
+                crash.longest_pause = max(crash.longest_pause, now - last)
+            last = now
+
+        for first in range(0, len(records), ROWS_PER_CALL):
+            values = records.values.slice(first, ROWS_PER_CALL)
+            keys = records.keys.slice(first, ROWS_PER_CALL)
+            in_flight.append((producer.send_batch(topic, values, keys), len(values)))
+            if len(in_flight) > CALLS_IN_FLIGHT_MAX:
+                acknowledge_oldest()
+            half_way = transfer.records >= len(records) // 2
+            if crash is not None and half_way and not crash.has_begun:
+                crash.begin(transfer.records)
+        while in_flight:
+            acknowledge_oldest()
+    return transfer
+
+
+def consume(address: str, topic: str) -> Consumed:
+    """Read a topic from its beginning to its end, and whatever else may be in it.
+
+    Raises:
+        RuntimeError: nothing came for so long that nothing more will.
+    """
+    with SyncAdmin(address) as admin:
+        ends = admin.list_offsets(topic, "latest")
+    columns: dict[str, list[pa.Array]] = {"partition": [], "offset": [], "key": [], "value": []}
+    transfer = Transfer()
+    started = last = time.monotonic()
+    with (
+        SyncConsumer(address) as consumer,
+        Progress(f"consume {topic}", sum(ends.values())) as progress,
+    ):
+        consumer.assign([topic], start="beginning")
+        while any(consumer.position((topic, each)) < end for each, end in ends.items()):
+            for batch in consumer.poll_batches(1000):
+                last = time.monotonic()
+                columns["partition"].append(pa.repeat(batch.partition, batch.records.num_rows))
+                for name in ("offset", "key", "value"):
+                    columns[name].append(batch.records.column(name))
+                transfer.records += batch.records.num_rows
+                transfer.seconds = last - started
+                progress.update(transfer.records, transfer)
+            if time.monotonic() - last > QUIET_SECONDS_MAX:
+                raise RuntimeError(f"nothing came for {QUIET_SECONDS_MAX:.0f} s after {transfer}")
+    came = Consumed(*(pa.concat_arrays(arrays) for arrays in columns.values()))
+    transfer.size_bytes = size_bytes(came.keys) + size_bytes(came.values)
+    print(f"consume  {topic}: {transfer}")
+    return came
+
+
+def show_routes(flights: pa.Table, weather: pa.Table) -> None:
+    """Print the busiest routes of what was consumed, joined with the weather."""
+    print("\nThe busiest routes, and what rain does to them (minutes late at departure)")
+    rows = [
+        (
+            f"{route.origin}-{route.destination}",
+            route.flights,
+            route.cancelled,
+            route.mean_delay,
+            route.mean_delay_in_rain,
+            route.mean_wind,
+        )
+        for route in busiest_routes(flights, weather, ROUTES_SHOWN)
+    ]
+    print_table(["ROUTE", "FLIGHTS", "CANCELLED", "DELAY", "IN RAIN", "WIND MPH"], rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

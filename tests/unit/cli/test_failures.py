@@ -1,0 +1,62 @@
+import click
+import pytest
+from click.testing import CliRunner
+
+from millrace.cli.command import Command
+from millrace.cli.failures import ExitCode, explain
+from millrace.core import errors
+
+LEAVES = sorted(errors.ERRORS_BY_CODE.values(), key=lambda leaf: leaf.code)
+
+
+def failing(error: BaseException) -> click.Command:
+    """A command that meets the error."""
+
+    @click.command(cls=Command)
+    @click.argument("topic", default="flights")
+    def command(topic: str) -> None:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.name())
+def test_every_error_becomes_one_message_with_its_code_and_no_trace(
+    leaf: type[errors.MillraceError],
+) -> None:
+    result = CliRunner().invoke(failing(leaf("the disk said no")), [])
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"error: the disk said no ({leaf.name()})\n")
+    assert "Traceback" not in result.stderr
+    assert result.exit_code not in (ExitCode.DONE, ExitCode.USAGE)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConnectionFailedError(""), ExitCode.UNREACHABLE),
+        (errors.UnknownTopicOrPartitionError(""), ExitCode.NOT_FOUND),
+        (errors.OffsetOutOfRangeError(""), ExitCode.NOT_FOUND),
+        (errors.DeliveryTimedOutError(""), ExitCode.TIMED_OUT),
+        (errors.CorruptBatchError(""), ExitCode.DAMAGED),
+        (errors.TopicAlreadyExistsError(""), ExitCode.FAILED),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+    ],
+    ids=lambda argument: type(argument).__name__,
+)
+def test_scripts_can_tell_failures_by_their_exit_code(error: BaseException, code: ExitCode) -> None:
+    assert CliRunner().invoke(failing(error), []).exit_code == code
+
+
+def test_no_broker_is_answered_with_how_to_start_one() -> None:
+    assert "millrace up" in explain(errors.ConnectionFailedError("nobody there"), {}).hint
+
+
+def test_hints_name_the_topic_of_the_command() -> None:
+    failure = explain(errors.TopicAlreadyExistsError("there is one"), {"topic": "flights"})
+    assert "millrace topic alter flights" in failure.hint
+
+
+def test_a_write_that_may_have_been_done_is_not_to_be_repeated_blindly() -> None:
+    assert "look before you repeat" in explain(errors.DeliveryTimedOutError("late"), {}).hint
+    assert explain(errors.BrokerBusyError("busy"), {}).hint == ""
