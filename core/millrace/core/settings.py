@@ -224,14 +224,13 @@ def suggestion(name: str, known: Mapping[str, object]) -> str:
 
 def markdown_table(cls: type, *, separator: str = "_") -> str:
     """Return the settings of one class, sections left out, as a Markdown table."""
-    lines = ["| name | default | allowed | meaning |", "|---|---|---|---|"]
+    lines = ["| name | default | allowed | change | meaning |", "|---|---|---|---|---|"]
     for name, each in settings_of(cls, separator=separator).items():
-        notes = "" if each.description.needs_restart else " Takes effect at once."
-        if each.description.visibility is Visibility.TUNING:
-            notes += " *Tuning.*"
+        change = "restart" if each.description.needs_restart else "at once"
+        note = " *Tuning.*" if each.description.visibility is Visibility.TUNING else ""
         lines.append(
-            f"| `{name}` | {_default_text(each)} | {_allowed_text(each)} "
-            f"| {each.description.meaning}{notes} |"
+            f"| `{name}` | {_default_text(each)} | {_allowed_text(each, brief=True)} | {change} "
+            f"| {each.description.meaning}{note} |"
         )
     return "\n".join(lines)
 
@@ -352,8 +351,8 @@ def _default_text(each: NamedSetting) -> str:
     return text or "(empty)"
 
 
-def _allowed_text(each: NamedSetting) -> str:
-    """Say which values a setting takes."""
+def _allowed_text(each: NamedSetting, *, brief: bool = False) -> str:
+    """Say which values a setting takes; briefly, without a bound that nobody comes near."""
     if each.kind is bool:
         return "true or false"
     if each.kind is tuple:
@@ -365,6 +364,8 @@ def _allowed_text(each: NamedSetting) -> str:
     description = each.description
     unit = f" {description.unit.label}" if description.unit.label else ""
     bounds = f"{description.minimum} to {description.maximum}{unit}"
+    if brief and description.maximum in (INT32_MAX, INT64_MAX):
+        bounds = f"at least {description.minimum}{unit}"
     return bounds + (f", -1: {description.minus_one}" if description.minus_one else "")
 
 
