@@ -3,6 +3,10 @@
 `ProduceRequest` and `FetchResponse` have the same shape: field 1 is a small header message, field 2
 is all record batches as one byte string. The header goes through protobuf, the batches never do:
 writing is one join, reading is a slice. Any protobuf implementation reads and writes the same.
+
+A stranger's message costs what its bytes cost: the fields outside the header are few, the header is
+small, and a request names no more partitions than there can be batches. Otherwise a message of
+8 MiB made of empty fields would take minutes, or a gigabyte of partitions that are not there.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,12 +15,17 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from millrace.core.errors import MalformedRequestError
+from millrace.core.records.header import HEADER_BYTES
 from millrace.proto.v1.fetch_pb2 import FetchHeader
 from millrace.proto.v1.produce_pb2 import ProduceHeader
 
 _HEADER_TAG: Final = 1 << 3 | 2
 _BATCHES_TAG: Final = 2 << 3 | 2
 _VARINT_BYTES_MAX: Final = 10
+FIELDS_MAX: Final = 16
+"""Fields of a message, repeated and unknown ones too; two are known."""
+HEADER_MESSAGE_BYTES_MAX: Final = 1 << 20
+"""Bytes of a header message: more than 10,000 partitions."""
 
 
 def encode_produce_request(
@@ -37,6 +46,11 @@ def decode_produce_request(message: bytes) -> tuple[ProduceHeader, list[memoryvi
         header = ProduceHeader.FromString(data)
     except DecodeError as error:
         raise MalformedRequestError(f"the request's header is no protobuf: {error}") from error
+    if len(header.partitions) > len(batches) // HEADER_BYTES:
+        raise MalformedRequestError(
+            f"the request names {len(header.partitions)} partitions, but {len(batches)} bytes "
+            "cannot hold a batch for each"
+        )
     return header, _slices(batches, [partition.length for partition in header.partitions])
 
 
@@ -92,10 +106,13 @@ def _slices(batches: memoryview, lengths: Sequence[int]) -> list[memoryview]:
 def _split(message: bytes) -> tuple[bytes, memoryview]:
     """Return fields 1 and 2; a message may hold other fields and any order, as protobuf allows."""
     view = memoryview(message)
-    header = b""
+    headers: list[memoryview] = []
     batches = view[:0]
-    at = 0
+    at = fields = 0
     while at < len(view):
+        fields += 1
+        if fields > FIELDS_MAX:
+            raise MalformedRequestError(f"the message has more than {FIELDS_MAX} fields")
         tag, at = _read_varint(view, at)
         wire_type = tag & 7
         if wire_type == 0:
@@ -112,10 +129,15 @@ def _split(message: bytes) -> tuple[bytes, memoryview]:
                 f"the message has a field of {length} bytes where {len(view) - at} are left"
             )
         if tag == _HEADER_TAG:
-            header += bytes(view[at : at + length])  # Two parts of a message merge by joining.
+            headers.append(view[at : at + length])
         elif tag == _BATCHES_TAG:
             batches = view[at : at + length]
         at += length
+    header = b"".join(headers)  # Two parts of a message merge by joining.
+    if len(header) > HEADER_MESSAGE_BYTES_MAX:
+        raise MalformedRequestError(
+            f"the message's header has {len(header)} bytes; the limit is {HEADER_MESSAGE_BYTES_MAX}"
+        )
     return header, batches
 
 

@@ -341,6 +341,11 @@ UNSAFE = {
     "many more records than cells": resealed(
         TWO, record_count=RECORDS_MAX, last_offset_delta=RECORDS_MAX - 1
     ),
+    "a column that takes of the next": with_body(
+        TWO,
+        struct.pack("<BBHIBBHI", 2, 0, 0, 32, 3, 0, 0, 16) + 2 * bytes(body_of(TWO)[8:]),
+        attributes=Attributes.KEYS | Attributes.VALUES,
+    ),
     "headers that point outside": changed(WITH_HEADERS, 12, int32(9)),
     "more headers than memory": changed(WITH_HEADERS, 12, struct.pack("<ii", 2**31 - 1, 2**31 - 1)),
     "a header's name that is no UTF-8": changed(WITH_HEADERS, 32, b"\xff"),

@@ -228,6 +228,16 @@ def test_headers_are_taken_from_any_list_of_pairs(kind: pa.DataType) -> None:
         ]
 
 
+def test_headers_hidden_under_a_null_list_are_not_taken() -> None:
+    entries = pa.array([{"key": "a", "value": b"x"}, {"key": "SECRET", "value": b"y"}])
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 1, 2], pa.int32()), entries, mask=pa.array([False, True])
+    )
+    batch = sealed(Columns(record_count=2, timestamps=NOON, headers=lists))
+    assert b"SECRET" not in batch
+    assert open_whole(batch).column("headers").to_pylist() == [[{"key": "a", "value": b"x"}], []]
+
+
 @pytest.mark.parametrize(
     "headers",
     [
