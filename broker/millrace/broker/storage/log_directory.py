@@ -15,11 +15,12 @@ written with it, so that a stale one means nothing. It is removed, durably, befo
 A partition is deleted only because somebody holds a tombstone of it. It gets another name first,
 and is removed `file.delete.delay.ms` later. Directories that nobody knows are left alone (P70).
 
-Opening happens in parts, because a broker learns from its directories who it is:
-`LogDirectory.open`, `identify` once cluster and broker are known, then `open_log` for each
-partition, in as many threads as the shell likes.
+Opening happens in two parts, so that the shell may recover partitions in as many threads as it
+likes, and report progress: `LogDirectory.open`, then `open_partition` for each of `found`. What
+cannot be opened is in `corrupt`, and the rest is served.
 """
 
+import threading
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
@@ -37,7 +38,9 @@ from millrace.broker.storage.sealed_file import (
 from millrace.broker.storage.sparse_index import IndexCache
 from millrace.core.errors import CorruptLogError, LogDirFailedError
 from millrace.core.ids import (
+    NO_BROKER,
     BrokerId,
+    MonotonicMs,
     TopicPartition,
     WallMs,
     parse_topic_partition,
@@ -66,9 +69,8 @@ class DirectoryConfig:
     """Space that is taken from the disk in advance, for checkpoints when it is full; 0 is none."""
     index_cache_bytes: int = 32 * 2**20
     """Entries of indexes that are kept in memory, of all partitions together."""
-    trash_delay_ms: int = 86_400_000
-    """How long a deleted partition is kept under another name, so that a mistake can be undone.
-    Kafka's `file.delete.delay.ms`."""
+    file_delete_delay_ms: int = 86_400_000
+    """How long a deleted partition is kept under another name, so that a mistake can be undone."""
 
 
 class LogDirectory:
@@ -76,11 +78,12 @@ class LogDirectory:
 
     Attributes:
         path: the directory.
-        directory_id: its own id.
-        identity: whose it is; None until `identify` when it is new.
+        identity: whose it is.
         was_clean: whether it was closed in order.
-        logs: the partitions that it holds; None where the log is not open: not opened yet, damaged,
-            or missing although it was there before.
+        found: the partitions that were there when it was opened, also those that are missing but
+            were there before.
+        logs: the partitions that are open.
+        corrupt: those that could not be opened, and why.
     """
 
     def __init__(
@@ -90,39 +93,46 @@ class LogDirectory:
         config: DirectoryConfig,
         *,
         lock: Lock,
-        identity: Identity | None,
-        directory_id: str,
+        identity: Identity,
     ) -> None:
         self._files = files
         self._config = config
         self._lock = lock
         self._cache = IndexCache(config.index_cache_bytes)
         self._checkpoints = RecoveryCheckpoint(files, path, when_full=self._release_ballast)
+        self._registry_lock = threading.Lock()
+        self._scrubbed = 0  # Logs that this round of scrubbing is done with.
         self.path = path
         self.identity = identity
-        self.directory_id = directory_id
         self.was_clean = False
-        self.logs: dict[TopicPartition, PartitionLog | None] = {}
+        self.found: list[TopicPartition] = []
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.corrupt: dict[TopicPartition, CorruptLogError] = {}
 
     @classmethod
     def open(
         cls,
         files: FileSystem,
         path: str,
+        config: DirectoryConfig,
+        *,
+        cluster_id: str,
+        broker_id: BrokerId,
         new_directory_id: str,
-        config: DirectoryConfig = DirectoryConfig(),
     ) -> Self:
-        """Take a directory into use.
+        """Take a directory into use; a missing or empty one becomes this broker's.
 
         Args:
             files: where.
-            path: the directory; made if it is missing.
-            new_directory_id: drawn by the caller, for a directory that has none.
+            path: the directory.
             config: its settings.
+            cluster_id: must be that of the directory.
+            broker_id: likewise; -1 while the broker has none yet.
+            new_directory_id: drawn by the caller, for a directory that has none.
 
         Raises:
-            LogDirFailedError: another process uses it, it has partitions but no identity, or the
-                disk refused.
+            LogDirFailedError: another process uses it, it belongs to another broker or cluster, it
+                has partitions but no identity, or the disk refused.
             StorageFullError: the disk is full.
         """
         try:
@@ -135,15 +145,9 @@ class LogDirectory:
         except OSError as error:
             raise refusal(error, f"opening {path}") from error
         try:
-            identity = _find_identity(files, path)
-            directory = cls(
-                files,
-                path,
-                config,
-                lock=lock,
-                identity=identity,
-                directory_id=new_directory_id if identity is None else identity.directory_id,
-            )
+            wanted = Identity(cluster_id, broker_id, new_directory_id)
+            identity = _identify(files, path, wanted)
+            directory = cls(files, path, config, lock=lock, identity=identity)
             directory._load()
         except OSError as error:
             lock.release()
@@ -164,9 +168,10 @@ class LogDirectory:
             if name.endswith(TEMPORARY_SUFFIX):
                 self._files.unlink(f"{self.path}/{name}")
         present = (parse_topic_partition(name) for name in names)
-        self.logs = {found: None for found in present if found is not None}
+        known = {found: None for found in present if found is not None}
         # A partition that had records and has no directory any more is missing, not new.
-        self.logs.update(dict.fromkeys(self._checkpoints.partitions()))
+        known.update(dict.fromkeys(self._checkpoints.partitions()))
+        self.found = list(known)
         self.take_ballast()
 
     def _is_marked_clean(self, checkpoint: bytes) -> bool:
@@ -178,66 +183,48 @@ class LogDirectory:
 
     def _marker(self, checkpoint: bytes) -> bytes:
         crc = crc32c.crc32c(checkpoint)
-        return f"{self.directory_id} {crc:08x}\n".encode()
-
-    def identify(self, cluster_id: str, broker_id: BrokerId) -> None:
-        """Make the directory this broker's, or see that it is.
-
-        Raises:
-            LogDirFailedError: it belongs to another broker or cluster, or the disk refused.
-            StorageFullError: the disk is full.
-        """
-        wanted = Identity(cluster_id, broker_id, self.directory_id)
-        if self.identity is not None and self.identity != wanted:
-            raise LogDirFailedError(
-                f"{self.path} belongs to broker {self.identity.broker_id} of cluster "
-                f"{self.identity.cluster_id}, not to broker {broker_id} of cluster {cluster_id}: "
-                "check log_dirs"
-            )
-        if self.identity is None:
-            payload = "".join(f"{field}\n" for field in wanted).encode()
-            try:
-                write_sealed(self._files, f"{self.path}/{_IDENTITY}", _IDENTITY, payload)
-            except OSError as error:
-                raise refusal(error, f"writing the identity of {self.path}") from error
-            self.identity = wanted
+        return f"{self.identity.directory_id} {crc:08x}\n".encode()
 
     # --- Partitions --------------------------------------------------------------------------
 
-    def open_log(
+    def open_partition(
         self, topic_partition: TopicPartition, config: LogConfig, now: WallMs
     ) -> PartitionLog:
         """Open a partition's log, recover it if need be, or begin with an empty one.
 
-        What a crash left behind the recovery point is in the page cache, but perhaps not flushed:
-        the log of a topic that promises as much is to be flushed before it is served.
-
         Raises:
-            CorruptLogError: it is damaged below what was flushed.
+            CorruptLogError: it is damaged below what was flushed; also noted in `corrupt`.
             LogDirFailedError, StorageFullError: the disk refused.
         """
-        assert self.identity is not None
-        self.logs.setdefault(topic_partition)
-        log = PartitionLog.open(
-            self._files,
-            f"{self.path}/{topic_partition}",
-            topic_partition,
-            config,
-            checkpoints=self._checkpoints,
-            cache=self._cache,
-            is_clean=self.was_clean,
-            now=now,
-        )
-        self.logs[topic_partition] = log
+        try:
+            log = PartitionLog.open(
+                self._files,
+                f"{self.path}/{topic_partition}",
+                topic_partition,
+                config,
+                checkpoints=self._checkpoints,
+                cache=self._cache,
+                is_clean=self.was_clean,
+                now=now,
+            )
+        except CorruptLogError as error:
+            with self._registry_lock:
+                self.corrupt[topic_partition] = error
+            raise
+        with self._registry_lock:
+            self.logs[topic_partition] = log
         return log
 
-    def delete_log(self, topic_partition: TopicPartition, now: WallMs) -> None:
+    def delete_partition(self, topic_partition: TopicPartition, now: WallMs) -> None:
         """Put a partition into the trash; the caller holds a tombstone of its topic id (P70).
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
-        log = self.logs.pop(topic_partition, None)
+        with self._registry_lock:
+            log = self.logs.pop(topic_partition, None)
+            self.corrupt.pop(topic_partition, None)
+            self.found = [found for found in self.found if found != topic_partition]
         if log is not None:
             log.close(clean=False)
         source = f"{self.path}/{topic_partition}"
@@ -252,7 +239,7 @@ class LogDirectory:
             raise refusal(error, f"deleting {source}") from error
 
     def empty_trash(self, now: WallMs) -> int:
-        """Remove what was deleted `trash_delay_ms` ago; return how many partitions.
+        """Remove what was deleted `file_delete_delay_ms` ago; return how many partitions.
 
         Raises:
             LogDirFailedError: the disk refused.
@@ -261,7 +248,7 @@ class LogDirectory:
         try:
             for name in self._files.list(self.path):
                 deleted_at = _deleted_at(name)
-                if deleted_at is None or now - deleted_at < self._config.trash_delay_ms:
+                if deleted_at is None or now - deleted_at < self._config.file_delete_delay_ms:
                     continue
                 trash = f"{self.path}/{name}"
                 for file in self._files.list(trash):
@@ -276,12 +263,52 @@ class LogDirectory:
 
     # --- Keeping in order --------------------------------------------------------------------
 
-    def write_checkpoint(self) -> None:
-        """Make the recovery points that the logs' checkpoints advanced durable.
+    def checkpoint(self, now: MonotonicMs) -> int:
+        """Advance the recovery points that are due, and make all of them durable.
+
+        To be called about once a second, in a thread that may wait for the disk; appends go on
+        beside it. Returns how many logs were flushed for it.
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
+        due = [log for log in self._open_logs() if log.checkpoint_due(now)]
+        for log in due:
+            try:
+                log.checkpoint()
+            except CorruptLogError as error:
+                self.corrupt[log.topic_partition] = error
+        self._write_checkpoints()
+        return len(due)
+
+    def scrub(self, max_bytes: int) -> int:
+        """Verify about `max_bytes` of closed segments, going on where the last call ended.
+
+        Returns:
+            The bytes that were verified; 0 at the end of a round over all partitions. What is
+            found damaged is in `corrupt`.
+        """
+        logs = self._open_logs()
+        verified = 0
+        while self._scrubbed < len(logs) and verified < max_bytes:
+            log = logs[self._scrubbed]
+            try:
+                step = log.scrub(max_bytes - verified)
+            except CorruptLogError as error:
+                self.corrupt[log.topic_partition] = error
+                step = 0
+            verified += step
+            if step == 0:
+                self._scrubbed += 1
+        if verified == 0:
+            self._scrubbed = 0
+        return verified
+
+    def _open_logs(self) -> list[PartitionLog]:
+        with self._registry_lock:
+            return list(self.logs.values())
+
+    def _write_checkpoints(self) -> None:
         try:
             self._checkpoints.write()
         except OSError as error:
@@ -313,8 +340,23 @@ class LogDirectory:
         if self._files.exists(path):
             self._files.unlink(path)
 
+    def assign_broker_id(self, broker_id: BrokerId) -> None:
+        """Make the broker's id, which it got at its first registration, the directory's.
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        assert self.identity.broker_id in (NO_BROKER, broker_id)
+        if self.identity.broker_id != broker_id:
+            identity = self.identity._replace(broker_id=broker_id)
+            try:
+                _write_identity(self._files, self.path, identity)
+            except OSError as error:
+                raise refusal(error, f"writing the identity of {self.path}") from error
+            self.identity = identity
+
     def close(self, *, clean: bool) -> None:
-        """Close all logs, and leave the marker if everything was opened and closed in order.
+        """Close all logs, and leave the marker if everything was closed in order.
 
         Args:
             clean: False gives the files back and writes nothing, as when the disk failed.
@@ -323,17 +365,18 @@ class LogDirectory:
             LogDirFailedError, StorageFullError: the disk refused; the next start recovers.
         """
         try:
-            for topic_partition, log in list(self.logs.items()):
+            for log in self._open_logs():
                 try:
-                    if log is not None:
-                        log.close(clean=clean)
-                except CorruptLogError:  # Whoever met it first has said so.
-                    self.logs[topic_partition] = None
+                    log.close(clean=clean)
+                except CorruptLogError as error:
+                    self.corrupt[log.topic_partition] = error
             if clean:
-                self.write_checkpoint()
-            if clean and None not in self.logs.values():
+                self._write_checkpoints()
+            # Of a log that was not opened it is not known how it was left.
+            if clean and not self.corrupt and self.logs.keys() >= set(self.found):
                 self._mark_clean()
         finally:
+            self.logs.clear()
             self._lock.release()
 
     def _mark_clean(self) -> None:
@@ -351,20 +394,28 @@ class LogDirectory:
             raise refusal(error, f"marking {self.path} as closed") from error
 
 
-def _find_identity(files: FileSystem, path: str) -> Identity | None:
+def _identify(files: FileSystem, path: str, wanted: Identity) -> Identity:
     try:
-        return read_identity(files, path)
+        found = read_identity(files, path)
     except FileNotFoundError:
         if any(parse_topic_partition(name) for name in files.list(path)):
             raise LogDirFailedError(
                 f"{path} has partitions, but no identity file: it is not known whose they are. "
                 "Restore the file, or use another directory"
             ) from None
-        return None
+        _write_identity(files, path, wanted)
+        return wanted
     except DamagedFileError as error:
         raise LogDirFailedError(
             f"{error}: it is not known whose the partitions in {path} are. Restore the file"
         ) from None
+    ids = {found.broker_id, wanted.broker_id} - {NO_BROKER}
+    if found.cluster_id != wanted.cluster_id or len(ids) > 1:
+        raise LogDirFailedError(
+            f"{path} belongs to broker {found.broker_id} of cluster {found.cluster_id}, not to "
+            f"broker {wanted.broker_id} of cluster {wanted.cluster_id}: check log_dirs"
+        )
+    return found
 
 
 def read_identity(files: FileSystem, path: str) -> Identity:
@@ -379,6 +430,11 @@ def read_identity(files: FileSystem, path: str) -> Identity:
         return Identity(cluster_id, BrokerId(int(broker_id)), directory_id)
     except ValueError:
         raise DamagedFileError(f"{path}/{_IDENTITY} does not hold three lines") from None
+
+
+def _write_identity(files: FileSystem, path: str, identity: Identity) -> None:
+    payload = "".join(f"{field}\n" for field in identity).encode()
+    write_sealed(files, f"{path}/{_IDENTITY}", _IDENTITY, payload)
 
 
 def _deleted_at(name: str) -> WallMs | None:
