@@ -61,7 +61,6 @@ _HINTS: dict[type[errors.MillraceError], str] = {
         "see it with `millrace topic describe {topic}`, "
         "change it with `millrace topic alter {topic}`"
     ),
-    errors.InvalidConfigError: "see a topic's settings with `millrace topic describe TOPIC`",
     errors.OffsetOutOfRangeError: "see which offsets there are with `millrace offsets {topic}`",
     errors.LogTruncatedError: "see which offsets there are with `millrace offsets {topic}`",
     errors.StorageFullError: (

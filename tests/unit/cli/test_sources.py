@@ -1,7 +1,6 @@
 import gzip
 import io
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -83,7 +82,8 @@ def test_lines_of_a_pipe_are_yielded_while_its_writer_is_still_there() -> None:
         records = read_records(stream, "-", "lines", RecordMapping())
         writer.write(b"first\nsec")
         assert next(records).values.to_pylist() == [b"first"]
-        threading.Thread(target=lambda: (writer.write(b"ond\n"), writer.close())).start()
+        writer.write(b"ond\n")
+        writer.close()
         assert [columns.values.to_pylist() for columns in records] == [[b"second"]]
 
 

@@ -1,0 +1,37 @@
+"""The command line beside a broker."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from click.testing import CliRunner, Result
+
+from millrace.cli.main import cli
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """Runs commands against one broker."""
+
+    address: str
+
+    def run(self, *words: str, stdin: bytes | str = b"") -> Result:
+        """Run a command in this process."""
+        return CliRunner(env={"MILLRACE_BOOTSTRAP": self.address}).invoke(
+            cli, words, input=stdin, prog_name="millrace"
+        )
+
+    def ok(self, *words: str, stdin: bytes | str = b"") -> str:
+        """Run a command that must succeed; return its standard output."""
+        result = self.run(*words, stdin=stdin)
+        assert result.exit_code == 0, f"{words}: {result.output} {result.exception!r}"
+        return result.stdout
+
+    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+        """Start a command as a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "millrace.cli.main", *words, "--bootstrap", self.address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )

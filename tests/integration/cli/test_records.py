@@ -1,0 +1,156 @@
+"""Records through the command line and a real broker."""
+
+import json
+import signal
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from tests.integration.cli.command_line import CommandLine
+
+from millrace.cli.failures import ExitCode
+
+FLIGHTS = b"carrier,delay,dest\nUA,11,IAH\nAA,NA,MIA\nUA,-3,ORD\n"
+
+
+def test_lines_come_back_as_they_went_in(millrace: CommandLine, topic: str) -> None:
+    result = millrace.run("produce", topic, stdin=b"hello\n\nw\xc3\xb6rld\n")
+    assert result.exit_code == ExitCode.DONE
+    assert result.stdout == ""
+    assert result.stderr.startswith("3 records")
+    assert millrace.ok("consume", topic) == "hello\n\nwörld\n"
+
+
+def test_keys_are_split_off_and_put_back(millrace: CommandLine, topic: str) -> None:
+    lines = "a:1\nb:\na:x:y\n"
+    millrace.ok("produce", topic, "--key-separator", ":", stdin=lines)
+    assert millrace.ok("consume", topic, "--key-separator", ":") == lines
+
+
+def test_csv_rows_come_back_as_json_with_their_keys(
+    millrace: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "flights.csv"
+    path.write_bytes(FLIGHTS)
+    summary = millrace.ok(
+        *("produce", topic, str(path), "--key", "carrier", "--null-value", "NA"),
+        *("--compression", "zstd", "--output", "json"),
+    )
+    assert json.loads(summary)["records"] == 3
+    rows = [json.loads(line) for line in millrace.ok("consume", topic, "-o", "json").splitlines()]
+    assert [(row["offset"], row["key"], json.loads(row["value"])["delay"]) for row in rows] == [
+        (0, "UA", 11),
+        (1, "AA", None),
+        (2, "UA", -3),
+    ]
+
+
+def test_a_file_of_records_is_a_copy_of_the_topic(
+    millrace: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "copy.parquet"
+    millrace.ok("produce", topic, "--key-separator", ":", "--null-value", "-", stdin="k:v\nk:-\n")
+    millrace.ok("consume", topic, "--file", str(path))
+    assert pyarrow.parquet.read_table(path).column("value").to_pylist() == [b"v", None]
+    millrace.ok("produce", topic, str(path))
+    assert millrace.ok("consume", topic, "--key-separator", ":", "--null-value", "-") == (
+        "k:v\nk:-\nk:v\nk:-\n"
+    )
+
+
+def test_reading_begins_and_ends_where_it_should(millrace: CommandLine, topic: str) -> None:
+    millrace.ok("produce", topic, stdin="".join(f"{i}\n" for i in range(100)))
+    assert millrace.ok("consume", topic, "--from", "97") == "97\n98\n99\n"
+    assert millrace.ok("consume", topic, "--from", "-2") == "98\n99\n"
+    assert millrace.ok("consume", topic, "--from", "10", "--max", "2") == "10\n11\n"
+    assert millrace.ok("consume", topic, "--from", "1h", "--max", "1") == "0\n"
+    assert millrace.ok("consume", topic, "--from", "end") == ""
+    assert millrace.ok("consume", topic, "--from", "100") == ""
+
+
+def test_an_offset_that_no_partition_has_is_refused_with_what_there_is(
+    millrace: CommandLine, topic: str
+) -> None:
+    millrace.ok("produce", topic, stdin="a\n")
+    result = millrace.run("consume", topic, "--from", "7")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert f"{topic}-0 has [0, 1)" in result.stderr
+
+
+def test_a_partition_that_is_not_there_is_refused(millrace: CommandLine, topic: str) -> None:
+    result = millrace.run("consume", topic, "--partition", "3")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "no partition 3" in result.stderr
+
+
+def test_offsets_say_where_partitions_begin_and_end_and_where_a_time_lies(
+    millrace: CommandLine, topic: str
+) -> None:
+    rows = "".join(json.dumps({"at": 1000 * i}) + "\n" for i in range(5))
+    millrace.ok("produce", topic, "--format", "json", "--timestamp", "at", stdin=rows)
+    shown = millrace.ok("offsets", topic, "--at", "1970-01-01T00:00:02.5Z", "-o", "json")
+    assert json.loads(shown) == [
+        {"partition": 0, "earliest": 0, "latest": 5, "records": 5, "at": 3}
+    ]
+    later = millrace.ok("offsets", topic, "--at", "2013-01-01", "-o", "json")
+    assert json.loads(later)[0]["at"] is None
+
+
+def test_following_shows_what_comes_later_and_ends_quietly_on_ctrl_c(
+    millrace: CommandLine, topic: str
+) -> None:
+    with millrace.start("consume", topic, "--follow") as follower:
+        assert follower.stdout is not None
+        assert follower.stderr is not None
+        for line in (b"first\n", b"second\n"):
+            millrace.ok("produce", topic, stdin=line)
+            assert follower.stdout.readline() == line
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(30) == ExitCode.INTERRUPTED
+        assert follower.stderr.read().strip() == b""
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(
+    millrace: CommandLine, topic: str
+) -> None:
+    millrace.ok("produce", topic, stdin=b"x" * 999 + b"\n" + b"y\n" * 500_000)
+    with millrace.start("consume", topic) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.read(100) == b"x" * 100
+        command.stdout.close()  # As `head` does.
+        assert command.wait(30) == ExitCode.DONE
+        assert command.stderr.read() == b""
+
+
+def test_bad_input_is_refused_by_its_line_and_what_was_written_before_is_told(
+    millrace: CommandLine, topic: str
+) -> None:
+    result = millrace.run("produce", topic, "--format", "json", stdin='{"a": 1}\nnonsense\n')
+    assert result.exit_code == ExitCode.FAILED
+    assert "standard input, line 2: not JSON" in result.stderr
+    assert "acknowledged until then: 0 records" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["produce", "consume", "offsets"])
+def test_a_misspelt_topic_is_answered_with_the_nearest(
+    millrace: CommandLine, topic: str, command: str
+) -> None:
+    result = millrace.run(command, topic[:-1] + "x", stdin="a\n")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in result.stderr
+    assert f"did you mean '{topic}'?" in result.stderr
+
+
+def test_performance_is_measured_on_what_was_really_acknowledged(
+    millrace: CommandLine, topic: str
+) -> None:
+    words = ("--records", "5000", "--size", "50", "-o", "json")
+    written = json.loads(millrace.ok("perf", "produce", topic, *words, "--batch", "300"))
+    single = json.loads(millrace.ok("perf", "produce", topic, *words, "--batch", "1"))
+    for figures in (written, single):
+        assert figures["records"] == 5000
+        assert figures["bytes"] == 250_000
+        assert 0 < figures["latency_ms"]["p50"] <= figures["latency_ms"]["max"]
+    read = json.loads(millrace.ok("perf", "consume", topic, "-o", "json"))
+    assert (read["records"], read["bytes"]) == (10_000, 500_000)

@@ -1,0 +1,62 @@
+"""Topics through the command line and a real broker."""
+
+import json
+
+from tests.integration.cli.command_line import CommandLine
+
+from millrace.cli.failures import ExitCode
+
+
+def test_a_topic_is_made_described_altered_and_deleted(millrace: CommandLine) -> None:
+    millrace.ok("topic", "create", "metrics/cpu", "--partitions", "2", "--set", "retention.ms=-1")
+    listed = json.loads(millrace.ok("topic", "list", "-o", "json"))
+    assert {"name": "metrics/cpu", "partitions": 2, "replication_factor": 1} in listed
+
+    millrace.ok("topic", "alter", "metrics/cpu", "--partitions", "3", "--unset", "retention.ms")
+    described = json.loads(millrace.ok("topic", "describe", "metrics/cpu", "-o", "json"))
+    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
+    assert described["config"]["retention.ms"] == {"value": "604800000", "source": "default"}
+
+    table = millrace.ok("topic", "describe", "metrics/cpu")
+    assert "PARTITION" in table
+    assert "retention.ms" in table
+
+    millrace.ok("topic", "delete", "metrics/cpu", "--yes")
+    assert millrace.run("topic", "describe", "metrics/cpu").exit_code == ExitCode.NOT_FOUND
+
+
+def test_validate_only_changes_nothing(millrace: CommandLine, topic: str) -> None:
+    millrace.ok("topic", "create", "not-made", "--validate-only")
+    millrace.ok("topic", "alter", topic, "--partitions", "9", "--validate-only")
+    listed = json.loads(millrace.ok("topic", "list", "-o", "json"))
+    assert "not-made" not in [each["name"] for each in listed]
+    assert {"name": topic, "partitions": 1, "replication_factor": 1} in listed
+
+
+def test_a_topic_that_exists_is_not_made_again(millrace: CommandLine, topic: str) -> None:
+    result = millrace.run("topic", "create", topic)
+    assert result.exit_code == ExitCode.FAILED
+    assert "TOPIC_ALREADY_EXISTS" in result.stderr
+    assert f"millrace topic alter {topic}" in result.stderr
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest(millrace: CommandLine) -> None:
+    result = millrace.run("topic", "create", "settings", "--set", "retention.msec=1")
+    assert result.exit_code == ExitCode.FAILED
+    assert "INVALID_CONFIG" in result.stderr
+    assert "retention.ms" in result.stderr.replace("retention.msec", "")
+
+
+def test_nothing_is_deleted_without_a_yes(millrace: CommandLine, topic: str) -> None:
+    result = millrace.run("topic", "delete", topic)
+    assert result.exit_code == ExitCode.FAILED
+    assert "--yes" in result.stderr
+    millrace.ok("topic", "describe", topic)
+
+
+def test_nothing_is_deleted_when_one_of_the_names_is_wrong(
+    millrace: CommandLine, topic: str
+) -> None:
+    result = millrace.run("topic", "delete", topic, "no-such-topic", "--yes")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    millrace.ok("topic", "describe", topic)

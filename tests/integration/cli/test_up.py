@@ -1,0 +1,84 @@
+"""`millrace up` as a process: it starts, stops, dies and starts again."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from demo.broker_process import BrokerProcess
+from tests.integration.cli.command_line import CommandLine
+
+from millrace.cli.failures import ExitCode
+
+
+def test_records_are_there_after_a_graceful_stop_and_a_new_start(
+    own_broker: BrokerProcess,
+) -> None:
+    millrace = CommandLine(own_broker.address)
+    millrace.ok("topic", "create", "greetings")
+    millrace.ok("produce", "greetings", stdin="hello\n")
+    assert own_broker.stop() == 0
+    own_broker.start()
+    assert CommandLine(own_broker.address).ok("consume", "greetings") == "hello\n"
+
+
+def test_acknowledged_records_are_there_after_kill_9(own_broker: BrokerProcess) -> None:
+    millrace = CommandLine(own_broker.address)
+    millrace.ok("topic", "create", "greetings")
+    millrace.ok("produce", "greetings", stdin="hello\n")
+    own_broker.kill()
+    own_broker.start()
+    assert CommandLine(own_broker.address).ok("consume", "greetings") == "hello\n"
+
+
+def test_the_greeting_says_the_address_and_what_to_try_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+    words = ["up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--metrics-port", "-1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        greeting = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+        assert process.returncode == ExitCode.DONE
+    address = greeting.split()[4].rstrip(",")
+    assert greeting.startswith(f"Millrace is up at {address}")
+    assert f"export MILLRACE_BOOTSTRAP={address}" in rest
+    assert "millrace topic create greetings" in rest
+
+
+def test_no_broker_is_answered_with_how_to_start_one() -> None:
+    with socket.socket() as taken:  # Bound, but not listening: nobody else can take the port.
+        taken.bind(("127.0.0.1", 0))
+        result = CommandLine(f"127.0.0.1:{taken.getsockname()[1]}").run("topic", "list")
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert "millrace up" in result.stderr
+
+
+def test_a_second_broker_on_the_same_data_is_refused(own_broker: BrokerProcess) -> None:
+    second = subprocess.run(
+        [
+            *(sys.executable, "-m", "millrace.cli.main", "up", "--port", "0"),
+            *("--metrics-port", "-1", "--data-dir", str(own_broker.data_dir)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert second.returncode == ExitCode.FAILED
+    assert "Traceback" not in second.stderr
+    assert str(own_broker.data_dir) in second.stderr
+
+
+def test_a_wrong_configuration_is_refused_with_all_its_problems(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text('log_dirs = ["log"]\n[listener]\nprot = 1\nport = -5\n')
+    result = CommandLine("").run("broker", "--config", str(path), "--check")
+    assert result.exit_code == ExitCode.FAILED
+    for problem in ("listener.prot", "listener.port = -5"):
+        assert problem in result.stderr

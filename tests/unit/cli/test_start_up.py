@@ -1,0 +1,19 @@
+import subprocess
+import sys
+
+HEAVY = {"grpc", "millrace.broker", "millrace.client", "numpy", "pyarrow", "rich"}
+
+
+def test_the_command_line_is_read_before_anything_heavy_is_imported() -> None:
+    program = "import sys, millrace.cli.main; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert HEAVY.intersection(modules) == set()
+
+
+def test_the_default_address_is_where_the_embedded_broker_listens() -> None:
+    from millrace.broker.config import DEFAULT_PORT
+    from millrace.cli.command import DEFAULT_BOOTSTRAP
+
+    assert f"127.0.0.1:{DEFAULT_PORT}" == DEFAULT_BOOTSTRAP
