@@ -113,7 +113,8 @@ class ClusterService:
         image = self._controller.metadata
         response = pb.GetMetadataResponse(
             cluster_id=image.cluster.cluster_id,
-            controller_id=self._controller.controller_id,
+            # With one broker the controller is here or nowhere.
+            controller_id=self._broker_id if self._controller.is_controller else NO_BROKER,
             controller_epoch=image.cluster.controller_epoch,
             brokers=[
                 pb.BrokerMetadata(
@@ -182,9 +183,7 @@ class ClusterService:
         results = await self._controller.delete_topics(topics, request.validate_only)
         return pb.DeleteTopicsResponse(results=await self._results(results))
 
-    async def _results(
-        self, outcomes: Iterable[Topic | MillraceError]
-    ) -> Sequence[pb.TopicResult]:
+    async def _results(self, outcomes: Iterable[Topic | MillraceError]) -> Sequence[pb.TopicResult]:
         """Answer once this broker has done its part, so that the next request finds it done."""
         await self._partitions.settled()
         image = self._controller.metadata

@@ -7,20 +7,22 @@ response, so that a reader which does not read costs the broker one response and
 """
 
 import asyncio
-import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
-from millrace.broker.runtime.partitions import Partitions
-from millrace.broker.storage.log import ReadPlan
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.errors import to_proto
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
+from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.storage.log import TimestampedOffset
+from millrace.broker.storage.segment import ReadPlan
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
+    CorruptLogError,
     CreditTooSmallError,
     MalformedRequestError,
     MillraceError,
@@ -29,7 +31,9 @@ from millrace.core.errors import (
 )
 from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
 from millrace.core.ids import (
+    NO_TIMESTAMP,
     TOPIC_ID_BYTES,
+    UNKNOWN_OFFSET,
     LeaderEpoch,
     Offset,
     TopicId,
@@ -38,8 +42,6 @@ from millrace.core.ids import (
 )
 from millrace.proto.codec import encode_fetch_response
 from millrace.proto.v1 import fetch_pb2 as pb
-
-_log = logging.getLogger(__name__)
 
 
 def _topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
@@ -122,30 +124,33 @@ class FetchService:
         leader = partition.leader
         leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
         end = leader.last_stable_offset
-        timestamp = WallMs(-1)
+        timestamp = NO_TIMESTAMP
         match query.WhichOneof("position"):
             case "earliest":
                 offset = partition.log.log_start_offset
             case "latest":
                 offset = end
             case "max_timestamp":
-                offset, timestamp = await self.reader.call(partition.log.max_timestamp) or (
-                    Offset(-1),
-                    WallMs(-1),
+                offset, timestamp = await self._look_up(
+                    partition.log.offset_of_largest_timestamp, end
                 )
             case "timestamp":
-                offset, timestamp = await self.reader.call(
-                    partition.log.offset_for_timestamp, WallMs(query.timestamp)
-                ) or (Offset(-1), WallMs(-1))
+                offset, timestamp = await self._look_up(
+                    partition.log.offset_for_timestamp, WallMs(query.timestamp), end
+                )
             case _:
                 raise MalformedRequestError("name a position: earliest, latest or a timestamp")
-        if timestamp >= 0 and offset >= end:  # Found beyond what readers may see.
-            offset, timestamp = Offset(-1), WallMs(-1)
         return pb.ListedOffset(
             offset=offset,
             timestamp=timestamp,
             leader_epoch=partition.log.leader_epochs.epoch_of(offset),
         )
+
+    async def _look_up(
+        self, search: Callable[..., TimestampedOffset | None], *args: int
+    ) -> TimestampedOffset:
+        found = await self.reader.call(search, *args)
+        return found or TimestampedOffset(UNKNOWN_OFFSET, NO_TIMESTAMP)
 
     async def _offsets_for_leader_epoch(
         self, request: pb.OffsetsForLeaderEpochRequest, _: object
@@ -247,7 +252,7 @@ class _FetchStream:
             try:
                 self._follow(wanted)
             except MillraceError as error:
-                self._refuse(wanted.handle, error)
+                self._refuse_handle(wanted.handle, error)
         session.grant(request.credit_bytes)
 
     def _follow(self, wanted: pb.FetchPartition) -> None:
@@ -275,7 +280,14 @@ class _FetchStream:
             if partition is not None:
                 partition.leave(self, handle)
 
-    def _refuse(self, handle: int, error: MillraceError) -> None:
+    def _refuse(self, position: Position, error: MillraceError) -> None:
+        """End a partition's part in the session; damage ends it for everybody (P65)."""
+        if self._session.positions.get(position.handle) is position:
+            self._refuse_handle(position.handle, error)
+        if isinstance(error, CorruptLogError):
+            self._service.partitions.take_offline(position.topic_partition, error)
+
+    def _refuse_handle(self, handle: int, error: MillraceError) -> None:
         self._leave(handle)
         self._service.metrics.refused(error)
         self._refused.append(pb.FetchedPartition(handle=handle, error=to_proto(error)))
@@ -284,7 +296,7 @@ class _FetchStream:
         session = self._session
         while True:
             self._wake.clear()
-            plans = self._plan() if session.can_send else []
+            plans = await self._plan() if session.can_send else []
             if not plans and not self._refused:
                 await self._wake.wait()
                 continue
@@ -297,7 +309,7 @@ class _FetchStream:
                 continue
             await self._respond(plans)
 
-    def _plan(self) -> list[_Plan]:
+    async def _plan(self) -> "list[_Plan]":
         """Find what to send next; nothing is read yet. Partitions without news leave the queue."""
         session = self._session
         budget = min(session.credit, session.response_bytes_max)
@@ -309,9 +321,9 @@ class _FetchStream:
             try:
                 partition = self._service.partitions.get(position.topic_partition)
                 partition.leader.check_epoch(position.current_leader_epoch)
-                plan = self._plan_partition(position, partition, budget)
+                plan = await self._plan_partition(position, partition, budget)
             except MillraceError as error:
-                self._refuse(position.handle, error)
+                self._refuse(position, error)
                 continue
             if plan is None and self._is_told(position, partition):
                 nothing.append(position)
@@ -331,7 +343,7 @@ class _FetchStream:
             and position.told_log_start_offset == partition.log.log_start_offset
         )
 
-    def _plan_partition(
+    async def _plan_partition(
         self, position: Position, partition: Partition, budget: int
     ) -> ReadPlan | None:
         """Plan a read of one partition; None when the position is at its end."""
@@ -347,7 +359,13 @@ class _FetchStream:
             )
         if offset == end:
             return None
-        plan = log.plan_read(offset, min(budget, position.max_bytes or budget), end)
+        max_bytes = min(budget, position.max_bytes or budget)
+        try:
+            plan = log.plan_read(offset, max_bytes, end, may_block=False)
+        except BlockingIOError:
+            plan = await self._service.reader.call(log.plan_read, offset, max_bytes, end)
+        if plan is None:
+            return None
         window = self._session.settings.window_bytes
         if window and plan.length > window:
             raise CreditTooSmallError(
@@ -360,7 +378,7 @@ class _FetchStream:
     async def _respond(self, plans: list[_Plan]) -> None:
         session = self._session
         partitions, self._refused = self._refused, []
-        reads = [plan.read for plan in plans if plan.read is not None]
+        reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
         batches = self._service.reader.read_cached(reads)
         if batches is None:
             batches = await self._service.reader.read(reads)
@@ -372,14 +390,16 @@ class _FetchStream:
             if session.positions.get(position.handle) is not position:
                 continue  # The reader left, or sought, while the disk was read.
             if isinstance(data, MillraceError):
-                self._refuse(position.handle, data)  # Goes with the next response.
+                self._refuse(position, data)  # Goes with the next response.
                 continue
+            if len(data) != plan.length:
+                continue  # Deleted meanwhile: the next plan finds out what to say.
             partitions.append(self._describe(plan))
             sent.append(data)
             if plan.read is not None:
-                session.on_sent(
-                    position, plan.length, plan.read.next_offset, plan.read.leader_epoch
-                )
+                end = plan.read.end_offset
+                epoch = partition.log.leader_epochs.epoch_of(Offset(end - 1))
+                session.on_sent(position, plan.length, end, epoch)
                 self._service.metrics.fetched(partition.topic, plan.length)
         message = encode_fetch_response(pb.FetchHeader(partitions=partitions), sent)
         session.on_responded(monotonic_now())

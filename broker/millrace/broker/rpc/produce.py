@@ -9,17 +9,19 @@ stream are given offsets in the order in which they came, and answered as they f
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 
 import grpc
-from millrace.broker.controller import ControllerShell
-from millrace.broker.runtime.partitions import Partitions
 
 from millrace.broker.config import LimitsConfig
+from millrace.broker.controller import ControllerShell
 from millrace.broker.rpc.errors import to_proto
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
+from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
     MalformedRequestError,
@@ -80,17 +82,19 @@ class ProduceService:
         *,
         partitions: Partitions,
         controller: ControllerShell,
-        checker: Worker,
+        checkers: Sequence[Worker],
         memory: MemoryPool,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
     ) -> None:
         self.partitions = partitions
         self.controller = controller
-        self.checker = checker
+        self.checkers = cycle(checkers)
         self.memory = memory
         self.limits = limits
         self.metrics = metrics
+        self._producer_ids = range(0)
+        self._producer_ids_lock = asyncio.Lock()
         self._connections: dict[str, tuple[ConnectionMemory, list[_ProduceStream]]] = {}
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -128,7 +132,10 @@ class ProduceService:
             error = UnsupportedFeatureError("transactions are not supported by this broker")
             return pb.InitProducerIdResponse(error=to_proto(error))
         try:
-            producer_id = await self.controller.allocate_producer_id()
+            async with self._producer_ids_lock:
+                if not self._producer_ids:
+                    self._producer_ids = await self.controller.allocate_producer_ids()
+                producer_id, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         except MillraceError as error:
             return pb.InitProducerIdResponse(error=to_proto(error))
         return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
@@ -174,6 +181,8 @@ class _ProduceStream:
         self._service = service
         self._context = context
         self._memory = memory
+        # One thread for the whole stream keeps its requests in order.
+        self._checker = next(service.checkers)
         self._pending: dict[_Request, None] = {}
         self._outgoing: deque[bytes] = deque()
         self._has_outgoing = asyncio.Event()
@@ -210,7 +219,7 @@ class _ProduceStream:
             ) -> None:
                 self._on_checked(size, result, error)
 
-            service.checker.submit(done, service.check, message)
+            self._checker.submit(done, service.check, message)
             del message, done
 
     def _on_checked(

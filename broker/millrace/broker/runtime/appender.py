@@ -19,9 +19,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from millrace.broker.storage.log import StampedBatch
-
+from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
+from millrace.broker.storage.log import StampedBatch
 from millrace.core.errors import LogDirFailedError, MillraceError, StorageError
 
 if TYPE_CHECKING:
@@ -71,14 +71,9 @@ class Appender:
         self._work.put((job, args, done))
         return future
 
-    def flush_soon(self, partition: "Partition") -> None:
-        """Flush a log in the background, to advance its recovery point; from the loop."""
-
-        def done(result: Any, error: BaseException | None) -> None:
-            if error is not None:
-                self._fail(error)
-
-        self._flusher.submit(done, partition.log.flush)
+    def call_beside(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run a job that may flush for long, beside the appends; from the loop."""
+        return self._flusher.call(job, *args)
 
     def close(self) -> None:
         """Finish what was submitted and end the threads; blocks for as long."""
@@ -139,7 +134,7 @@ class Appender:
             try:
                 if self._failure is not None:
                     raise self._failure
-                partition.log.append(batches)
+                partition.log.append(batches, wall_now())
             except StorageError as error:
                 partition.generation_written += 1
                 self._mailbox.post(partition.on_write_failed, batches[0].base_offset, error)
@@ -163,9 +158,3 @@ class Appender:
         if isinstance(error, LogDirFailedError) and self._failure is None:
             self._failure = error
             self._mailbox.post(self._on_failed, error)
-
-    def _fail(self, error: BaseException) -> None:
-        if isinstance(error, MillraceError):
-            self._note(error)
-        else:
-            raise error

@@ -3,13 +3,11 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from millrace.broker.storage.log import PartitionLog, StampedBatch
-
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import wall_now
+from millrace.broker.storage.log import PartitionLog, StampedBatch
 from millrace.core.errors import MillraceError
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
-from millrace.core.log.producer_states import ProducerStates
 from millrace.core.metadata.topic_config import Durability, TimestampType, TopicConfig
 from millrace.core.records.batch import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
@@ -61,7 +59,6 @@ class Partition:
         topic_partition: TopicPartition,
         config: TopicConfig,
         leader_epoch: LeaderEpoch,
-        producers: ProducerStates,
         log: PartitionLog,
         appender: Appender,
         inflated_bytes_max: int,
@@ -77,7 +74,7 @@ class Partition:
         self.leader = PartitionLeader(
             topic_partition,
             leader_epoch,
-            producers,
+            log.producer_states.copy(),
             AppendRules(),
             next_offset=end,
             written_offset=end,

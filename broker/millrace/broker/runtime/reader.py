@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
-from millrace.broker.storage.log import ReadPlan
-
 from millrace.broker.runtime.mailbox import Mailbox, Worker
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.segment import ReadPlan
 from millrace.core.errors import MillraceError
 from millrace.core.records.header import Buffer
+
+Read = tuple[PartitionLog, ReadPlan]
+"""Where to read, and what."""
 
 
 class LogReader:
@@ -31,30 +34,28 @@ class LogReader:
         self._next = cycle(self._workers)
         self._buffer = memoryview(bytearray(buffer_bytes))
 
-    def read_cached(self, plans: Sequence[ReadPlan]) -> list[Buffer | MillraceError] | None:
-        """Read plans from the page cache, or return None when one of them would block.
+    def read_cached(self, reads: Sequence[Read]) -> list[Buffer | MillraceError] | None:
+        """Read from the page cache, or return None when something would block.
 
         The views that are returned are valid until the loop runs something else.
         """
         views: list[Buffer | MillraceError] = []
         at = 0
-        for plan in plans:
-            if at + plan.length > len(self._buffer):
+        for log, plan in reads:
+            end = at + plan.length
+            if end > len(self._buffer):
                 return None
-            view = self._buffer[at : at + plan.length]
-            try:
-                if not plan.read_cached(view):
-                    return None
-                views.append(view)
-            except MillraceError as error:
-                views.append(error)
-            at += plan.length
+            view = self._buffer[at:end]
+            if log.read_cached(plan, view) < 0:
+                return None
+            views.append(view)
+            at = end
         return views
 
-    async def read(self, plans: Sequence[ReadPlan]) -> list[Buffer | MillraceError]:
-        """Read plans on a thread."""
-        read: list[Buffer | MillraceError] = await self.call(_read, plans)
-        return read
+    async def read(self, reads: Sequence[Read]) -> list[Buffer | MillraceError]:
+        """Read on a thread. What was deleted meanwhile comes back shorter than planned."""
+        found: list[Buffer | MillraceError] = await self.call(_read, reads)
+        return found
 
     def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run something else that may wait for the disk on one of the threads."""
@@ -66,11 +67,11 @@ class LogReader:
             worker.close()
 
 
-def _read(plans: Sequence[ReadPlan]) -> list[Buffer | MillraceError]:
-    read: list[Buffer | MillraceError] = []
-    for plan in plans:
+def _read(reads: Sequence[Read]) -> list[Buffer | MillraceError]:
+    found: list[Buffer | MillraceError] = []
+    for log, plan in reads:
         try:
-            read.append(plan.read())
+            found.append(log.read(plan))
         except MillraceError as error:
-            read.append(error)
-    return read
+            found.append(error)
+    return found

@@ -6,9 +6,14 @@ from typing import TextIO
 
 import structlog
 
+from millrace.broker.config import LogFormat, LoggingConfig
 
-def configure_logging(level: str = "info", stream: TextIO = sys.stderr) -> None:
+
+def configure_logging(config: LoggingConfig, stream: TextIO = sys.stderr) -> None:
     """Send every log record of the process, the libraries' too, to `stream` in one form."""
+    is_human = config.format is LogFormat.HUMAN or (
+        config.format is LogFormat.AUTO and stream.isatty()
+    )
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -16,7 +21,7 @@ def configure_logging(level: str = "info", stream: TextIO = sys.stderr) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: structlog.types.Processor
-    if stream.isatty():
+    if is_human:
         renderer = structlog.dev.ConsoleRenderer()
     else:
         shared.append(structlog.processors.format_exc_info)
@@ -36,4 +41,4 @@ def configure_logging(level: str = "info", stream: TextIO = sys.stderr) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(config.level.upper())

@@ -1,0 +1,33 @@
+"""The gRPC server: its options, which are the first line against hostile or broken peers."""
+
+import grpc
+
+from millrace.broker.config import LimitsConfig
+from millrace.core.settings import INT32_MAX
+
+
+def make_server(limits: LimitsConfig) -> grpc.aio.Server:
+    """Return a server without services or ports."""
+    idle_ms = limits.connection_idle_ms_max
+    return grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", limits.message_bytes_max),
+            ("grpc.max_send_message_length", limits.message_bytes_max),
+            ("grpc.max_concurrent_streams", limits.connection_streams_max),
+            ("grpc.server_handshake_timeout_ms", limits.handshake_ms_max),
+            ("grpc.max_connection_idle_ms", INT32_MAX if idle_ms < 0 else idle_ms),
+            ("grpc.keepalive_time_ms", limits.keepalive_interval_ms),
+            ("grpc.keepalive_timeout_ms", limits.keepalive_timeout_ms),
+            ("grpc.keepalive_permit_without_calls", 1),
+            (
+                "grpc.http2.min_ping_interval_without_data_ms",
+                limits.client_ping_interval_ms_min,
+            ),
+            ("grpc.http2.max_ping_strikes", 3),
+            ("grpc.absolute_max_metadata_size", limits.call_metadata_bytes_max),
+            ("grpc.max_metadata_size", limits.call_metadata_bytes_max // 2),
+            # Batches come compressed; a second pass would cost and could be a bomb.
+            ("grpc.per_message_compression", 0),
+            ("grpc.so_reuseport", 0),
+        ]
+    )
