@@ -1,0 +1,140 @@
+"""The fetch stream to one broker: changes of the session out, responses in."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from millrace.client import _wire
+from millrace.client._cluster import Connection
+from millrace.core.consumer.fetcher import ChangeSession, FetchedPartition
+from millrace.core.errors import MillraceError
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset
+from millrace.proto import codec
+from millrace.proto.v1 import fetch_pb2
+
+_METHOD: Final = "/millrace.proto.v1.Fetch/Fetch"
+
+OnFetched = Callable[[BrokerId, list[FetchedPartition]], None]
+OnBroken = Callable[[BrokerId, "FetchStream", str], None]
+
+
+class FetchStream:
+    """One open session.
+
+    Args:
+        broker_id: whose it is.
+        connection: the greeted connection.
+        settings: of the session; they go with the first message.
+        partition_bytes_max: bytes of one partition in one response.
+        on_fetched: broker and news.
+        on_broken: the stream ended, by whichever side but `close()`.
+    """
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        connection: Connection,
+        *,
+        settings: fetch_pb2.FetchSettings,
+        partition_bytes_max: int,
+        on_fetched: OnFetched,
+        on_broken: OnBroken,
+    ) -> None:
+        self.broker_id = broker_id
+        self.connection = connection
+        self._settings: fetch_pb2.FetchSettings | None = settings
+        self._partition_bytes_max = partition_bytes_max
+        self._on_fetched = on_fetched
+        self._on_broken = on_broken
+        self._messages: deque[fetch_pb2.FetchRequest] = deque()
+        self._has_message = asyncio.Event()
+        self._is_closed = False
+        self._call: grpc.aio.StreamStreamCall = connection.channel.stream_stream(
+            _METHOD, request_serializer=fetch_pb2.FetchRequest.SerializeToString
+        )()
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+
+    def change(self, effect: ChangeSession) -> None:
+        """Queue a change of the session."""
+        message = fetch_pb2.FetchRequest(
+            remove=effect.removed, credit_bytes=effect.credit_bytes, settings=self._settings
+        )
+        self._settings = None
+        for added in effect.added:
+            message.partitions.add(
+                handle=added.handle,
+                topic_id=added.topic_partition.topic_id,
+                partition=added.topic_partition.partition,
+                fetch_offset=added.fetch_offset,
+                current_leader_epoch=added.current_leader_epoch,
+                last_fetched_epoch=added.last_fetched_epoch,
+                max_bytes=self._partition_bytes_max,
+            )
+        self._messages.append(message)
+        self._has_message.set()
+
+    def close(self) -> None:
+        """End the session; `on_broken` is not called."""
+        self._is_closed = True
+        self._call.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the tasks of a closed stream have ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                while self._messages:
+                    await self._call.write(self._messages.popleft())
+                self._has_message.clear()
+                await self._has_message.wait()
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            self._break(error)
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._call.read()) is not grpc.aio.EOF:
+                header, parts = codec.decode_fetch_response(message)
+                self._on_fetched(
+                    self.broker_id,
+                    [
+                        _news(fetched, batches)
+                        for fetched, batches in zip(header.partitions, parts, strict=True)
+                    ],
+                )
+            code, details = await self._call.code(), await self._call.details()
+            self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
+        except (grpc.RpcError, asyncio.InvalidStateError, MillraceError) as error:
+            self._break(error)
+
+    def _break(self, reason: str | BaseException) -> None:
+        if self._is_closed:
+            return
+        self.close()
+        if isinstance(reason, grpc.RpcError):
+            reason = _wire.error_from_rpc(reason, self.connection.address).message
+        self._on_broken(self.broker_id, self, str(reason))
+
+
+def _news(fetched: fetch_pb2.FetchedPartition, batches: memoryview) -> FetchedPartition:
+    news = FetchedPartition(
+        fetched.handle,
+        batches,
+        Offset(fetched.high_watermark),
+        Offset(fetched.log_start_offset),
+        Offset(fetched.fetch_offset),
+    )
+    if fetched.HasField("error") and fetched.error.code:
+        news.error = _wire.error_from_wire(fetched.error)
+        news.is_retriable = news.error.retriable or fetched.error.retriable
+    if fetched.HasField("diverging"):
+        news.diverging_epoch = LeaderEpoch(fetched.diverging.leader_epoch)
+        news.diverging_end_offset = Offset(fetched.diverging.end_offset)
+    return news

@@ -1,0 +1,271 @@
+"""What `send()` and `send_batch()` return: small, and nothing happens until somebody asks.
+
+A handle names an intake and an index in it; where the record went and what became of it is looked
+up through them. So a million records sent cost a million small tuples and no future at all.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import Offset, WallMs
+from millrace.core.producer.batch import Acknowledged, ProducerBatch
+from millrace.core.producer.intake import Intake
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is in the log."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    """-1 with `acks=0`, where nobody knows."""
+    timestamp: WallMs
+    """Milliseconds UTC: the producer's, or the broker's where the topic stamps append time."""
+
+
+class RecordHandle(tuple[Intake, int]):
+    """The delivery of one record.
+
+    Await it, or ask `result()` from a thread that runs no event loop:
+
+        metadata = await producer.send("orders", b"...")
+        metadata = sync_producer.send("orders", b"...").result(timeout=10)
+    """
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Return whether the record was acknowledged or has failed."""
+        return self._outcome() is not None
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait, at most `timeout` seconds, and return where the record is.
+
+        Raises:
+            MillraceError: it was not delivered; `appended` tells whether it may be in the log.
+            TimeoutError: not known yet.
+        """
+        wait_in_thread(self[0], self.done, timeout)
+        return self._resolved()
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        while not self.done():
+            yield from wait_on_loop(self[0], self.done).__await__()
+        return self._resolved()
+
+    def add_done_callback(self, callback: "Callable[[RecordHandle], object]") -> None:
+        """Call `callback(handle)` once the outcome is known, on the producer's loop thread.
+
+        A callback must not block; it is called at once when the outcome is known already.
+        """
+
+        def waiter() -> bool:
+            if self.done():
+                callback(self)
+                return True
+            return False
+
+        intake = self[0]
+        if self.done():
+            callback(self)
+        else:
+            intake.waiters.append(waiter)
+
+    def _outcome(self) -> "tuple[ProducerBatch, int] | MillraceError | None":
+        place = self[0].locate(self[1])
+        if isinstance(place, tuple) and place[0].outcome is None:
+            return None
+        return place
+
+    def _resolved(self) -> RecordMetadata:
+        place = self._outcome()
+        if isinstance(place, MillraceError):
+            raise place
+        assert place is not None, "only called when done"
+        batch, index = place
+        outcome = batch.outcome
+        if not isinstance(outcome, Acknowledged):
+            assert outcome is not None, "only called when done"
+            raise outcome
+        return RecordMetadata(
+            batch.topic,
+            batch.topic_partition.partition,
+            Offset(outcome.base_offset + index if outcome.base_offset >= 0 else -1),
+            outcome.append_timestamp
+            if outcome.append_timestamp >= 0
+            else batch.timestamp_of(index),
+        )
+
+    def __repr__(self) -> str:
+        return f"<RecordHandle {self[1]} of topic {self[0].topic!r}, done: {self.done()}>"
+
+
+@dataclass(slots=True, frozen=True)
+class AppendedRange:
+    """Neighbouring records of a `send_batch()` in one partition: `[base_offset, next_offset)`."""
+
+    partition: int
+    base_offset: Offset
+    record_count: int
+
+
+class BatchMetadata(NamedTuple):
+    """Where the records of a `send_batch()` are."""
+
+    topic: str
+    record_count: int
+    ranges: tuple[AppendedRange, ...]
+
+
+class BatchHandle:
+    """The delivery of all records of one `send_batch()`.
+
+    `len()` is the number of records given; `handle[i]` is the handle of the i-th.
+    """
+
+    __slots__ = ("_count", "_intakes", "_rejected", "_rows", "_topic")
+
+    def __init__(
+        self,
+        topic: str,
+        count: int,
+        intakes: list[Intake],
+        rejected: dict[int, MillraceError],
+    ) -> None:
+        self._topic = topic
+        self._count = count
+        self._intakes = intakes
+        self._rejected = rejected
+        self._rows: list[int] | None = None
+        if rejected:
+            self._rows = [row for row in range(count) if row not in rejected]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> RecordHandle:
+        """Return the handle of one record.
+
+        Raises:
+            IndexError: there is no such record.
+            SerializationError: the record was never sent, as its serializer raised.
+        """
+        if not -self._count <= index < self._count:
+            raise IndexError(f"{index} of {self._count} records")
+        index %= self._count
+        if index in self._rejected:
+            raise self._rejected[index]
+        if self._rows is not None:
+            index = self._rows.index(index)
+        for intake in self._intakes:
+            if index < intake.record_count:
+                return RecordHandle((intake, index))
+            index -= intake.record_count
+        raise IndexError(index)
+
+    def done(self) -> bool:
+        """Return whether every record was acknowledged or has failed."""
+        return all(intake.is_complete for intake in self._intakes)
+
+    def errors(self) -> dict[int, MillraceError]:
+        """Return why records failed, by their index; of the records that have so far."""
+        errors = dict(self._rejected)
+        rows: Sequence[int] = range(self._count) if self._rows is None else self._rows
+        at = 0
+        for intake in self._intakes:
+            if intake.first_error() is not None:
+                for index in range(intake.record_count):
+                    place = intake.locate(index)
+                    error = place[0].outcome if isinstance(place, tuple) else place
+                    if isinstance(error, MillraceError):
+                        errors[rows[at + index]] = error
+            at += intake.record_count
+        return errors
+
+    def result(self, timeout: float | None = None) -> BatchMetadata:
+        """Wait, at most `timeout` seconds, and return where the records are.
+
+        Raises:
+            MillraceError: the first failure; `errors()` has all of them.
+            TimeoutError: not known yet.
+        """
+        for intake in self._intakes:
+            wait_in_thread(intake, lambda intake=intake: intake.is_complete, timeout)
+        return self._resolved()
+
+    def __await__(self) -> Generator[Any, None, BatchMetadata]:
+        for intake in self._intakes:
+            while not intake.is_complete:
+                yield from wait_on_loop(intake, lambda i=intake: i.is_complete).__await__()
+        return self._resolved()
+
+    def _resolved(self) -> BatchMetadata:
+        for error in self._rejected.values():
+            raise error
+        ranges = []
+        for intake in self._intakes:
+            error = intake.first_error()
+            if error is not None:
+                raise error
+            for batch, first, count in intake.segments:
+                outcome = batch.outcome
+                assert isinstance(outcome, Acknowledged), "complete and without error"
+                base = Offset(outcome.base_offset + first if outcome.base_offset >= 0 else -1)
+                ranges.append(AppendedRange(batch.topic_partition.partition, base, count))
+        return BatchMetadata(self._topic, self._count, tuple(ranges))
+
+
+# A waiter is added first and the outcome looked at second, while the producer's loop sets the
+# outcome first and looks for waiters second: so neither needs a lock.
+
+
+def wait_in_thread(intake: Intake, done: Callable[[], bool], timeout: float | None) -> None:
+    """Block this thread until `done()`.
+
+    Raises:
+        TimeoutError: it is not within `timeout` seconds.
+        RuntimeError: an event loop runs in this thread, which must not be blocked.
+    """
+    if done():
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise RuntimeError("result() would block the event loop: await the handle instead")
+    event = threading.Event()
+
+    def waiter() -> bool:
+        if done():
+            event.set()
+            return True
+        return False
+
+    intake.waiters.append(waiter)
+    if not done() and not event.wait(timeout):
+        raise TimeoutError(f"no outcome within {timeout} s")
+
+
+async def wait_on_loop(intake: Intake, done: Callable[[], bool]) -> None:
+    """Wait in this task until `done()`; the producer's loop may be another one."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def set_result() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    def waiter() -> bool:
+        if done():
+            loop.call_soon_threadsafe(set_result)
+            return True
+        return False
+
+    intake.waiters.append(waiter)
+    if not done():
+        await future

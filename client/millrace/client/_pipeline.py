@@ -1,0 +1,574 @@
+"""The producer's shell: one loop, one step, and the machines that it drives.
+
+`send()` appends to an intake under a lock, from any thread. Everything else happens in `_step` on
+the loop: close intakes that are due, give their records partitions, encode the batches, let the
+sender machine decide, perform its effects. A step is asked for when an intake opens or fills, when
+an answer came, and at the moment that the machines named; never per record.
+"""
+
+import asyncio
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from millrace.client import _wire
+from millrace.client._cluster import Cluster
+from millrace.client._produce_stream import ProduceStream
+from millrace.core.errors import (
+    Appended,
+    BufferExhaustedError,
+    ClosedError,
+    ConnectionFailedError,
+    InvalidConfigError,
+    InvalidTopicError,
+    MillraceError,
+    RetriableError,
+    UnknownServerError,
+)
+from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicPartition, WallMs
+from millrace.core.producer.batch import ProducerBatch, encode
+from millrace.core.producer.distributor import Distributor, TopicLayout
+from millrace.core.producer.intake import Intake, Intakes
+from millrace.core.producer.partitioners import Partitioner
+from millrace.core.producer.sender import (
+    AllocateProducerId,
+    Answer,
+    Complete,
+    Connect,
+    Disconnect,
+    RefreshMetadata,
+    Sender,
+    SenderConfig,
+    Transmit,
+)
+from millrace.core.records.compression import Codec, Compressor
+from millrace.proto.v1 import produce_pb2
+
+_BUSY_LINGER_MS: Final = 100
+"""While batches queue for the broker records gather longer than `linger_ms`, but not than this."""
+_REQUEST_BYTES_MAX: Final = 1024 * 1024
+"""Raw gRPC in Python moves most bytes a second at this message size."""
+_REQUESTS_IN_FLIGHT_MAX: Final = 5
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class PipelineConfig:
+    """The producer's settings, checked."""
+
+    acks: int
+    linger_ms: int
+    batch_size: int
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+
+@dataclass(slots=True)
+class _Parked:
+    """Intakes that wait until their topic is known."""
+
+    intakes: deque[Intake] = field(default_factory=deque)
+
+
+@dataclass(slots=True, eq=False)
+class _Flush:
+    pending: set[Intake]
+    future: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class ProducerCounters:
+    """What `metrics()` shows; all since the producer was made."""
+
+    records: int = 0
+    record_bytes: int = 0
+    batches: int = 0
+    batch_bytes: int = 0
+    requests: int = 0
+    failed_records: int = 0
+    repeated_batches: int = 0
+
+
+class Pipeline:
+    """From sent to acknowledged. Made and used on its loop, but for what `lock` guards."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: PipelineConfig,
+        compressor: Compressor,
+        partitioner: Partitioner,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.config = config
+        self.cluster = cluster
+        self.lock = threading.Lock()
+        self.room = threading.Condition(self.lock)
+        self.intakes = Intakes(config.batch_size, config.buffer_memory)
+        self.counters = ProducerCounters()
+        self.is_closed = False
+        self.loop = loop
+        self.loop_thread = 0
+        self._compressor = compressor
+        self._sender = Sender(
+            SenderConfig(
+                acks=config.acks,
+                request_timeout_ms=config.request_timeout_ms,
+                delivery_timeout_ms=config.delivery_timeout_ms,
+                retry_backoff_ms=config.retry_backoff_ms,
+                retry_backoff_ms_max=config.retry_backoff_max_ms,
+                request_bytes_max=_REQUEST_BYTES_MAX,
+                requests_in_flight_max=_REQUESTS_IN_FLIGHT_MAX,
+            )
+        )
+        self._distributor = Distributor(
+            config.batch_size, partitioner, self._sender.queue_length, random.Random()
+        )
+        self._streams: dict[BrokerId, ProduceStream] = {}
+        self._connect_failures: dict[BrokerId, int] = {}
+        self._parked: dict[str, _Parked] = {}
+        self._unfinished: dict[Intake, None] = {}
+        self._flushes: list[_Flush] = []
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._threads_waiting = 0
+        self._first_error: MillraceError | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._encoders: ThreadPoolExecutor | None = None
+        self._encoding: deque[tuple[ProducerBatch, asyncio.Future[Any]]] = deque()
+        self._step_is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+        self._is_flushing = False
+
+    def start(self) -> None:
+        """Remember the loop's thread; called on it."""
+        self.loop_thread = threading.get_ident()
+        if self._compressor.codec is not Codec.NONE:
+            # The codecs let go of the interpreter: another core compresses meanwhile.
+            self._encoders = ThreadPoolExecutor(1, thread_name_prefix="millrace-compress")
+
+    # Called from any thread.
+
+    def wake(self) -> None:
+        """Ask for a step; several before it happens are one."""
+        self.intakes.must_wake = False
+        if self._step_is_due:
+            return
+        self._step_is_due = True
+        if threading.get_ident() == self.loop_thread:
+            self.loop.call_soon(self._step)
+        else:
+            self.loop.call_soon_threadsafe(self._step)
+
+    def is_on_loop(self) -> bool:
+        """Return whether this thread runs the producer's loop, and must not be blocked."""
+        return threading.get_ident() == self.loop_thread
+
+    def wait_for_room(self, deadline: float) -> None:
+        """Block this thread until memory was given back; the lock is held.
+
+        Raises:
+            BufferExhaustedError: it is the loop's thread, or the deadline passed.
+            ClosedError: the producer was closed meanwhile.
+        """
+        if self.is_closed:
+            raise ClosedError("the producer is closed")
+        if not self.is_on_loop():
+            self.intakes.close_opened_until(MonotonicMs(2**62))  # What is open must leave first.
+            self.wake()
+            self._threads_waiting += 1
+            try:
+                if self.room.wait(deadline - time.monotonic()):
+                    return
+            finally:
+                self._threads_waiting -= 1
+            remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
+        else:
+            remedy = "on the event loop send() never waits: `await producer.wait_for_room()`"
+        raise BufferExhaustedError(
+            f"buffer_memory={self.config.buffer_memory} is used up by records that are not "
+            f"acknowledged yet; {remedy}, or raise buffer_memory"
+        )
+
+    # Called on the loop.
+
+    async def room_for(self, size: int) -> None:
+        """Wait until `size` bytes of memory are free."""
+        while True:
+            with self.lock:
+                if self.is_closed:
+                    raise ClosedError("the producer is closed")
+                if self.intakes.available >= min(size, self.config.buffer_memory):
+                    return
+                self.intakes.close_opened_until(MonotonicMs(2**62))
+            future: asyncio.Future[None] = self.loop.create_future()
+            self._room_waiters.append(future)
+            self.wake()
+            await future
+
+    async def flush(self) -> None:
+        """Send what was sent so far without lingering and wait until all has its outcome.
+
+        Raises:
+            MillraceError: the first failure since the last flush.
+        """
+        with self.lock:
+            self.intakes.close_opened_until(MonotonicMs(2**62))
+        self._is_flushing = True
+        self._step()
+        pending = set(self._unfinished)
+        if pending:
+            flush = _Flush(pending, self.loop.create_future())
+            self._flushes.append(flush)
+            try:
+                await flush.future
+            finally:
+                self._flushes.remove(flush)
+        error, self._first_error = self._first_error, None
+        if error is not None:
+            raise error
+
+    async def close(self) -> None:
+        """Let go of everything; records without an outcome fail."""
+        with self.lock:
+            self.is_closed = True
+            self.intakes.close_opened_until(MonotonicMs(2**62))
+            self.intakes.plain.clear()
+            self.room.notify_all()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.config.acks == 0:
+            for stream in list(self._streams.values()):
+                await stream.drain()
+        streams = list(self._streams.values())
+        for stream in streams:
+            stream.close()
+            await stream.wait_closed()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._encoders is not None:
+            self._encoders.shutdown()
+        for intake in [*self._unfinished, *self.intakes.closed]:
+            self._give_up(intake)
+        for future in self._room_waiters:
+            if not future.done():
+                future.set_result(None)
+        await self.cluster.close()
+
+    def _give_up(self, intake: Intake) -> None:
+        message = "the producer was closed before the record was acknowledged"
+        if not intake.is_distributed:
+            intake.fail(ClosedError(message))
+        for batch, _, _ in intake.segments:
+            if batch.outcome is None:
+                appended = Appended.MAYBE if batch.attempts else Appended.NO
+                batch.outcome = ClosedError(message, appended=appended)
+        intake.batches_open = 0
+        self._complete_intake(intake)
+
+    def _step(self) -> None:
+        self._step_is_due = False
+        if self.is_closed:
+            return
+        now = monotonic_ms()
+        with self.lock:
+            self._close_due(now)
+            closed, self.intakes.closed = self.intakes.closed, deque()
+        for intake in closed:
+            self._unfinished[intake] = None
+            self._distribute(intake)
+        self._distributor.seal_opened_until(
+            MonotonicMs(2**62) if self._is_flushing else MonotonicMs(now - self._linger())
+        )
+        self._encode()
+        self._perform(now)
+        self._is_flushing = False
+        self._schedule(now)
+
+    def _linger(self) -> int:
+        """Return for how long a record may wait for company now."""
+        if self._sender.is_saturated():
+            return max(self.config.linger_ms, _BUSY_LINGER_MS)
+        return self.config.linger_ms
+
+    def _close_due(self, now: MonotonicMs) -> None:
+        self.intakes.close_opened_until(MonotonicMs(now - self._linger()))
+
+    def _schedule(self, now: MonotonicMs) -> None:
+        """Set the timer for the next moment at which something is due."""
+        moments = [
+            opened + self._linger()
+            for opened in (self.intakes.first_opened_at(), self._distributor.first_opened_at())
+            if opened is not None
+        ]
+        wake = self._sender.next_wake(now)
+        if wake is not None:
+            moments.append(wake)
+        at = min(moments, default=0)
+        if self._timer is not None:
+            if self._timer_at == at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if moments:
+            self._timer_at = at
+            self._timer = self.loop.call_later(max(at - now, 0.5) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._step()
+
+    # Records to partitions.
+
+    def _distribute(self, intake: Intake) -> None:
+        parked = self._parked.get(intake.topic)
+        if parked is not None:
+            parked.intakes.append(intake)
+            return
+        info = self.cluster.topics.get(intake.topic)
+        if info is None:
+            self._parked[intake.topic] = _Parked(deque([intake]))
+            self._spawn(self._look_up(intake.topic))
+            return
+        self.counters.records += intake.record_count
+        self.counters.record_bytes += intake.size
+        self._distributor.distribute(intake, TopicLayout(info.topic_id, len(info.partitions)))
+        if intake.failures:
+            self.counters.failed_records += len(intake.failures)
+            self._first_error = self._first_error or intake.first_error()
+        if intake.is_complete:
+            self._complete_intake(intake)
+
+    async def _look_up(self, topic: str) -> None:
+        """Find out about a topic; what waits for it fails after `max_block_ms`."""
+        deadline = time.monotonic() + self.config.max_block_ms / 1000
+        pause_ms = self.config.retry_backoff_ms
+        problem: MillraceError = ConnectionFailedError("nobody was asked yet")
+        while True:
+            try:
+                async with asyncio.timeout_at(self.loop.time() + deadline - time.monotonic()):
+                    await self.cluster.topic(topic)
+                    self._learn_leaders()
+                problem_found = None
+            except TimeoutError:
+                problem_found = problem
+            except MillraceError as error:
+                problem = error
+                over = time.monotonic() + pause_ms / 1000 >= deadline
+                problem_found = error
+                if not over and (error.retriable and not isinstance(error, InvalidTopicError)):
+                    await asyncio.sleep(pause_ms / 1000)
+                    pause_ms = min(2 * pause_ms, self.config.retry_backoff_max_ms)
+                    continue
+            break
+        parked = self._parked.pop(topic)
+        for intake in parked.intakes:
+            if problem_found is None:
+                self._distribute(intake)
+            else:
+                error = type(problem_found)(
+                    f"{problem_found.message} (records for topic {topic!r} waited for "
+                    f"max_block_ms={self.config.max_block_ms})"
+                )
+                intake.fail(error)
+                self.counters.failed_records += intake.record_count
+                self._first_error = self._first_error or error
+                self._complete_intake(intake)
+        self.wake()
+
+    # Batches to the sender.
+
+    def _encode(self) -> None:
+        batches, self._distributor.sealed = self._distributor.sealed, []
+        if self._encoders is None:
+            for batch in batches:
+                self._encoded(batch, lambda batch=batch: encode(batch, self._compressor))
+            return
+        for batch in batches:
+            future = self.loop.run_in_executor(self._encoders, encode, batch, self._compressor)
+            self._encoding.append((batch, future))
+            future.add_done_callback(self._on_encoded)
+
+    def _on_encoded(self, _: "asyncio.Future[Any]") -> None:
+        while self._encoding and self._encoding[0][1].done():
+            batch, future = self._encoding.popleft()
+            if not future.cancelled():
+                self._encoded(batch, future.result)
+        self.wake()
+
+    def _encoded(self, batch: ProducerBatch, prepared: Callable[[], Any]) -> None:
+        try:
+            batch.prepared = prepared()
+        except MillraceError as error:
+            self._sender.on_unencodable(batch, error)
+            return
+        except Exception as error:  # Arrow's own errors about a user's columns.
+            self._sender.on_unencodable(
+                batch, InvalidConfigError(f"the records cannot be encoded: {error!r}")
+            )
+            return
+        self._sender.on_batches((batch,))
+
+    # Effects.
+
+    def _perform(self, now: MonotonicMs) -> None:
+        for effect in self._sender.poll(now):
+            match effect:
+                case Transmit():
+                    stream = self._streams[effect.broker_id]
+                    self.counters.requests += 1
+                    self.counters.batches += len(effect.batches)
+                    for batch, _ in effect.batches:
+                        assert batch.prepared is not None
+                        self.counters.batch_bytes += batch.prepared.length
+                        self.counters.repeated_batches += batch.attempts > 1
+                    stream.send(effect.correlation_id, effect.batches)
+                case Complete():
+                    self._complete(effect.batch)
+                case Connect():
+                    self._spawn(self._connect(effect.broker_id))
+                case Disconnect():
+                    stream = self._streams.pop(effect.broker_id)
+                    stream.close()
+                    self._spawn(self.cluster.drop(stream.connection))
+                case RefreshMetadata():
+                    self._spawn(self._refresh(effect.topics))
+                case AllocateProducerId():
+                    self._spawn(self._allocate_producer_id())
+
+    def _complete(self, batch: ProducerBatch) -> None:
+        batch.prepared = None
+        if isinstance(batch.outcome, MillraceError):
+            self.counters.failed_records += batch.record_count
+            self._first_error = self._first_error or batch.outcome
+        for intake in batch.intakes:
+            intake.batches_open -= 1
+            if intake.is_complete:
+                self._complete_intake(intake)
+            elif intake.waiters:
+                waiters, intake.waiters = intake.waiters, []
+                intake.waiters += [waiter for waiter in waiters if not waiter()]
+
+    def _complete_intake(self, intake: Intake) -> None:
+        with self.lock:
+            self.intakes.release(intake)
+            if self._threads_waiting:
+                self.room.notify_all()
+        self._unfinished.pop(intake, None)
+        waiters, intake.waiters = intake.waiters, []
+        for waiter in waiters:
+            waiter()
+        for future in self._room_waiters:
+            if not future.done():
+                future.set_result(None)
+        self._room_waiters.clear()
+        for flush in self._flushes:
+            flush.pending.discard(intake)
+            if not flush.pending and not flush.future.done():
+                flush.future.set_result(None)
+
+    async def _connect(self, broker_id: BrokerId) -> None:
+        failures = self._connect_failures.get(broker_id, 0)
+        if failures:
+            await asyncio.sleep(
+                min(
+                    self.config.retry_backoff_ms << min(failures - 1, 16),
+                    self.config.retry_backoff_max_ms,
+                )
+                / 1000
+            )
+        try:
+            connection = await self.cluster.broker(broker_id)
+            stream = ProduceStream(
+                broker_id,
+                connection,
+                acks=self.config.acks,
+                request_timeout_ms=self.config.request_timeout_ms,
+                on_answer=self._on_answer,
+                on_broken=self._on_broken,
+            )
+        except MillraceError as error:
+            self._connect_failures[broker_id] = failures + 1
+            self._sender.on_disconnected(broker_id, error.message, monotonic_ms())
+        else:
+            self._streams[broker_id] = stream
+            self._sender.on_connected(broker_id)
+        self.wake()
+
+    def _on_answer(
+        self, broker_id: BrokerId, correlation_id: int, answers: Sequence[Answer], throttle_ms: int
+    ) -> None:
+        self._connect_failures.pop(broker_id, None)
+        self._sender.on_answer(broker_id, correlation_id, answers, throttle_ms, monotonic_ms())
+        self._step()
+
+    def _on_broken(self, broker_id: BrokerId, stream: ProduceStream, reason: str) -> None:
+        if self._streams.get(broker_id) is stream:
+            del self._streams[broker_id]
+            self._connect_failures[broker_id] = self._connect_failures.get(broker_id, 0) + 1
+            self._sender.on_disconnected(broker_id, reason, monotonic_ms())
+        self._spawn(self.cluster.drop(stream.connection))
+        self.wake()
+
+    async def _refresh(self, topics: list[str]) -> None:
+        try:
+            await self.cluster.refresh(topics)
+        except MillraceError:
+            pass  # The machine asks again after its pause; what waits has its own time limits.
+        self._learn_leaders()
+        self._sender.on_refreshed(monotonic_ms())
+        self.wake()
+
+    def _learn_leaders(self) -> None:
+        self._sender.on_leaders(
+            {
+                TopicPartition(info.topic_id, partition.partition): partition.leader
+                for info in self.cluster.topics.values()
+                for partition in info.partitions
+            }
+        )
+
+    async def _allocate_producer_id(self) -> None:
+        request = produce_pb2.InitProducerIdRequest()
+        while True:
+            try:
+                response = await self.cluster.call(lambda c: c.produce.InitProducerId(request))
+                _wire.raise_if_error(response.error, is_set=response.HasField("error"))
+            except (RetriableError, ConnectionFailedError, UnknownServerError):
+                await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
+            else:
+                break
+        self._sender.on_producer_id(ProducerId(response.producer_id))
+        self.wake()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.loop.call_exception_handler(
+                {"message": "a task of the producer failed", "exception": task.exception()}
+            )
+
+
+def monotonic_ms() -> MonotonicMs:
+    """Return the clock of lingering, time-outs and pauses."""
+    return MonotonicMs(time.monotonic_ns() // 1_000_000)
+
+
+def wall_ms() -> WallMs:
+    """Return the clock of record timestamps."""
+    return WallMs(time.time_ns() // 1_000_000)

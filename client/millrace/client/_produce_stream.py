@@ -1,0 +1,144 @@
+"""The produce stream to one broker: requests out in order, answers in whatever order they come."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from millrace.client import _wire
+from millrace.client._cluster import Connection
+from millrace.core.ids import BrokerId, LeaderEpoch
+from millrace.core.producer.batch import ProducerBatch
+from millrace.core.producer.sender import Answer, Refusal
+from millrace.proto import codec
+from millrace.proto.v1 import produce_pb2
+
+_METHOD: Final = "/millrace.proto.v1.Produce/Produce"
+
+OnAnswer = Callable[[BrokerId, int, Sequence[Answer], int], None]
+OnBroken = Callable[[BrokerId, "ProduceStream", str], None]
+
+
+class ProduceStream:
+    """One open stream.
+
+    Args:
+        broker_id: whose it is.
+        connection: the greeted connection.
+        acks: of every request.
+        request_timeout_ms: how long the broker may wait for replicas.
+        on_answer: broker, correlation id, answers in the order of the request, pause asked for.
+        on_broken: the stream ended, by whichever side but `close()`.
+    """
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        connection: Connection,
+        *,
+        acks: int,
+        request_timeout_ms: int,
+        on_answer: OnAnswer,
+        on_broken: OnBroken,
+    ) -> None:
+        self.broker_id = broker_id
+        self.connection = connection
+        self._acks = acks
+        self._request_timeout_ms = request_timeout_ms
+        self._on_answer = on_answer
+        self._on_broken = on_broken
+        self._sizes: dict[int, int] = {}
+        self._messages: deque[bytes] = deque()
+        self._has_message = asyncio.Event()
+        self._is_closed = False
+        self._call: grpc.aio.StreamStreamCall = connection.channel.stream_stream(
+            _METHOD, response_deserializer=produce_pb2.ProduceResponse.FromString
+        )()
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+
+    def send(self, correlation_id: int, batches: list[tuple[ProducerBatch, LeaderEpoch]]) -> None:
+        """Queue a request; the sender machine bounds how many there can be."""
+        header = produce_pb2.ProduceHeader(
+            correlation_id=correlation_id,
+            acks=self._acks,
+            request_timeout_ms=self._request_timeout_ms,
+        )
+        parts: list[bytes | bytearray | memoryview] = []
+        for batch, leader_epoch in batches:
+            prepared = batch.prepared
+            assert prepared is not None, "the machine sends encoded batches"
+            parts += (
+                prepared.finish(batch.producer_id, batch.producer_epoch, batch.base_sequence),
+                prepared.body,
+            )
+            header.partitions.add(
+                topic_id=batch.topic_partition.topic_id,
+                partition=batch.topic_partition.partition,
+                leader_epoch=leader_epoch,
+                length=prepared.length,
+            )
+        self._sizes[correlation_id] = len(batches)
+        self._messages.append(codec.encode_produce_request(header, parts))
+        self._has_message.set()
+
+    def close(self) -> None:
+        """End the stream; `on_broken` is not called."""
+        self._is_closed = True
+        self._call.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the tasks of a closed stream have ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def drain(self) -> None:
+        """Hand everything queued to the transport and wait until the broker has taken it."""
+        while self._messages:
+            await asyncio.sleep(0.001)
+        await self._call.done_writing()
+        await asyncio.wait([self._tasks[1]])
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                while self._messages:
+                    await self._call.write(self._messages[0])
+                    self._messages.popleft()
+                self._has_message.clear()
+                await self._has_message.wait()
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            self._break(error)
+
+    async def _read(self) -> None:
+        try:
+            while (response := await self._call.read()) is not grpc.aio.EOF:
+                self._answer(response)
+            code, details = await self._call.code(), await self._call.details()
+            self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            self._break(error)
+
+    def _answer(self, response: produce_pb2.ProduceResponse) -> None:
+        count = self._sizes.pop(response.correlation_id, 0)
+        answers: list[Answer]
+        if response.HasField("error") and response.error.code:
+            error = _wire.error_from_wire(response.error)
+            answers = [Refusal(error, error.retriable)] * count
+        else:
+            answers = [_wire.answer_from_wire(result) for result in response.results]
+        if len(answers) != count:
+            self._break(f"{len(answers)} results came for {count} batches")
+            return
+        self._on_answer(self.broker_id, response.correlation_id, answers, response.throttle_time_ms)
+
+    def _break(self, reason: str | BaseException) -> None:
+        if self._is_closed:
+            return
+        self.close()
+        if isinstance(reason, grpc.RpcError):
+            reason = _wire.error_from_rpc(reason, self.connection.address).message
+        self._on_broken(self.broker_id, self, str(reason))

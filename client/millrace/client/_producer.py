@@ -1,0 +1,617 @@
+"""The producer: `send()` and `send_batch()` for both flavours, and the async one."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.client._cluster import Cluster
+from millrace.client._handles import BatchHandle, RecordHandle
+from millrace.client._pipeline import Pipeline, PipelineConfig, monotonic_ms, wall_ms
+from millrace.client._settings import bounded
+from millrace.client.serialization import Serializer
+from millrace.core.errors import (
+    Appended,
+    BufferExhaustedError,
+    ClosedError,
+    InvalidConfigError,
+    InvalidRecordError,
+    MillraceError,
+    SerializationError,
+)
+from millrace.core.ids import WallMs
+from millrace.core.producer.intake import RECORD_OVERHEAD, Intake, SentColumns
+from millrace.core.producer.partitioners import (
+    ByFunction,
+    Keyed,
+    Partitioner,
+    PartitionFunction,
+    RoundRobin,
+)
+from millrace.core.records.columns import HEADERS_TYPE
+from millrace.core.records.compression import Compressor
+from millrace.core.topics import parse_topic_name
+
+Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+"""Headers of one record: pairs of name and value, or a mapping."""
+
+BATCH_SIZE_DEFAULT: Final = 512 * 1024
+_BATCH_SIZE_MAX: Final = 16 * 1024 * 1024 - 1024
+_SLICE_BYTES_MAX: Final = 4 * 1024 * 1024
+_INT32_MAX: Final = 2**31 - 1
+_PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
+    "keyed": Keyed,
+    "round_robin": RoundRobin,
+}
+_COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
+
+
+class RecordSink:
+    """What both producers share: taking records, from any thread."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        key_serializer: Serializer | None,
+        value_serializer: Serializer | None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._intakes = pipeline.intakes
+        self._acquire = pipeline.lock.acquire
+        self._release = pipeline.lock.release
+        # With a serializer no value is plain, so the shortest path finds nothing here.
+        self._plain: dict[str, Intake] = {} if value_serializer else self._intakes.plain
+        self._serializers = (key_serializer, value_serializer)
+        self._names: dict[str, str] = {}
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+    ) -> RecordHandle:
+        """Append a record to its topic. Returns at once; the handle tells what became of it.
+
+        Args:
+            topic: `name` or `namespace/name`.
+            value: bytes, or what `value_serializer` takes; None is null.
+            key: bytes, or what `key_serializer` takes. Records of one key stay in order.
+            partition: wins over the partitioner.
+            headers: pairs of name and value.
+            timestamp: ms UTC; the time of sending, to within `linger_ms`, when not given.
+
+        Raises:
+            BufferExhaustedError: `buffer_memory` is full (and stayed so for `max_block_ms`).
+            SerializationError: a serializer raised, or there is none for this type.
+            InvalidRecordError: a negative partition or timestamp.
+            InvalidTopicError: not a topic's name.
+            MessageTooLargeError: larger than `buffer_memory`.
+            ClosedError: the producer is closed.
+        """
+        # The budget of all this is one microsecond. The lock's methods are called by themselves,
+        # as `with` costs twice as much.
+        if (
+            key is None
+            and partition is None
+            and headers is None
+            and timestamp is None
+            and type(value) is bytes
+        ):
+            self._acquire()
+            try:
+                intake = self._plain.get(topic)
+                if intake is not None:
+                    room = intake.room - len(value) - RECORD_OVERHEAD
+                    if room >= 0:
+                        intake.room = room
+                        values = intake.values
+                        values.append(value)
+                        return RecordHandle((intake, len(values) - 1))
+            finally:
+                self._release()
+        return self._send_slowly(topic, value, key, partition, headers, timestamp)
+
+    def send_batch(
+        self,
+        topic: str,
+        values: Any = None,
+        keys: Any = None,
+        *,
+        partition: int | None = None,
+        headers: Sequence[Headers | None] | pa.Array | None = None,
+        timestamps: Any = None,
+    ) -> BatchHandle:
+        """Append many records at once: several times as fast as one `send()` each.
+
+            producer.send_batch("orders", [b"a", b"b"], keys=[b"1", b"2"])
+            producer.send_batch("orders", pyarrow.array(["a", "b"]))
+            producer.send_batch("orders", table)  # Columns key, value, headers, timestamp.
+
+        Args:
+            topic: `name` or `namespace/name`.
+            values: a sequence, an Arrow array of binary or string type, or a table or record batch
+                with at least one of the columns `key`, `value`, `headers`, `timestamp` and
+                `partition`. Serializers are called for sequences and never for Arrow.
+            keys: a sequence or an Arrow array, as long as `values`.
+            partition: of all records; wins over the partitioner.
+            headers: of each record.
+            timestamps: ms UTC of each record, or one for all; the time of sending when not given.
+
+        Raises:
+            BufferExhaustedError: `buffer_memory` is full. With `appended=MAYBE` the first part of
+                the records was taken, and is sent.
+            SerializationError: as `send()`, when it is every record; else the handle has it.
+            InvalidRecordError: columns of different lengths or of types that do not fit.
+        """
+        topic = self._canonical(topic)
+        rejected: dict[int, MillraceError] = {}
+        if isinstance(values, pa.Table | pa.RecordBatch):
+            columns = _columns_of_table(values)
+            if keys is not None or headers is not None or timestamps is not None:
+                raise InvalidRecordError("a table brings keys, headers and timestamps as columns")
+        else:
+            columns = self._columns_of_sequences(values, keys, headers, timestamps, rejected)
+        if partition is not None:
+            columns.partitions = np.full(columns.record_count, _partition(partition), np.int64)
+        total = columns.record_count + len(rejected)
+        intakes: list[Intake] = []
+        if columns.record_count:
+            self._take_columns(topic, columns, intakes)
+        return BatchHandle(topic, total, intakes, rejected)
+
+    def metrics(self) -> dict[str, int]:
+        """Return counters since the start, and how much is under way now."""
+        counters = self._pipeline.counters
+        return {
+            "records": counters.records,
+            "record_bytes": counters.record_bytes,
+            "batches": counters.batches,
+            "batch_bytes": counters.batch_bytes,
+            "requests": counters.requests,
+            "repeated_batches": counters.repeated_batches,
+            "failed_records": counters.failed_records,
+            "buffer_available_bytes": self._intakes.available,
+            "buffer_total_bytes": self._intakes.buffer_memory,
+        }
+
+    def _send_slowly(
+        self, topic: str, value: Any, key: Any, partition: int | None, headers: Any, timestamp: Any
+    ) -> RecordHandle:
+        pipeline = self._pipeline
+        topic = self._names.get(topic) or self._canonical(topic)
+        key_serializer, value_serializer = self._serializers
+        value = _serialized(value, value_serializer, "value", topic)
+        key = _serialized(key, key_serializer, "key", topic)
+        if partition is not None:
+            partition = _partition(partition)
+        if headers is not None:
+            headers = _headers(headers)
+        if timestamp is not None:
+            timestamp = _timestamp(timestamp)
+        deadline = 0.0
+        self._acquire()
+        try:
+            while True:
+                if pipeline.is_closed:
+                    raise ClosedError("the producer is closed")
+                placed = self._intakes.add(
+                    topic, value, key, partition, headers, timestamp, monotonic_ms(), wall_ms()
+                )
+                if placed is not None:
+                    break
+                deadline = deadline or time.monotonic() + pipeline.config.max_block_ms / 1000
+                pipeline.wait_for_room(deadline)
+        finally:
+            self._release()
+        if self._intakes.must_wake:
+            pipeline.wake()
+        return RecordHandle(placed)
+
+    def _take_columns(self, topic: str, columns: SentColumns, intakes: list[Intake]) -> None:
+        pipeline = self._pipeline
+        ends = np.cumsum(columns.sizes())
+        limit = max(1, min(_SLICE_BYTES_MAX, self._intakes.buffer_memory // 2))
+        on_loop = pipeline.is_on_loop()
+        if on_loop and int(ends[-1]) > self._intakes.available:
+            raise BufferExhaustedError(
+                f"{int(ends[-1])} bytes of records do not fit into the "
+                f"{self._intakes.available} bytes that are free of buffer_memory="
+                f"{self._intakes.buffer_memory}: send them in smaller parts, and "
+                "`await producer.wait_for_room(bytes)` between them"
+            )
+        deadline = time.monotonic() + pipeline.config.max_block_ms / 1000
+        start = before = 0
+        while start < columns.record_count:
+            end = max(start + 1, int(np.searchsorted(ends, before + limit, "right")))
+            size = int(ends[end - 1]) - before
+            part = columns.slice(start, end - start)
+            if size > self._intakes.buffer_memory:
+                raise InvalidRecordError(
+                    f"a record of {size} bytes can never fit into buffer_memory="
+                    f"{self._intakes.buffer_memory}",
+                    appended=Appended.MAYBE if intakes else Appended.NO,
+                )
+            self._acquire()
+            try:
+                while True:
+                    if pipeline.is_closed:
+                        raise ClosedError("the producer is closed")
+                    intake = self._intakes.add_columns(topic, part, size, monotonic_ms(), wall_ms())
+                    if intake is not None:
+                        break
+                    pipeline.wait_for_room(deadline)
+            except BufferExhaustedError as error:
+                if intakes:
+                    error.appended = Appended.MAYBE
+                raise
+            finally:
+                self._release()
+            intakes.append(intake)
+            if self._intakes.must_wake:
+                pipeline.wake()
+            start, before = end, before + size
+
+    def _columns_of_sequences(
+        self,
+        values: Any,
+        keys: Any,
+        headers: Any,
+        timestamps: Any,
+        rejected: dict[int, MillraceError],
+    ) -> SentColumns:
+        given = [
+            c
+            for c in (values, keys, headers, timestamps)
+            if c is not None and hasattr(c, "__len__")
+        ]
+        if not given:
+            raise InvalidRecordError("send_batch() needs values or keys")
+        count = len(given[0])
+        if any(len(column) != count for column in given):
+            raise InvalidRecordError(
+                f"the columns have different lengths: {', '.join(str(len(c)) for c in given)}"
+            )
+        key_serializer, value_serializer = self._serializers
+        values = _column(values, value_serializer, "value", rejected)
+        keys = _column(keys, key_serializer, "key", rejected)
+        if headers is not None and not isinstance(headers, pa.Array):
+            headers = [() if h is None else _headers(h) for h in headers]
+        times = _timestamps(timestamps, count)
+        if rejected:
+            kept = np.array([row for row in range(count) if row not in rejected], np.int64)
+            indexes = pa.array(kept)
+            values = None if values is None else values.take(indexes)
+            keys = None if keys is None else keys.take(indexes)
+            if isinstance(headers, pa.Array):
+                headers = headers.take(indexes)
+            elif headers is not None:
+                headers = [headers[row] for row in kept.tolist()]
+            times = None if times is None else times[kept]
+            count = len(kept)
+        return SentColumns(values, keys, headers, times, None, count)
+
+    def _canonical(self, topic: str) -> str:
+        if not isinstance(topic, str):
+            raise InvalidRecordError(f"a topic is named by a string, not {topic!r}")
+        name = self._names.get(topic)
+        if name is None:
+            name = self._names[topic] = str(parse_topic_name(topic))
+        return name
+
+
+def _serialized(cell: Any, serializer: Serializer | None, what: str, topic: str) -> bytes | None:
+    if type(cell) is bytes and serializer is None:
+        return cell
+    if cell is None:
+        return None
+    if serializer is not None:
+        try:
+            cell = serializer(cell)
+        except Exception as error:
+            raise SerializationError(
+                f"the {what} serializer raised {error!r} for a record of topic {topic!r}"
+            ) from error
+    if isinstance(cell, bytes | bytearray | memoryview):
+        return bytes(cell)  # A copy: the caller may change its buffer while ours is under way.
+    raise SerializationError(
+        f"a {what} of topic {topic!r} is {type(cell).__name__}, not bytes: encode it, or give the "
+        f"producer a {what}_serializer"
+    )
+
+
+def _partition(partition: object) -> int:
+    if (
+        isinstance(partition, bool)
+        or not isinstance(partition, int)
+        or (not 0 <= partition <= _INT32_MAX)
+    ):
+        raise InvalidRecordError(f"partition={partition!r}: it must be a number from 0")
+    return partition
+
+
+def _timestamp(timestamp: object) -> WallMs:
+    if (
+        isinstance(timestamp, bool)
+        or not isinstance(timestamp, int)
+        or (not 0 <= timestamp < 2**63)
+    ):
+        raise InvalidRecordError(f"timestamp={timestamp!r}: it must be milliseconds since 1970")
+    return WallMs(timestamp)
+
+
+def _headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    checked = []
+    for name, value in pairs:
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+            raise InvalidRecordError(
+                f"header {name!r}: a name is a string and a value bytes or None"
+            )
+        checked.append((name, value))
+    return tuple(checked)
+
+
+def _column(
+    cells: Any, serializer: Serializer | None, what: str, rejected: dict[int, MillraceError]
+) -> pa.Array | None:
+    """Return keys or values as an Arrow array, which nobody can change any more."""
+    if cells is None:
+        return None
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
+    if isinstance(cells, pa.Array):
+        return _binary_array(cells, what)
+    if isinstance(cells, str | bytes):
+        raise InvalidRecordError(f"{what}s must be a sequence, not one {type(cells).__name__}")
+    if serializer is not None:
+        serialized: list[bytes | None] = []
+        for row, cell in enumerate(cells):
+            try:
+                serialized.append(_serialized(cell, serializer, what, "?"))
+            except SerializationError as error:
+                rejected[row] = error
+                serialized.append(None)
+        cells = serialized
+    try:
+        column = pa.array(cells, pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        raise SerializationError(
+            f"the {what}s are not all bytes ({error}): encode them, or give the producer a "
+            f"{what}_serializer"
+        ) from error
+    if isinstance(column, pa.ChunkedArray):
+        raise InvalidRecordError(f"the {what}s of one send_batch() are limited to 2 GiB")
+    return column
+
+
+def _binary_array(cells: pa.Array, what: str) -> pa.Array:
+    if cells.type == pa.binary():
+        return cells
+    kinds = pa.types
+    if not (
+        kinds.is_string(cells.type)
+        or kinds.is_large_string(cells.type)
+        or kinds.is_large_binary(cells.type)
+        or kinds.is_fixed_size_binary(cells.type)
+        or kinds.is_null(cells.type)
+        or kinds.is_dictionary(cells.type)
+    ):
+        raise InvalidRecordError(
+            f"the {what} column is {cells.type}: cast it to binary or string first"
+        )
+    try:
+        if kinds.is_dictionary(cells.type):
+            return _binary_array(cells.dictionary_decode(), what)
+        return cells.cast(pa.binary())
+    except pa.ArrowInvalid as error:
+        raise InvalidRecordError(f"the {what} column cannot be cast to binary: {error}") from error
+
+
+def _timestamps(timestamps: Any, count: int) -> Any:
+    if timestamps is None:
+        return None
+    if isinstance(timestamps, int):
+        return np.full(count, _timestamp(timestamps), np.int64)
+    if isinstance(timestamps, pa.ChunkedArray):
+        timestamps = timestamps.combine_chunks()
+    if isinstance(timestamps, pa.Array):
+        if timestamps.null_count:
+            raise InvalidRecordError("timestamps may not be null")
+        if pa.types.is_timestamp(timestamps.type):
+            timestamps = timestamps.cast(pa.timestamp("ms"), safe=False)
+        timestamps = timestamps.cast(pa.int64()).to_numpy()
+    try:
+        times = np.ascontiguousarray(timestamps, np.int64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRecordError(f"timestamps must be milliseconds since 1970: {error}") from error
+    if len(times) and int(times.min()) < 0:
+        raise InvalidRecordError("timestamps must be milliseconds since 1970, not negative")
+    return times
+
+
+def _columns_of_table(table: pa.Table | pa.RecordBatch) -> SentColumns:
+    known = {name: table.column(name) for name in table.schema.names if name in _COLUMNS}
+    if "value" not in known and "key" not in known:
+        raise InvalidRecordError(
+            f"the table has the columns {', '.join(table.schema.names)}, but needs `value` or `key`"
+        )
+    headers = known.get("headers")
+    if isinstance(headers, pa.ChunkedArray):
+        headers = headers.combine_chunks()
+    if headers is not None and headers.type != HEADERS_TYPE:
+        try:
+            headers = headers.cast(HEADERS_TYPE)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidRecordError(f"the headers column must be {HEADERS_TYPE}") from error
+    partitions = None
+    if "partition" in known:
+        cells = known["partition"].cast(pa.int64())
+        partitions = np.ascontiguousarray(cells.fill_null(-1).to_numpy(), np.int64)
+        if len(partitions) and int(partitions.min()) < -1:
+            raise InvalidRecordError("the partition column holds negative numbers")
+    return SentColumns(
+        _column(known.get("value"), None, "value", {}),
+        _column(known.get("key"), None, "key", {}),
+        headers,
+        _timestamps(known.get("timestamp"), table.num_rows),
+        partitions,
+        table.num_rows,
+    )
+
+
+class Producer(RecordSink):
+    """Writes records, from an event loop.
+
+        async with Producer("localhost:9990") as producer:
+            producer.send("orders", b"first", key=b"alice")
+            metadata = await producer.send("orders", b"second", key=b"alice")
+            print(metadata.partition, metadata.offset)
+
+    `send()` is a plain method that returns at once; leaving the `async with` delivers everything.
+    Made inside a running loop, used from it or from any thread. With `acks="all"`, the default,
+    records are never doubled and keep their order per partition, whatever has to be repeated.
+
+    Args:
+        bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
+        client_id: name in the brokers' logs and metrics.
+        acks: "all" (-1), 1 (the leader alone) or 0 (no answer: nobody knows what became of it).
+        linger_ms: how long a record may wait for others to share a batch with.
+        batch_size: bytes of records at which a batch is sent; 0 sends each record alone.
+        buffer_memory: bytes of records that wait, are compressed, or are in flight.
+        max_block_ms: how long to wait for room (never on the loop) and for an unknown topic.
+        delivery_timeout_ms: from `send()` to an acknowledgement, all repeats included.
+        request_timeout_ms: how long a broker may wait for replicas.
+        retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`.
+        compression: none, gzip, snappy, lz4 or zstd; `compression_level` is the codec's own.
+        partitioner: "keyed" (Kafka's hash of the key; without key a partition with a short queue),
+            "round_robin", or a function of topic, key, value and number of partitions.
+        key_serializer, value_serializer: from what `send()` is given to bytes.
+
+    Raises:
+        InvalidConfigError: a setting is out of its bounds.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "millrace-python",
+        acks: Literal["all", -1, 0, 1] = "all",
+        linger_ms: int = 5,
+        batch_size: int = BATCH_SIZE_DEFAULT,
+        buffer_memory: int = 32 * 1024 * 1024,
+        max_block_ms: int = 60_000,
+        delivery_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+        compression: str = "none",
+        compression_level: int | None = None,
+        partitioner: Literal["keyed", "round_robin"] | PartitionFunction = "keyed",
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+    ) -> None:
+        if acks not in ("all", -1, 0, 1):
+            raise InvalidConfigError(f'acks={acks!r}: it must be "all", 1 or 0')
+        config = PipelineConfig(
+            acks=-1 if acks == "all" else acks,
+            linger_ms=bounded("linger_ms", linger_ms, 0, 3_600_000),
+            batch_size=bounded("batch_size", batch_size, 0, _BATCH_SIZE_MAX),
+            buffer_memory=bounded("buffer_memory", buffer_memory, 1024, 2**40),
+            max_block_ms=bounded("max_block_ms", max_block_ms, 0, _INT32_MAX),
+            delivery_timeout_ms=bounded("delivery_timeout_ms", delivery_timeout_ms, 1, _INT32_MAX),
+            request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, _INT32_MAX),
+            retry_backoff_ms=bounded("retry_backoff_ms", retry_backoff_ms, 1, 3_600_000),
+            retry_backoff_max_ms=bounded(
+                "retry_backoff_max_ms", retry_backoff_max_ms, 1, 3_600_000
+            ),
+        )
+        if linger_ms >= delivery_timeout_ms:
+            raise InvalidConfigError(
+                f"linger_ms={linger_ms} must be less than delivery_timeout_ms={delivery_timeout_ms}"
+            )
+        cluster = Cluster(bootstrap, client_id=client_id, timeout_ms=request_timeout_ms)
+        pipeline = Pipeline(
+            cluster,
+            config,
+            Compressor(compression, compression_level),
+            _partitioner(partitioner),
+            asyncio.get_running_loop(),
+        )
+        super().__init__(pipeline, key_serializer, value_serializer)
+        pipeline.start()
+
+    async def flush(self) -> None:
+        """Send everything without lingering, and wait until it is acknowledged or has failed.
+
+        Raises:
+            MillraceError: the first failure since the last flush.
+        """
+        await self._pipeline.flush()
+
+    async def wait_for_room(self, size: int = BATCH_SIZE_DEFAULT) -> None:
+        """Wait until `size` bytes of `buffer_memory` are free: the way to send at full speed.
+
+        for part in parts:
+            await producer.wait_for_room(part.nbytes)
+            producer.send_batch("orders", part)
+        """
+        await self._pipeline.room_for(size)
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """Return the topic's partitions.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        info = await self._pipeline.cluster.topic(topic)
+        return [partition.partition for partition in info.partitions]
+
+    async def close(self) -> None:
+        """Deliver what was sent and let go of everything; closing twice is harmless.
+
+        Raises:
+            MillraceError: the first failure since the last flush.
+        """
+        if self._pipeline.is_closed:
+            return
+        try:
+            await self._pipeline.flush()
+        finally:
+            await self._pipeline.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self.close()
+        else:  # The user's error matters more than a failed delivery.
+            try:
+                await self.close()
+            except MillraceError:
+                pass
+
+
+def _partitioner(partitioner: object) -> Partitioner:
+    if isinstance(partitioner, str) and partitioner in _PARTITIONERS:
+        return _PARTITIONERS[partitioner]()
+    if callable(partitioner):
+        return ByFunction(partitioner)
+    raise InvalidConfigError(
+        f"partitioner={partitioner!r}: choose {' or '.join(_PARTITIONERS)}, or give a function of "
+        "topic, key, value and number of partitions"
+    )

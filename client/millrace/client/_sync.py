@@ -1,0 +1,460 @@
+"""The same clients for code without an event loop.
+
+One loop thread per process serves all of them; it starts with the first and ends with the last.
+`SyncProducer.send()` does not enter the loop at all; everything else costs one hop per call.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from millrace.client._admin import (
+    Admin,
+    ClusterDescription,
+    LogDescription,
+    OffsetAndTimestamp,
+    OffsetAt,
+    TopicDescription,
+)
+from millrace.client._consumer import Consumer, Place, Start
+from millrace.client._producer import BATCH_SIZE_DEFAULT, Producer, RecordSink
+from millrace.client._records import FetchedRecords, Record
+from millrace.client.serialization import Deserializer, Serializer
+from millrace.core.errors import ClosedError, MillraceError
+from millrace.core.producer.partitioners import PartitionFunction
+
+Result = TypeVar("Result")
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, for as long as somebody uses it."""
+
+    _lock = threading.Lock()
+    _shared: "_LoopThread | None" = None
+
+    def __init__(self) -> None:
+        self.process_id = os.getpid()
+        self.users = 0
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self._run, name="millrace-client", daemon=True)
+        self.thread.start()
+
+    @classmethod
+    def acquire(cls) -> "_LoopThread":
+        """Return the process's loop thread; `release` it once."""
+        with cls._lock:
+            shared = cls._shared
+            if shared is None or shared.process_id != os.getpid():
+                shared = cls._shared = _LoopThread()
+            shared.users += 1
+            return shared
+
+    def release(self) -> None:
+        """Let go; the last user ends the thread."""
+        with _LoopThread._lock:
+            self.users -= 1
+            if self.users:
+                return
+            if _LoopThread._shared is self:
+                _LoopThread._shared = None
+        if self.process_id == os.getpid():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            if threading.current_thread() is not self.thread:
+                self.thread.join()
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine on the loop and wait for its result.
+
+        Raises:
+            ClosedError: the process was forked after the client was made.
+        """
+        if self.process_id != os.getpid():
+            work.close()
+            raise ClosedError("a client does not survive fork(): make a new one in the child")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except (KeyboardInterrupt, CancelledError):
+            future.cancel()
+            raise
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            pending = asyncio.all_tasks(self.loop)
+            for task in pending:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+
+async def _make(factory: Callable[[], Result]) -> Result:
+    return factory()
+
+
+class SyncProducer(RecordSink):
+    """Writes records, from any number of threads.
+
+        with SyncProducer("localhost:9990") as producer:
+            for line in lines:
+                producer.send("orders", line)
+            producer.flush()  # Raises if a record was not delivered.
+
+    `send()` waits only when `buffer_memory` is full, at most `max_block_ms`. The settings are those
+    of `Producer`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "millrace-python",
+        acks: Literal["all", -1, 0, 1] = "all",
+        linger_ms: int = 5,
+        batch_size: int = BATCH_SIZE_DEFAULT,
+        buffer_memory: int = 32 * 1024 * 1024,
+        max_block_ms: int = 60_000,
+        delivery_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+        compression: str = "none",
+        compression_level: int | None = None,
+        partitioner: Literal["keyed", "round_robin"] | PartitionFunction = "keyed",
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+    ) -> None:
+        self._thread = _LoopThread.acquire()
+        self._is_released = False
+        try:
+            self._producer = self._thread.call(
+                _make(
+                    lambda: Producer(
+                        bootstrap,
+                        client_id=client_id,
+                        acks=acks,
+                        linger_ms=linger_ms,
+                        batch_size=batch_size,
+                        buffer_memory=buffer_memory,
+                        max_block_ms=max_block_ms,
+                        delivery_timeout_ms=delivery_timeout_ms,
+                        request_timeout_ms=request_timeout_ms,
+                        retry_backoff_ms=retry_backoff_ms,
+                        retry_backoff_max_ms=retry_backoff_max_ms,
+                        compression=compression,
+                        compression_level=compression_level,
+                        partitioner=partitioner,
+                        key_serializer=key_serializer,
+                        value_serializer=value_serializer,
+                    )
+                )
+            )
+        except BaseException:
+            self._thread.release()
+            raise
+        super().__init__(self._producer._pipeline, key_serializer, value_serializer)
+
+    def flush(self) -> None:
+        """Send everything without lingering, and wait until it is acknowledged or has failed.
+
+        Raises:
+            MillraceError: the first failure since the last flush.
+        """
+        self._thread.call(self._producer.flush())
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """Return the topic's partitions.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        return self._thread.call(self._producer.partitions_for(topic))
+
+    def close(self) -> None:
+        """Deliver what was sent and let go of everything; closing twice is harmless.
+
+        Raises:
+            MillraceError: the first failure since the last flush.
+        """
+        if self._is_released:
+            return
+        self._is_released = True
+        try:
+            self._thread.call(self._producer.close())
+        finally:
+            self._thread.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except MillraceError:
+            if kind is None:  # The user's error matters more than a failed delivery.
+                raise
+
+
+class SyncConsumer:
+    """Reads records, from one thread at a time.
+
+        with SyncConsumer("localhost:9990") as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer:
+                print(record.offset, record.key, record.value)
+
+    The settings and methods are those of `Consumer`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "millrace-python",
+        fetch_min_bytes: int = 1,
+        fetch_max_wait_ms: int = 500,
+        fetch_max_bytes: int = 52_428_800,
+        max_partition_fetch_bytes: int = 1_048_576,
+        auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest",
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        request_timeout_ms: int = 30_000,
+    ) -> None:
+        self._thread = _LoopThread.acquire()
+        self._is_released = False
+        try:
+            self._consumer = self._thread.call(
+                _make(
+                    lambda: Consumer(
+                        bootstrap,
+                        client_id=client_id,
+                        fetch_min_bytes=fetch_min_bytes,
+                        fetch_max_wait_ms=fetch_max_wait_ms,
+                        fetch_max_bytes=fetch_max_bytes,
+                        max_partition_fetch_bytes=max_partition_fetch_bytes,
+                        auto_offset_reset=auto_offset_reset,
+                        key_deserializer=key_deserializer,
+                        value_deserializer=value_deserializer,
+                        request_timeout_ms=request_timeout_ms,
+                    )
+                )
+            )
+        except BaseException:
+            self._thread.release()
+            raise
+        self._core = self._consumer._core
+
+    def assign(self, partitions: Iterable[Place | str], *, start: Start | None = None) -> None:
+        """Read exactly these partitions from now on: see `Consumer.assign`."""
+        self._thread.call(self._consumer.assign(partitions, start=start))
+
+    def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
+        """Read all partitions of these topics."""
+        self.assign(topics, start=start)
+
+    def assignment(self) -> list[Place]:
+        """Return the partitions that are read."""
+        return self._core.assignment()
+
+    def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> list[Record]:
+        """Return records, as soon as there are some: see `Consumer.poll`."""
+        # Records are decoded in this thread, while the loop's thread reads the next ones.
+        with self._core.exclusive():
+            deadline = time.monotonic() + timeout_ms / 1000
+            while True:
+                records = self._core.take_records(max_records)
+                left = deadline - time.monotonic()
+                if records or left <= 0:
+                    return records
+                self._thread.call(self._core.wait_for_news(left))
+
+    def poll_batches(self, timeout_ms: int = 1_000) -> list[FetchedRecords]:
+        """Return records as Arrow record batches: see `Consumer.poll_batches`."""
+        with self._core.exclusive():
+            deadline = time.monotonic() + timeout_ms / 1000
+            while True:
+                batches = self._core.take_batches()
+                left = deadline - time.monotonic()
+                if batches or left <= 0:
+                    return batches
+                self._thread.call(self._core.wait_for_news(left))
+
+    def __iter__(self) -> Iterator[Record]:
+        while not self._core.is_closed:
+            yield from self.poll()
+
+    def seek(self, partition: Place, to: Start) -> None:
+        """Go on at an offset, at the "beginning" or at the "end"."""
+        self._consumer.seek(partition, to)
+
+    def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Place] | None = None) -> None:
+        """Go to the first record at or after a time (ms UTC), in these or all partitions."""
+        self._thread.call(self._consumer.seek_to_time(timestamp_ms, partitions))
+
+    def pause(self, *partitions: Place) -> None:
+        """Hand nothing out of these partitions until `resume`."""
+        self._consumer.pause(*partitions)
+
+    def resume(self, *partitions: Place) -> None:
+        """Go on with paused partitions."""
+        self._consumer.resume(*partitions)
+
+    def position(self, partition: Place) -> int:
+        """Return the offset of the next record that `poll` will hand out."""
+        return self._thread.call(self._consumer.position(partition))
+
+    def lag(self) -> dict[Place, int]:
+        """Return how many records there are still to hand out, per partition."""
+        return self._thread.call(self._consumer.lag())
+
+    def close(self) -> None:
+        """Let go of everything; closing twice is harmless."""
+        if self._is_released:
+            return
+        self._is_released = True
+        try:
+            self._thread.call(self._consumer.close())
+        finally:
+            self._thread.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class SyncAdmin:
+    """Creates, describes and changes topics.
+
+        with SyncAdmin("localhost:9990") as admin:
+            admin.create_topic("orders", partitions=4)
+
+    The methods are those of `Admin`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "millrace-python",
+        request_timeout_ms: int = 30_000,
+    ) -> None:
+        self._thread = _LoopThread.acquire()
+        self._is_released = False
+        try:
+            self._admin = self._thread.call(
+                _make(
+                    lambda: Admin(
+                        bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms
+                    )
+                )
+            )
+        except BaseException:
+            self._thread.release()
+            raise
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> TopicDescription:
+        """Create a topic: see `Admin.create_topic`."""
+        return self._thread.call(
+            self._admin.create_topic(
+                name, partitions, replication_factor, config, validate_only=validate_only
+            )
+        )
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        set_config: Mapping[str, str] | None = None,
+        unset_config: Iterable[str] = (),
+        partitions: int | None = None,
+        validate_only: bool = False,
+    ) -> TopicDescription:
+        """Change settings of a topic: see `Admin.alter_topic`."""
+        return self._thread.call(
+            self._admin.alter_topic(
+                name,
+                set_config=set_config,
+                unset_config=unset_config,
+                partitions=partitions,
+                validate_only=validate_only,
+            )
+        )
+
+    def delete_topic(self, name: str, *, validate_only: bool = False) -> None:
+        """Delete a topic with all its records."""
+        self._thread.call(self._admin.delete_topic(name, validate_only=validate_only))
+
+    def list_topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return self._thread.call(self._admin.list_topics(internal=internal))
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """Return topics by name; None: all."""
+        return self._thread.call(self._admin.describe_topics(names))
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Return one topic."""
+        return self._thread.call(self._admin.describe_topic(name))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster's id, controller and brokers."""
+        return self._thread.call(self._admin.describe_cluster())
+
+    def list_offsets(
+        self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None
+    ) -> dict[int, OffsetAndTimestamp]:
+        """Return an offset per partition: see `Admin.list_offsets`."""
+        return self._thread.call(self._admin.list_offsets(topic, at, partitions))
+
+    def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
+        """Return offsets and sizes of the replicas on all brokers."""
+        return self._thread.call(self._admin.describe_logs(topic))
+
+    def close(self) -> None:
+        """Close the connections; closing twice is harmless."""
+        if self._is_released:
+            return
+        self._is_released = True
+        try:
+            self._thread.call(self._admin.close())
+        finally:
+            self._thread.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,136 @@
+"""Between the wire's messages and the library's types: one function per message and direction."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+
+from millrace.core.errors import (
+    Appended,
+    ConnectionFailedError,
+    MillraceError,
+    error_for_code,
+)
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.producer.batch import Acknowledged
+from millrace.core.producer.sender import Answer, Leader, Refusal
+from millrace.core.topics import parse_topic_name
+from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
+
+NO_PRODUCER: Final = (ProducerId(-1), ProducerEpoch(-1))
+
+# Batches are at most 2^31 bytes by their header; what a broker takes is its own bound.
+_MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
+_APPENDED: Final[Mapping[int, Appended]] = {
+    common_pb2.APPENDED_NO: Appended.NO,
+    common_pb2.APPENDED_MAYBE: Appended.MAYBE,
+}
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionInfo:
+    """One partition as a client sees it."""
+
+    partition: int
+    leader: Leader
+    leader_address: str
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    offline_replicas: tuple[BrokerId, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class TopicInfo:
+    """One topic as a client sees it."""
+
+    name: str
+    topic_id: TopicId
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+
+
+def error_from_wire(error: common_pb2.Error) -> MillraceError:
+    """Return the exception that a broker means."""
+    raised = error_for_code(error.code)(error.message, appended=_APPENDED.get(error.appended))
+    return raised
+
+
+def raise_if_error(message: common_pb2.Error, *, is_set: bool) -> None:
+    """Raise the error that a message carries, if it carries one."""
+    if is_set and message.code:
+        raise error_from_wire(message)
+
+
+def error_from_rpc(error: grpc.RpcError, address: str) -> ConnectionFailedError:
+    """Return the exception for a call that found no working broker."""
+    code = error.code().name if callable(getattr(error, "code", None)) else "?"
+    details = error.details() if callable(getattr(error, "details", None)) else str(error)
+    return ConnectionFailedError(f"the call to the broker at {address} failed: {code}: {details}")
+
+
+def answer_from_wire(result: produce_pb2.ProduceResult) -> Answer:
+    """Return the answer for one batch."""
+    if result.HasField("error") and result.error.code:
+        error = error_from_wire(result.error)
+        return Refusal(error, error.retriable or result.error.retriable)
+    return Acknowledged(Offset(result.base_offset), WallMs(result.append_timestamp))
+
+
+def topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicInfo:
+    """Return a topic with its partitions."""
+    return TopicInfo(
+        str(parse_topic_name(topic.name)),
+        TopicId(topic.topic_id),
+        topic.internal,
+        tuple(_partition_from_wire(partition) for partition in topic.partitions),
+    )
+
+
+def _partition_from_wire(partition: cluster_pb2.PartitionMetadata) -> PartitionInfo:
+    leader = partition.leader
+    known = partition.HasField("leader") and leader.broker_id >= 0
+    return PartitionInfo(
+        partition.partition,
+        Leader(
+            BrokerId(leader.broker_id) if known else NO_BROKER, LeaderEpoch(leader.leader_epoch)
+        ),
+        leader.address,
+        tuple(BrokerId(broker) for broker in partition.replicas),
+        tuple(BrokerId(broker) for broker in partition.isr),
+        tuple(BrokerId(broker) for broker in partition.offline_replicas),
+    )
+
+
+def partition_to_wire(topic_partition: TopicPartition) -> common_pb2.TopicPartition:
+    """Return the message for a partition."""
+    return common_pb2.TopicPartition(
+        topic_id=topic_partition.topic_id, partition=topic_partition.partition
+    )
+
+
+def channel_options() -> list[tuple[str, int | str]]:
+    """Return the options of every channel.
+
+    Messages are few and large: frames of the default 16 KiB would cost a write each.
+    """
+    return [
+        ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
+        ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
+        ("grpc.optimization_target", "throughput"),
+        ("grpc.http2.max_frame_size", 1024 * 1024),
+        ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]

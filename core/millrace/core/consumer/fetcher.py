@@ -1,0 +1,660 @@
+"""Positions of a consumer and the fetch sessions that feed it, over all brokers.
+
+A partition that is read has a handle in the session of its leader. Whenever its position changes
+by anything but reading on (seek, resume, a broken stream, a new leader) it takes a new handle, and
+whatever arrives or waits under the old one is dropped. So nothing is ever handed out twice or
+out of order, and no offset needs to be compared with what is under way.
+
+Prefetching is bounded by credit: a session starts with `window` bytes, and bytes are granted again
+as their batches are taken or dropped. A broker never sends more, so buffers hold at most `window`
+bytes per broker.
+
+A position may turn out to be outside of the log. Before it is reset, the leader is asked where the
+epoch of the last record read ends: if that lies before the position, records that were handed out
+are gone, and the user is told (`LogTruncatedError`, KIP-320) instead of being moved in silence.
+
+Reactive machine: events in, effects out in the order in which they must be performed.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from millrace.core.errors import (
+    LogTruncatedError,
+    MillraceError,
+    OffsetOutOfRangeError,
+)
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
+from millrace.core.records.batch import walk
+from millrace.core.records.header import BatchHeader, Buffer
+
+_GRANT_FRACTION: Final = 4
+"""Credit is given back in parts of the window this small, not batch by batch."""
+
+
+class Reset(Enum):
+    """Where to go without a valid position."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+
+
+class Leader(NamedTuple):
+    """Who leads a partition."""
+
+    broker_id: BrokerId
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(slots=True)
+class AddedPartition:
+    """A partition that joins a session."""
+
+    handle: int
+    topic_partition: TopicPartition
+    fetch_offset: Offset
+    current_leader_epoch: LeaderEpoch
+    last_fetched_epoch: LeaderEpoch
+
+
+@dataclass(slots=True)
+class ChangeSession:
+    """Effect: write a message to the broker's fetch stream."""
+
+    broker_id: BrokerId
+    added: list[AddedPartition]
+    removed: list[int]
+    credit_bytes: int
+
+
+@dataclass(slots=True)
+class Connect:
+    """Effect: open a fetch stream; `on_connected` or, after a pause, `on_disconnected` follows."""
+
+    broker_id: BrokerId
+
+
+@dataclass(slots=True)
+class RefreshMetadata:
+    """Effect: look up leaders; `on_leaders` and `on_refreshed` follow."""
+
+    topics: list[str]
+
+
+@dataclass(slots=True)
+class LookUpOffset:
+    """Effect: ask the leader for the log's start or end; `on_offset_found` or `on_look_up_failed`
+    follows with the same handle."""
+
+    topic_partition: TopicPartition
+    handle: int
+    reset: Reset
+
+
+@dataclass(slots=True)
+class FindEpochEnd:
+    """Effect: ask the leader where an epoch ends; `on_epoch_end` or `on_look_up_failed` follows."""
+
+    topic_partition: TopicPartition
+    handle: int
+    leader_epoch: LeaderEpoch
+
+
+Effect = ChangeSession | Connect | RefreshMetadata | LookUpOffset | FindEpochEnd
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """News of one partition, as the broker sent them."""
+
+    handle: int
+    batches: Buffer
+    high_watermark: Offset
+    log_start_offset: Offset
+    fetch_offset: Offset
+    error: MillraceError | None = None
+    is_retriable: bool = False
+    diverging_epoch: LeaderEpoch | None = None
+    diverging_end_offset: Offset = Offset(-1)
+
+
+@dataclass(slots=True)
+class FetchedBatch:
+    """A batch that waits to be taken. Records before `start_offset` are not wanted."""
+
+    topic: str
+    topic_partition: TopicPartition
+    handle: int
+    header: BatchHeader
+    data: memoryview
+    start_offset: Offset
+
+
+class _Step(Enum):
+    """What a partition waits for."""
+
+    LOOK_UP = 1
+    """The log's start or end."""
+    LOOKING_UP = 2
+    FIND_EPOCH_END = 3
+    FINDING_EPOCH_END = 4
+    JOIN = 5
+    """It has a position and is in no session."""
+    FETCHING = 6
+    PAUSED = 7
+    FAILED = 8
+    """The user was told of an error, and must seek."""
+
+
+@dataclass(slots=True, eq=False)
+class _Partition:
+    topic: str
+    topic_partition: TopicPartition
+    step: _Step
+    handle: int = 0
+    position: Offset = Offset(-1)
+    """Offset of the next record to be taken."""
+    last_epoch: LeaderEpoch = NO_LEADER_EPOCH
+    """Leader epoch of the last batch that was taken."""
+    reset: Reset = Reset.NONE
+    step_after_pause: _Step = _Step.JOIN
+    broker_id: BrokerId = BrokerId(-1)
+    high_watermark: Offset = Offset(-1)
+    log_start_offset: Offset = Offset(-1)
+    retry_at: MonotonicMs = MonotonicMs(0)
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    broker_id: BrokerId
+    is_connected: bool = False
+    is_connecting: bool = False
+    buffered_bytes: int = 0
+    """Bytes that came and were neither taken nor dropped."""
+    ungranted_bytes: int = 0
+    """Bytes that were taken or dropped and not granted again yet."""
+    removed: list[int] = field(default_factory=list)
+
+
+class Fetcher:
+    """The machine of one consumer.
+
+    Args:
+        reset: where to go when a position is outside of the log, or there is none.
+        window: bytes that may be on their way or wait, per broker.
+        retry_backoff_ms: pause before something that failed is tried again.
+    """
+
+    def __init__(self, reset: Reset, window: int, retry_backoff_ms: int) -> None:
+        self._reset = reset
+        self._window = window
+        self._retry_backoff_ms = retry_backoff_ms
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._by_handle: dict[int, _Partition] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
+        self._sessions: dict[BrokerId, _Session] = {}
+        self._buffer: deque[FetchedBatch] = deque()
+        self._owners: dict[int, BrokerId] = {}
+        """Broker by handle of batches in the buffer."""
+        self._errors: deque[MillraceError] = deque()
+        self._raised: MillraceError | None = None
+        self._next_handle = 1
+        self._leaderless: dict[str, None] = {}
+        self._is_refreshing = False
+        self._refresh_at = MonotonicMs(0)
+        self._must_poll = False
+
+    # What the user wants.
+
+    def assign(self, topic: str, topic_partition: TopicPartition, start: Offset | Reset) -> None:
+        """Start to read a partition, or move it to another start.
+
+        Args:
+            topic: its name, for people.
+            topic_partition: which.
+            start: an offset, or where to go: `Reset.NONE` for wherever the setting says.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            partition = _Partition(topic, topic_partition, _Step.JOIN)
+            self._partitions[topic_partition] = partition
+        self._move(partition, start)
+
+    def unassign(self, topic_partition: TopicPartition) -> None:
+        """Stop reading a partition and drop what waits of it."""
+        self._leave(self._partitions[topic_partition])
+        del self._partitions[topic_partition]
+
+    def seek(self, topic_partition: TopicPartition, to: Offset | Reset) -> None:
+        """Go on elsewhere; what waits of the partition is dropped."""
+        self._move(self._partitions[topic_partition], to)
+
+    def pause(self, topic_partition: TopicPartition) -> None:
+        """Hand nothing out until `resume`. What waits is dropped, as it would hold credit back."""
+        partition = self._partitions[topic_partition]
+        if partition.step is _Step.PAUSED:
+            return
+        has_position = partition.position >= 0
+        self._leave(partition)
+        if partition.step is not _Step.FAILED:
+            partition.step_after_pause = _Step.JOIN if has_position else _Step.LOOK_UP
+        else:
+            partition.step_after_pause = _Step.FAILED
+        partition.step = _Step.PAUSED
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        """Go on from the position."""
+        partition = self._partitions[topic_partition]
+        if partition.step is _Step.PAUSED:
+            partition.step = partition.step_after_pause
+            self._must_poll = True
+
+    def is_paused(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the partition is paused."""
+        return self._partitions[topic_partition].step is _Step.PAUSED
+
+    @property
+    def assigned(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
+        return list(self._partitions)
+
+    def position(self, topic_partition: TopicPartition) -> Offset | None:
+        """Return the offset of the next batch's first record to be taken; None: not known yet."""
+        position = self._partitions[topic_partition].position
+        return position if position >= 0 else None
+
+    def high_watermark(self, topic_partition: TopicPartition) -> Offset | None:
+        """Return the end of what can be read, as of the last response; None: not known yet."""
+        offset = self._partitions[topic_partition].high_watermark
+        return offset if offset >= 0 else None
+
+    def take(self) -> FetchedBatch | None:
+        """Return the next batch and move its partition's position behind it.
+
+        Raises:
+            MillraceError: a partition cannot go on; each such error is raised once.
+        """
+        self._raised = None
+        while self._buffer:
+            batch = self._buffer.popleft()
+            session = self._sessions[self._owners[batch.handle]]
+            self._give_back(session, len(batch.data))
+            partition = self._by_handle.get(batch.handle)
+            if partition is None:
+                continue
+            partition.position = batch.header.next_offset
+            partition.last_epoch = batch.header.leader_epoch
+            return batch
+        if self._errors:
+            self._raised = self._errors.popleft()
+            raise self._raised
+        return None
+
+    def raise_again(self) -> None:
+        """Let `take` raise its last error once more: its caller had something else to return."""
+        if self._raised is not None:
+            self._errors.appendleft(self._raised)
+            self._raised = None
+
+    def pending_error(self) -> MillraceError | None:
+        """Return what `take` would raise, without taking it away."""
+        return self._errors[0] if self._errors else None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `take` would return or raise something (or drop something first)."""
+        return bool(self._buffer or self._errors)
+
+    @property
+    def must_poll(self) -> bool:
+        """Whether `poll` has something to do because of what the user did."""
+        return self._must_poll
+
+    # Events.
+
+    def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None:
+        """Take what is known about leaders now; partitions whose leader moved follow it."""
+        for topic_partition, leader in leaders.items():
+            before = self._leaders.get(topic_partition)
+            if before is not None and leader.leader_epoch < before.leader_epoch:
+                continue  # Older than what is known.
+            self._leaders[topic_partition] = leader
+            partition = self._partitions.get(topic_partition)
+            if (
+                partition is not None
+                and partition.step is _Step.FETCHING
+                and partition.broker_id != leader.broker_id
+            ):
+                self._leave(partition)
+                partition.step = _Step.JOIN
+
+    def on_refreshed(self, now: MonotonicMs) -> None:
+        """The look-up of metadata is over, whether it found anything or not."""
+        self._is_refreshing = False
+        self._refresh_at = MonotonicMs(now + self._retry_backoff_ms)
+
+    def on_connected(self, broker_id: BrokerId) -> None:
+        """The fetch stream to a broker is open; its session begins empty."""
+        session = self._session(broker_id)
+        session.is_connecting = False
+        session.is_connected = True
+        session.removed = []
+        # Whatever still waits of an earlier stream counts against the window.
+        session.ungranted_bytes = self._window - session.buffered_bytes
+
+    def on_disconnected(self, broker_id: BrokerId, reason: str) -> None:
+        """The stream broke or could not be opened; its partitions start again from what was taken."""
+        session = self._session(broker_id)
+        session.is_connecting = session.is_connected = False
+        for partition in self._partitions.values():
+            if partition.broker_id == broker_id and partition.step is _Step.FETCHING:
+                self._leave(partition)
+                partition.step = _Step.JOIN
+                self._leaderless[partition.topic] = None
+
+    def on_fetched(
+        self, broker_id: BrokerId, news: Sequence[FetchedPartition], now: MonotonicMs
+    ) -> None:
+        """Take a response.
+
+        Raises:
+            CorruptBatchError, UnsupportedFormatError: what came is no sequence of batches.
+        """
+        session = self._session(broker_id)
+        for fetched in news:
+            partition = self._by_handle.get(fetched.handle)
+            if partition is None:
+                self._give_back(session, len(fetched.batches), is_buffered=False)
+                continue
+            partition.high_watermark = fetched.high_watermark
+            partition.log_start_offset = fetched.log_start_offset
+            if fetched.diverging_epoch is not None:
+                self._on_diverged(partition, fetched.diverging_end_offset)
+            elif fetched.error is not None:
+                self._on_error(partition, fetched.error, fetched.is_retriable, now)
+            elif len(fetched.batches):
+                self._keep(session, partition, fetched)
+
+    def on_offset_found(self, handle: int, offset: Offset) -> None:
+        """Take where the log starts or ends."""
+        partition = self._by_handle.get(handle)
+        if partition is None or partition.step is not _Step.LOOKING_UP:
+            return
+        self._leave(partition)
+        partition.position = offset
+        partition.last_epoch = NO_LEADER_EPOCH
+        partition.step = _Step.JOIN
+
+    def on_epoch_end(self, handle: int, end_offset: Offset) -> None:
+        """Take where the epoch of the last record that was taken ends; -1: nobody knows."""
+        partition = self._by_handle.get(handle)
+        if partition is None or partition.step is not _Step.FINDING_EPOCH_END:
+            return
+        if 0 <= end_offset < partition.position:
+            self._on_diverged(partition, end_offset)
+        else:
+            self._reset_position(partition)
+
+    def on_look_up_failed(
+        self, handle: int, error: MillraceError, is_retriable: bool, now: MonotonicMs
+    ) -> None:
+        """A look-up of an offset or an epoch failed."""
+        partition = self._by_handle.get(handle)
+        if partition is None:
+            return
+        if not is_retriable:
+            self._give_up(partition, error)
+            return
+        again = {
+            _Step.LOOKING_UP: _Step.LOOK_UP,
+            _Step.FINDING_EPOCH_END: _Step.FIND_EPOCH_END,
+        }.get(partition.step)
+        if again is not None:
+            self._leave(partition)
+            partition.step = again
+            partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
+            self._leaderless[partition.topic] = None
+
+    # The step that follows every event, and every moment that `next_wake` named.
+
+    def poll(self, now: MonotonicMs) -> list[Effect]:
+        """Return what is to be done now."""
+        self._must_poll = False
+        effects: list[Effect] = []
+        added: dict[BrokerId, list[AddedPartition]] = {}
+        for partition in self._partitions.values():
+            if partition.step in _RESTING or partition.retry_at > now:
+                continue
+            leader = self._leaders.get(partition.topic_partition)
+            if leader is None or leader.broker_id < 0:
+                self._leaderless[partition.topic] = None
+                continue
+            if partition.step is _Step.JOIN:
+                session = self._session(leader.broker_id)
+                if session.is_connected:
+                    added.setdefault(leader.broker_id, []).append(self._join(partition, leader))
+                elif not session.is_connecting:
+                    session.is_connecting = True
+                    effects.append(Connect(leader.broker_id))
+                continue
+            self._give_handle(partition)
+            if partition.step is _Step.LOOK_UP:
+                partition.step = _Step.LOOKING_UP
+                effects.append(
+                    LookUpOffset(partition.topic_partition, partition.handle, partition.reset)
+                )
+            else:
+                partition.step = _Step.FINDING_EPOCH_END
+                effects.append(
+                    FindEpochEnd(partition.topic_partition, partition.handle, partition.last_epoch)
+                )
+        effects += self._session_changes(added)
+        if self._leaderless and not self._is_refreshing and now >= self._refresh_at:
+            self._is_refreshing = True
+            effects.append(RefreshMetadata(list(self._leaderless)))
+            self._leaderless.clear()
+        return effects
+
+    def next_wake(self, now: MonotonicMs) -> MonotonicMs | None:
+        """Return when `poll` has something to do though nothing happened; None: never."""
+        moments: list[int] = [
+            partition.retry_at
+            for partition in self._partitions.values()
+            if partition.retry_at > now and partition.step not in _RESTING
+        ]
+        if self._leaderless and not self._is_refreshing:
+            moments.append(max(self._refresh_at, now + 1))
+        return MonotonicMs(min(moments)) if moments else None
+
+    # Internals.
+
+    def _session_changes(
+        self, added: Mapping[BrokerId, list[AddedPartition]]
+    ) -> Iterable[ChangeSession]:
+        for session in self._sessions.values():
+            if not session.is_connected:
+                continue
+            joining = added.get(session.broker_id, [])
+            credit = session.ungranted_bytes
+            is_due = credit >= self._window // _GRANT_FRACTION or session.buffered_bytes <= 0
+            if not joining and not session.removed and not (credit > 0 and is_due):
+                continue
+            session.ungranted_bytes -= credit
+            removed, session.removed = session.removed, []
+            yield ChangeSession(session.broker_id, joining, removed, credit)
+
+    def _join(self, partition: _Partition, leader: Leader) -> AddedPartition:
+        self._give_handle(partition)
+        partition.step = _Step.FETCHING
+        partition.broker_id = leader.broker_id
+        self._owners[partition.handle] = leader.broker_id
+        return AddedPartition(
+            partition.handle,
+            partition.topic_partition,
+            partition.position,
+            leader.leader_epoch,
+            partition.last_epoch,
+        )
+
+    def _give_handle(self, partition: _Partition) -> None:
+        self._leave(partition)
+        partition.handle = self._next_handle
+        self._next_handle += 1
+        self._by_handle[partition.handle] = partition
+
+    def _leave(self, partition: _Partition) -> None:
+        """Take the partition's handle away: whatever comes or waits under it is dropped."""
+        if not partition.handle:
+            return
+        del self._by_handle[partition.handle]
+        if partition.step is _Step.FETCHING:
+            session = self._session(partition.broker_id)
+            if session.is_connected:
+                session.removed.append(partition.handle)
+            self._drop_buffered(session, partition.handle)
+            self._owners.pop(partition.handle, None)
+        partition.handle = 0
+        self._must_poll = True
+
+    def _drop_buffered(self, session: _Session, handle: int) -> None:
+        kept: deque[FetchedBatch] = deque()
+        for batch in self._buffer:
+            if batch.handle == handle:
+                self._give_back(session, len(batch.data))
+            else:
+                kept.append(batch)
+        self._buffer = kept
+
+    def _give_back(self, session: _Session, size: int, *, is_buffered: bool = True) -> None:
+        if is_buffered:
+            session.buffered_bytes -= size
+        if session.is_connected:
+            session.ungranted_bytes += size
+            if (
+                session.buffered_bytes <= 0
+                or session.ungranted_bytes >= self._window // _GRANT_FRACTION
+            ):
+                self._must_poll = True
+
+    def _keep(self, session: _Session, partition: _Partition, fetched: FetchedPartition) -> None:
+        size = len(fetched.batches)
+        kept = 0
+        for header, data in walk(fetched.batches):
+            if header.next_offset > fetched.fetch_offset:
+                start = Offset(max(fetched.fetch_offset, header.base_offset))
+                self._buffer.append(
+                    FetchedBatch(
+                        partition.topic,
+                        partition.topic_partition,
+                        partition.handle,
+                        header,
+                        data,
+                        start,
+                    )
+                )
+                kept += len(data)
+        session.buffered_bytes += kept
+        self._give_back(session, size - kept, is_buffered=False)
+
+    def _on_error(
+        self, partition: _Partition, error: MillraceError, is_retriable: bool, now: MonotonicMs
+    ) -> None:
+        # The broker has taken the partition out of the session.
+        if isinstance(error, OffsetOutOfRangeError):
+            is_ahead = any(batch.handle == partition.handle for batch in self._buffer)
+            self._leave(partition)
+            if is_ahead:  # The offset refused is not the position yet: ask again from there.
+                partition.step = _Step.JOIN
+            elif partition.last_epoch != NO_LEADER_EPOCH:
+                partition.step = _Step.FIND_EPOCH_END
+            else:
+                self._reset_position(partition)
+        elif is_retriable:
+            self._leave(partition)
+            partition.step = _Step.JOIN
+            partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
+            self._leaderless[partition.topic] = None
+        else:
+            self._give_up(partition, error)
+
+    def _on_diverged(self, partition: _Partition, end_offset: Offset) -> None:
+        self._give_up(
+            partition,
+            LogTruncatedError(
+                f"topic {partition.topic!r} partition {partition.topic_partition.partition}: "
+                f"records before position {partition.position} were read, but the log of epoch "
+                f"{partition.last_epoch} now ends at {end_offset}: records "
+                f"[{end_offset}, {partition.position}) are gone. Seek to {end_offset} to go on "
+                "with what took their place"
+            ),
+        )
+
+    def _reset_position(self, partition: _Partition) -> None:
+        if self._reset is Reset.NONE:
+            where = (
+                f"position {partition.position} lies outside of the log, which starts at "
+                f"{partition.log_start_offset} and can be read up to {partition.high_watermark}"
+                if partition.position >= 0
+                else "there is no position"
+            )
+            self._give_up(
+                partition,
+                OffsetOutOfRangeError(
+                    f"topic {partition.topic!r} partition "
+                    f"{partition.topic_partition.partition}: {where}: seek, or set "
+                    "auto_offset_reset to earliest or latest"
+                ),
+            )
+            return
+        self._leave(partition)
+        partition.reset = self._reset
+        partition.step = _Step.LOOK_UP
+        self._must_poll = True
+
+    def _give_up(self, partition: _Partition, error: MillraceError) -> None:
+        self._leave(partition)
+        partition.step = _Step.FAILED
+        self._errors.append(error)
+
+    def _move(self, partition: _Partition, to: Offset | Reset) -> None:
+        self._leave(partition)
+        is_paused = partition.step is _Step.PAUSED
+        partition.last_epoch = NO_LEADER_EPOCH
+        partition.retry_at = MonotonicMs(0)
+        partition.position = Offset(-1)
+        step = _Step.LOOK_UP
+        if isinstance(to, Reset):
+            if to is Reset.NONE and self._reset is Reset.NONE:
+                self._reset_position(partition)
+                return
+            partition.reset = self._reset if to is Reset.NONE else to
+        else:
+            partition.position = to
+            step = _Step.JOIN
+        if is_paused:
+            partition.step_after_pause = step
+        else:
+            partition.step = step
+        self._must_poll = True
+
+    def _session(self, broker_id: BrokerId) -> _Session:
+        session = self._sessions.get(broker_id)
+        if session is None:
+            session = self._sessions[broker_id] = _Session(broker_id)
+        return session
+
+
+_RESTING: Final = frozenset(
+    (_Step.FETCHING, _Step.PAUSED, _Step.FAILED, _Step.LOOKING_UP, _Step.FINDING_EPOCH_END)
+)

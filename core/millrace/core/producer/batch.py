@@ -1,0 +1,176 @@
+"""A batch on its way: from the records gathered for one partition to its outcome."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    MonotonicMs,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.producer.intake import Intake
+from millrace.core.records.batch import PreparedBatch, prepare
+from millrace.core.records.columns import HEADERS_TYPE, Columns
+from millrace.core.records.compression import Compressor
+
+_ARRAY_ROWS_MIN = 64
+"""From here on Arrow builds a column faster than it is joined from Python's bytes."""
+
+
+class BatchState(Enum):
+    """Where a sealed batch is."""
+
+    WAITING = 1
+    """Not sent yet, has no sequence."""
+    IN_THE_AIR = 2
+    """Sent on the connection it names, not answered."""
+    TO_REPEAT = 3
+    """Has a sequence; its last attempt failed in a way that allows another."""
+    DONE = 4
+    """Has its outcome."""
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """The outcome that everybody wants."""
+
+    base_offset: Offset
+    """-1 with `acks=0`: nobody knows."""
+    append_timestamp: WallMs
+    """The broker's time of all records where the topic wants that, else -1."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Neighbouring records of one partition, as columns."""
+
+    record_count: int
+    timestamps: Any
+    values: Any
+    keys: Any
+    headers: Any
+
+
+@dataclass(slots=True, eq=False)
+class ProducerBatch:
+    """Records of one partition that live and fail together."""
+
+    topic: str
+    topic_partition: TopicPartition
+    opened_at: MonotonicMs
+    pieces: list[Piece] = field(default_factory=list)
+    record_count: int = 0
+    size: int = 0
+    intakes: list[Intake] = field(default_factory=list)
+    prepared: PreparedBatch | None = None
+    timestamps: Any = None
+    """Of all records, for their handles: one time, or an int64 array."""
+
+    state: BatchState = BatchState.WAITING
+    producer_id: ProducerId = NO_PRODUCER_ID
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    maybe_appended: bool = False
+    """An attempt ended without a clear answer: the batch must keep its identity for ever."""
+    attempts: int = 0
+    connection: int = 0
+    outcome: Acknowledged | MillraceError | None = None
+
+    def add(self, piece: Piece, size: int, intake: Intake) -> None:
+        """Append records of an intake."""
+        intake.segments.append((self, self.record_count, piece.record_count))
+        if not self.intakes or self.intakes[-1] is not intake:
+            self.intakes.append(intake)
+            intake.batches_open += 1
+        self.pieces.append(piece)
+        self.record_count += piece.record_count
+        self.size += size
+
+    def columns(self) -> Columns:
+        """Return all records as columns and let the pieces go."""
+        pieces = self.pieces
+        self.timestamps = timestamps = _joined_timestamps(pieces)
+        columns = Columns(
+            self.record_count,
+            timestamps,
+            _joined_cells(pieces, [piece.values for piece in pieces]),
+            _joined_cells(pieces, [piece.keys for piece in pieces]),
+            _joined_headers(pieces),
+        )
+        self.pieces = []
+        return columns
+
+    def timestamp_of(self, index: int) -> WallMs:
+        """Return the time that the producer gave a record."""
+        times = self.timestamps
+        return WallMs(int(times[index]) if isinstance(times, np.ndarray) else times)
+
+
+def encode(batch: ProducerBatch, compressor: Compressor) -> PreparedBatch:
+    """Encode and compress a sealed batch; may run in any thread, does not change its state."""
+    return prepare(batch.topic_partition, batch.columns(), compressor)
+
+
+def _joined_timestamps(pieces: list[Piece]) -> Any:
+    first = pieces[0].timestamps
+    if not isinstance(first, np.ndarray) and all(
+        not isinstance(piece.timestamps, np.ndarray) and piece.timestamps == first
+        for piece in pieces
+    ):
+        return first
+    return np.concatenate(
+        [
+            piece.timestamps
+            if isinstance(piece.timestamps, np.ndarray)
+            else np.full(piece.record_count, piece.timestamps, np.int64)
+            for piece in pieces
+        ]
+    )
+
+
+def _joined_cells(pieces: list[Piece], cells: list[Any]) -> Any:
+    if all(column is None for column in cells):
+        return None
+    if len(pieces) == 1:
+        (column,) = cells
+        if isinstance(column, pa.Array) or len(column) < _ARRAY_ROWS_MIN:
+            return column
+        return pa.array(column, pa.binary())
+    return pa.concat_arrays(
+        [
+            pa.nulls(piece.record_count, pa.binary())
+            if column is None
+            else column.cast(pa.binary())
+            if isinstance(column, pa.Array)
+            else pa.array(column, pa.binary())
+            for piece, column in zip(pieces, cells, strict=True)
+        ]
+    )
+
+
+def _joined_headers(pieces: list[Piece]) -> Any:
+    if all(piece.headers is None for piece in pieces):
+        return None
+    if len(pieces) == 1:
+        return pieces[0].headers
+    joined: list[Any] = []
+    for piece in pieces:
+        if piece.headers is None:
+            joined += [()] * piece.record_count
+        elif isinstance(piece.headers, pa.Array):
+            rows = piece.headers.cast(HEADERS_TYPE).to_pylist()
+            joined += [[(h["key"], h["value"]) for h in row or ()] for row in rows]
+        else:
+            joined += piece.headers
+    return joined

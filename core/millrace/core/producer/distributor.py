@@ -1,0 +1,205 @@
+"""Gives the records of closed intakes their partitions and gathers them into batches.
+
+A batch is sealed when it has `batch_size` bytes or when its oldest record has waited long enough.
+Records of one topic keep their order within each partition, whether they came one by one or in
+columns: intakes are distributed in the order in which they were sent.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
+from millrace.core.producer.batch import Piece, ProducerBatch
+from millrace.core.producer.intake import Intake, SentColumns
+from millrace.core.producer.partitioners import FAILED, STICKY, Partitioner, assign
+from millrace.core.records.batch import RECORDS_MAX
+
+
+class Rng(Protocol):
+    """Where choices come from: `random.Random`, seeded or not."""
+
+    def randrange(self, stop: int) -> int:
+        """Return a number from 0 to `stop` - 1."""
+        ...
+
+
+@dataclass(slots=True, frozen=True)
+class TopicLayout:
+    """What distributing needs to know of a topic."""
+
+    topic_id: TopicId
+    partition_count: int
+
+
+class Distributor:
+    """Turns intakes into sealed batches.
+
+    Args:
+        batch_size: bytes of records at which a batch is sealed; 0 seals each record alone.
+        partitioner: decides about records whose partition was not named.
+        queue_length: batches that wait for a partition; records without keys avoid long queues.
+        rng: breaks ties.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        partitioner: Partitioner,
+        queue_length: Callable[[TopicPartition], int],
+        rng: Rng,
+    ) -> None:
+        self.sealed: list[ProducerBatch] = []
+        """Batches that are ready to be encoded; the shell takes them."""
+        self._batch_size = batch_size
+        self._partitioner = partitioner
+        self._queue_length = queue_length
+        self._rng = rng
+        self._open: dict[TopicPartition, ProducerBatch] = {}
+        self._sticky: dict[TopicId, int] = {}
+
+    def distribute(self, intake: Intake, layout: TopicLayout) -> None:
+        """Move the records of a closed intake into batches.
+
+        Records that can have no partition are in `intake.failures` afterwards.
+        """
+        chosen = assign(intake, self._partitioner, layout.partition_count)
+        columns = SentColumns(
+            intake.values,
+            intake.keys,
+            intake.headers,
+            intake.timestamps,
+            None,
+            intake.record_count,
+        )
+        if isinstance(columns.timestamps, list):
+            columns.timestamps = np.asarray(columns.timestamps, np.int64)
+        if chosen is None:
+            self._append(intake, layout, STICKY, columns, intake.size)
+        else:
+            self._append_sorted(intake, layout, columns, chosen)
+        intake.values = intake.keys = intake.headers = intake.partitions = None
+        intake.timestamps = None
+        intake.is_distributed = True
+
+    def first_opened_at(self) -> MonotonicMs | None:
+        """Return since when the oldest record of an open batch waits."""
+        return min((batch.opened_at for batch in self._open.values()), default=None)
+
+    def seal_opened_until(self, opened_at: MonotonicMs) -> None:
+        """Seal every batch whose oldest record was sent at `opened_at` or before."""
+        for topic_partition, batch in list(self._open.items()):
+            if batch.opened_at <= opened_at:
+                self._seal(topic_partition)
+
+    def _append_sorted(
+        self, intake: Intake, layout: TopicLayout, columns: SentColumns, chosen: Any
+    ) -> None:
+        order = np.argsort(chosen, kind="stable")
+        ranked = chosen[order]
+        bounds = [0, *(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1).tolist(), len(ranked)]
+        sizes = columns.sizes()[order]
+        taken = _taken(columns, order)
+        if intake.failures:
+            order = order[int(np.searchsorted(ranked, FAILED, "right")) :]
+        intake.order = order
+        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+            partition = int(ranked[start])
+            if partition != FAILED:
+                part = taken.slice(start, end - start)
+                self._append(
+                    intake, layout, partition, part, int(sizes[start:end].sum()), sizes[start:end]
+                )
+
+    def _append(
+        self,
+        intake: Intake,
+        layout: TopicLayout,
+        partition: int,
+        columns: SentColumns,
+        size: int,
+        sizes: Any = None,
+    ) -> None:
+        """Add records to a partition's open batch, sealing batches as they fill."""
+        start, count = 0, columns.record_count
+        ends: Any = None  # Bytes up to and with each record; only when a cut is needed.
+        while start < count:
+            number = self._sticky_partition(layout) if partition == STICKY else partition
+            topic_partition = TopicPartition(layout.topic_id, number)
+            batch = self._open.get(topic_partition)
+            if batch is None:
+                batch = ProducerBatch(intake.topic, topic_partition, intake.opened_at)
+                self._open[topic_partition] = batch
+            room = self._batch_size - batch.size
+            if size <= room and batch.record_count + count - start <= RECORDS_MAX:
+                part = columns if start == 0 else columns.slice(start, count - start)
+                batch.add(_piece(part, intake), size, intake)
+                start = count
+            else:
+                if ends is None:
+                    ends = np.cumsum(columns.sizes() if sizes is None else sizes)
+                before = int(ends[start - 1]) if start else 0
+                fitting = int(np.searchsorted(ends, before + room, "right")) - start
+                fitting = min(fitting, RECORDS_MAX - batch.record_count)
+                if fitting <= 0 and not batch.record_count:
+                    fitting = 1  # A record larger than a batch has one of its own.
+                if fitting > 0:
+                    used = int(ends[start + fitting - 1]) - before
+                    batch.add(_piece(columns.slice(start, fitting), intake), used, intake)
+                    start += fitting
+                    size -= used
+            if start < count or batch.size >= self._batch_size:
+                self._seal(topic_partition)
+
+    def _seal(self, topic_partition: TopicPartition) -> None:
+        self.sealed.append(self._open.pop(topic_partition))
+        if self._sticky.get(topic_partition.topic_id) == topic_partition.partition:
+            del self._sticky[topic_partition.topic_id]
+
+    def _sticky_partition(self, layout: TopicLayout) -> int:
+        """Return where records without a key go until that partition's batch is sealed.
+
+        Of two partitions drawn at random the one with the shorter queue: nearly as good as looking
+        at all of them, at a cost that does not grow with their number.
+        """
+        partition = self._sticky.get(layout.topic_id)
+        if partition is None:
+            one = self._rng.randrange(layout.partition_count)
+            other = self._rng.randrange(layout.partition_count)
+            partition = min(
+                one,
+                other,
+                key=lambda number: self._queue_length(TopicPartition(layout.topic_id, number)),
+            )
+            self._sticky[layout.topic_id] = partition
+        return partition
+
+
+def _piece(columns: SentColumns, intake: Intake) -> Piece:
+    timestamps = intake.timestamp if columns.timestamps is None else columns.timestamps
+    return Piece(columns.record_count, timestamps, columns.values, columns.keys, columns.headers)
+
+
+def _taken(columns: SentColumns, order: Any) -> SentColumns:
+    """Return the records in another order, as arrays."""
+    indexes = pa.array(order)
+
+    def reorder(column: Any) -> Any:
+        if column is None:
+            return None
+        if not isinstance(column, pa.Array):
+            column = pa.array(column, pa.binary())
+        return column.take(indexes)
+
+    headers = columns.headers
+    if isinstance(headers, pa.Array):
+        headers = headers.take(indexes)
+    elif headers is not None:
+        headers = [headers[row] for row in order.tolist()]
+    timestamps = None if columns.timestamps is None else columns.timestamps[order]
+    return SentColumns(
+        reorder(columns.values), reorder(columns.keys), headers, timestamps, None, len(order)
+    )

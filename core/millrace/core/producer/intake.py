@@ -1,0 +1,349 @@
+"""What was sent and has no partition yet: one open intake per topic, and the memory of them all.
+
+`send()` must cost about a microsecond, so it does nothing but append to the topic's open intake.
+Which partition a record goes to is decided later, for all records of an intake at once: keys are
+hashed as a column, and records without a key follow the partition with the shortest queue at the
+moment when they leave. It is also where records wait while their topic's metadata is not known.
+
+An open intake has room reserved in `buffer_memory` in steps, so that adding a record compares its
+size with the intake's room and nothing else. An intake is the unit in which memory is given back:
+when the last of its records has been delivered or has failed.
+
+Everything here is called by one thread at a time: the shell holds a lock.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.errors import MessageTooLargeError, MillraceError
+from millrace.core.ids import MonotonicMs, WallMs
+from millrace.core.records.batch import RECORDS_MAX
+from millrace.core.records.columns import RecordHeaders
+
+if TYPE_CHECKING:
+    from millrace.core.producer.batch import ProducerBatch
+
+RECORD_OVERHEAD: Final = 8
+"""Bytes that a record takes in a batch beside its key and value: two int32 offsets."""
+_HEADER_OVERHEAD: Final = 8
+_TIMESTAMP_BYTES: Final = 8
+_FIRST_ROOM: Final = 16 * 1024
+_ROOM_GROWTH: Final = 4
+
+Waiter = Callable[[], bool]
+"""Called after a batch of the intake has an outcome; returns whether it need not be called again."""
+
+
+def headers_size(headers: RecordHeaders) -> int:
+    """Return the bytes that a record's headers take in a batch, about."""
+    return sum(
+        len(name) + (0 if value is None else len(value)) + _HEADER_OVERHEAD
+        for name, value in headers
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Intake:
+    """Records of one topic, as columns, in the order in which they were sent.
+
+    `values`, `keys` and `headers` are lists while records come one by one, and Arrow arrays when
+    they came as columns. `partitions` names partitions that the user chose, -1 where he did not.
+    """
+
+    topic: str
+    opened_at: MonotonicMs
+    timestamp: WallMs
+    room: int
+    granted: int
+    values: Any = field(default_factory=list)
+    keys: Any = None
+    headers: Any = None
+    timestamps: Any = None
+    partitions: Any = None
+
+    error: MillraceError | None = None
+    """Why none of the records will ever reach a batch."""
+    failures: dict[int, MillraceError] = field(default_factory=dict)
+    """Records that never reached a batch, by their index."""
+    segments: list[tuple["ProducerBatch", int, int]] = field(default_factory=list)
+    """Where the records went: batch, index in it of the first, number of records."""
+    order: Any = None
+    """Indexes of the records in the order of `segments`; None when it is their own."""
+    places: Any = None
+    """The other way round: position in `segments` by index; made when a handle first asks."""
+    is_distributed: bool = False
+    batches_open: int = 0
+    record_count: int = 0
+    """Set at closing, as the columns themselves are let go when they have their partitions."""
+    waiters: list[Waiter] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the records take of `buffer_memory`."""
+        return self.granted - self.room
+
+    def fail(self, error: MillraceError) -> None:
+        """Give all records up before they have partitions."""
+        self.error = error
+        self.values = self.keys = self.headers = self.timestamps = self.partitions = None
+        self.is_distributed = True
+
+    def first_error(self) -> MillraceError | None:
+        """Return why a record failed, when one did."""
+        if self.error is not None:
+            return self.error
+        for error in self.failures.values():
+            return error
+        for batch, _, _ in self.segments:
+            if isinstance(batch.outcome, MillraceError):
+                return batch.outcome
+        return None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record has been delivered or has failed."""
+        return self.is_distributed and self.batches_open == 0
+
+    def add(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        headers: RecordHeaders | None,
+        timestamp: WallMs | None,
+    ) -> int:
+        """Append one record and return its index. The room was taken before."""
+        index = len(self.values)
+        self.values.append(value)
+        self.keys = _append(self.keys, index, key, None)
+        self.headers = _append(self.headers, index, headers, ())
+        self.partitions = _append(self.partitions, index, partition, -1)
+        self.timestamps = _append(self.timestamps, index, timestamp, self.timestamp)
+        return index
+
+    def locate(self, index: int) -> "tuple[ProducerBatch, int] | MillraceError | None":
+        """Return the batch of a record and its index there, why it has none, or None: not yet."""
+        if self.error is not None:
+            return self.error
+        if index in self.failures:
+            return self.failures[index]
+        if not self.is_distributed:
+            return None
+        if self.order is not None:
+            if self.places is None:
+                self.places = np.full(self.record_count, -1, np.int64)
+                self.places[self.order] = np.arange(len(self.order))
+            index = int(self.places[index])
+        for batch, first, count in self.segments:
+            if index < count:
+                return batch, first + index
+            index -= count
+        raise IndexError("the intake holds no such record")
+
+
+def _append(column: list[Any] | None, index: int, cell: Any, default: Any) -> list[Any] | None:
+    if column is None:
+        if cell is None:
+            return None
+        column = [default] * index
+    column.append(default if cell is None else cell)
+    return column
+
+
+@dataclass(slots=True)
+class SentColumns:
+    """Records sent together. Arrays of equal length; None: all null, none, unset."""
+
+    values: pa.Array | None
+    keys: pa.Array | None
+    headers: pa.Array | Sequence[RecordHeaders] | None
+    timestamps: Any
+    partitions: Any
+    record_count: int
+
+    def slice(self, start: int, count: int) -> "SentColumns":
+        """Return some of the records; nothing is copied out of arrays."""
+        end = start + count
+
+        def cut(column: Any) -> Any:
+            return None if column is None else column[start:end]
+
+        return SentColumns(
+            cut(self.values),
+            cut(self.keys),
+            cut(self.headers),
+            cut(self.timestamps),
+            cut(self.partitions),
+            count,
+        )
+
+    def sizes(self) -> Any:
+        """Return the bytes that each record takes of `buffer_memory`, int64."""
+        sizes = np.full(self.record_count, RECORD_OVERHEAD, np.int64)
+        for column in (self.values, self.keys):
+            if column is not None:
+                sizes += cell_lengths(column)
+        if self.headers is not None:
+            headers = self.headers
+            if isinstance(headers, pa.Array):
+                headers = headers.to_pylist()
+            sizes += [
+                headers_size(
+                    [(h["key"], h["value"]) if isinstance(h, dict) else h for h in row or ()]
+                )
+                for row in headers
+            ]
+        if self.timestamps is not None:
+            sizes += _TIMESTAMP_BYTES
+        return sizes
+
+
+def cell_lengths(column: Any) -> Any:
+    """Return the bytes of every cell of a binary or string array, or of a list of bytes."""
+    if isinstance(column, pa.Array):
+        offsets = np.frombuffer(column.buffers()[1], "<i4", len(column) + 1, 4 * column.offset)
+        return np.diff(offsets)
+    return np.fromiter((0 if cell is None else len(cell) for cell in column), np.int64, len(column))
+
+
+class Intakes:
+    """The open intakes of all topics, those that were closed, and the memory they share.
+
+    Args:
+        intake_bytes: size at which an intake closes; 0 closes it after every record.
+        buffer_memory: bytes of all records that were sent and are not yet delivered.
+    """
+
+    def __init__(self, intake_bytes: int, buffer_memory: int) -> None:
+        self.plain: dict[str, Intake] = {}
+        """Open intakes that hold nothing but values: what the shell's shortest path appends to."""
+        self.open: dict[str, Intake] = {}
+        self.closed: deque[Intake] = deque()
+        """Intakes that await their partitions, in the order sent."""
+        self.available = buffer_memory
+        self.buffer_memory = buffer_memory
+        self.must_wake = False
+        """Set when the owner of the closed intakes has new reason to look; cleared by the shell."""
+        self._intake_bytes = intake_bytes
+
+    def add(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        headers: RecordHeaders | None,
+        timestamp: WallMs | None,
+        now: MonotonicMs,
+        wall: WallMs,
+    ) -> tuple[Intake, int] | None:
+        """Append one record.
+
+        Returns:
+            its intake and index there, or None when the memory is used up: nothing was kept.
+
+        Raises:
+            MessageTooLargeError: it is larger than all of the memory.
+        """
+        size = RECORD_OVERHEAD + (0 if value is None else len(value))
+        if key is not None:
+            size += len(key)
+        if headers:
+            size += headers_size(headers)
+        if timestamp is not None:
+            size += _TIMESTAMP_BYTES
+        intake = self._with_room(topic, size, now, wall)
+        if intake is None:
+            return None
+        intake.room -= size
+        index = intake.add(value, key, partition, headers or None, timestamp)
+        if value is None or key is not None or partition is not None or headers or timestamp:
+            self.plain.pop(topic, None)
+        if not self._intake_bytes or index + 1 == RECORDS_MAX:
+            self.close(topic)
+        return intake, index
+
+    def add_columns(
+        self, topic: str, columns: SentColumns, size: int, now: MonotonicMs, wall: WallMs
+    ) -> Intake | None:
+        """Take records that were sent together as an intake of their own; None: no memory."""
+        if not self._reserve(size):
+            return None
+        self.close(topic)  # What was sent before stays before.
+        intake = Intake(topic, now, wall, 0, size)
+        intake.values, intake.keys, intake.headers = columns.values, columns.keys, columns.headers
+        intake.timestamps, intake.partitions = columns.timestamps, columns.partitions
+        intake.record_count = columns.record_count
+        self.closed.append(intake)
+        self.must_wake = True
+        return intake
+
+    def close(self, topic: str) -> None:
+        """Close the topic's open intake, if there is one, so that it gets its partitions."""
+        intake = self.open.pop(topic, None)
+        if intake is None:
+            return
+        self.plain.pop(topic, None)
+        self.available += intake.room
+        intake.granted -= intake.room
+        intake.room = 0
+        intake.record_count = len(intake.values)
+        self.closed.append(intake)
+        self.must_wake = True
+
+    def close_opened_until(self, opened_at: MonotonicMs) -> None:
+        """Close every intake that was opened at `opened_at` or before."""
+        for topic in [t for t, intake in self.open.items() if intake.opened_at <= opened_at]:
+            self.close(topic)
+
+    def first_opened_at(self) -> MonotonicMs | None:
+        """Return when the oldest open intake was opened."""
+        for intake in self.open.values():  # In order of opening.
+            return intake.opened_at
+        return None
+
+    def release(self, intake: Intake) -> None:
+        """Give the memory of a complete intake back."""
+        self.available += intake.granted
+        intake.granted = 0
+
+    def _with_room(self, topic: str, size: int, now: MonotonicMs, wall: WallMs) -> Intake | None:
+        intake = self.open.get(topic)
+        if intake is not None:
+            if intake.room >= size or self._grow(intake, size):
+                return intake
+            self.close(topic)
+        if size > self.buffer_memory:
+            raise MessageTooLargeError(
+                f"a record of {size} bytes can never fit into buffer_memory={self.buffer_memory}"
+            )
+        room = max(size, min(_FIRST_ROOM, self._intake_bytes))
+        if not self._reserve(room):
+            if not self._reserve(size):
+                return None
+            room = size
+        intake = self.open[topic] = self.plain[topic] = Intake(topic, now, wall, room, room)
+        self.must_wake = True
+        return intake
+
+    def _grow(self, intake: Intake, size: int) -> bool:
+        if intake.size + size > self._intake_bytes:
+            return False
+        target = min(self._intake_bytes, max(intake.granted * _ROOM_GROWTH, intake.size + size))
+        step = target - intake.granted
+        if not self._reserve(step):
+            return False
+        intake.granted += step
+        intake.room += step
+        return True
+
+    def _reserve(self, size: int) -> bool:
+        if size > self.available:
+            return False
+        self.available -= size
+        return True

@@ -1,0 +1,602 @@
+"""Numbers, sends and repeats batches so that each record lands once and in order.
+
+The problem: an answer can be lost after its batch was appended, so whoever repeats may double, and
+whoever does not may lose. The idea (KIP-98): every batch carries a producer id, an epoch and a
+sequence; the leader appends only the next sequence and answers a repeated one with the original's
+offset. A batch keeps its sequence over all attempts.
+
+Invariants:
+- At most `BATCHES_IN_FLIGHT_MAX` batches of a partition have a sequence and no outcome (P44). They
+  are repeated in their order, and no new batch passes one that has to be repeated.
+- A batch whose attempt ended without a clear answer (`maybe_appended`) never gets another sequence.
+- A hole in the sequences (a batch that failed for good) is never filled: once no batch of the old
+  numbering is in the air, or might be in the log, the partition goes on under the next producer
+  epoch from sequence 0, which also fences whatever of the old epoch is still under way (P43).
+
+Without `acks=all` there are no sequences: one batch of a partition is in flight at a time, and an
+attempt without a clear answer is final. So the order holds there too, and nothing is ever doubled.
+
+Reactive machine: events in, effects out in the order in which they must be performed. The shell
+encodes batches before it hands them in, connects, and passes the time.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from millrace.core.errors import (
+    Appended,
+    ConnectionFailedError,
+    DeliveryTimedOutError,
+    InvalidProducerEpochError,
+    MillraceError,
+    OutOfOrderSequenceError,
+    RefreshMetadataError,
+)
+from millrace.core.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    UNKNOWN_OFFSET,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.producer.batch import Acknowledged, BatchState, ProducerBatch
+from millrace.core.records.header import SEQUENCE_MAX
+
+BATCHES_IN_FLIGHT_MAX: Final = 5
+"""Batches of a partition, as the broker remembers that many (P42, P44)."""
+PRODUCER_EPOCH_MAX: Final = 2**15 - 1
+ACKS_ALL: Final = -1
+_ANSWER_GRACE_MS: Final = 5_000
+"""A broker that is this much later than it promised with an answer is given up."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SenderConfig:
+    """Bounds of the machine; the public settings' names and meanings."""
+
+    acks: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_ms_max: int
+    request_bytes_max: int
+    """Batches of many partitions share a request up to this size; one larger batch goes alone."""
+    requests_in_flight_max: int
+    """Requests per broker without an answer."""
+
+
+class Leader(NamedTuple):
+    """Who leads a partition."""
+
+    broker_id: BrokerId
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(slots=True)
+class Transmit:
+    """Effect: write a request with these batches to the broker's produce stream.
+
+    The answer goes to `on_answer` with the correlation id; with `acks=0` there is none.
+    """
+
+    broker_id: BrokerId
+    correlation_id: int
+    batches: list[tuple[ProducerBatch, LeaderEpoch]]
+
+
+@dataclass(slots=True)
+class Complete:
+    """Effect: the batch has its outcome; give its memory back and wake who waits for it."""
+
+    batch: ProducerBatch
+
+
+@dataclass(slots=True)
+class Connect:
+    """Effect: open a produce stream; `on_connected` or, after a pause, another attempt follows."""
+
+    broker_id: BrokerId
+
+
+@dataclass(slots=True)
+class Disconnect:
+    """Effect: give the stream up; `on_disconnected` follows."""
+
+    broker_id: BrokerId
+    reason: str
+
+
+@dataclass(slots=True)
+class RefreshMetadata:
+    """Effect: look up leaders; `on_leaders` and `on_refreshed` follow."""
+
+    topics: list[str]
+
+
+@dataclass(slots=True)
+class AllocateProducerId:
+    """Effect: ask for a producer id until there is one; `on_producer_id` follows."""
+
+
+Effect = Transmit | Complete | Connect | Disconnect | RefreshMetadata | AllocateProducerId
+
+
+@dataclass(slots=True, frozen=True)
+class Refusal:
+    """Why a broker did not append a batch."""
+
+    error: MillraceError
+    retriable: bool
+
+
+Answer = Acknowledged | Refusal
+
+
+@dataclass(slots=True)
+class _Request:
+    batches: list[ProducerBatch]
+    deadline: MonotonicMs
+
+
+@dataclass(slots=True)
+class _Broker:
+    broker_id: BrokerId
+    connection: int = 0
+    """Number of the current stream, never used again; 0: there is none."""
+    is_connecting: bool = False
+    failures: int = 0
+    """Streams that broke or did not open since the last that did."""
+    requests: dict[int, _Request] = field(default_factory=dict)
+    not_before: MonotonicMs = MonotonicMs(0)
+    """The broker asked for a pause until then."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    topic: str
+    topic_partition: TopicPartition
+    waiting: deque[ProducerBatch] = field(default_factory=deque)
+    in_flight: list[ProducerBatch] = field(default_factory=list)
+    """In the order of their sequences."""
+    producer_id: ProducerId = NO_PRODUCER_ID
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    next_sequence: int = 0
+    must_renew: bool = False
+    """There is a hole: go on under a new epoch as soon as the old one's outcomes are known."""
+    retry_at: MonotonicMs = MonotonicMs(0)
+    failures: int = 0
+    """Attempts that failed since the last success: the exponent of the pause."""
+
+
+class Sender:
+    """The machine for all partitions of one producer."""
+
+    def __init__(self, config: SenderConfig) -> None:
+        self._config = config
+        self._is_idempotent = config.acks == ACKS_ALL
+        self._in_flight_max = BATCHES_IN_FLIGHT_MAX if self._is_idempotent else 1
+        self._producer_id = NO_PRODUCER_ID
+        self._is_allocating = False
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
+        self._brokers: dict[BrokerId, _Broker] = {}
+        self._to_send: dict[TopicPartition, _Partition] = {}
+        """Partitions that have a batch to send; served in turn."""
+        self._by_age: deque[ProducerBatch] = deque()
+        self._leaderless: dict[str, None] = {}
+        """Topics to look up, in the order in which they were missed."""
+        self._refresh_at = MonotonicMs(0)
+        self._is_refreshing = False
+        self._effects: list[Effect] = []
+        self._next_correlation = 1
+        self._next_connection = 1
+        self.waiting_count = 0
+        """Batches that were handed in and have not been sent once."""
+        self.unfinished_count = 0
+        """Batches without an outcome."""
+
+    # Events.
+
+    def on_batches(self, batches: Iterable[ProducerBatch]) -> None:
+        """Take encoded batches, in order per partition."""
+        for batch in batches:
+            partition = self._partitions.get(batch.topic_partition)
+            if partition is None:
+                partition = _Partition(batch.topic, batch.topic_partition)
+                self._partitions[batch.topic_partition] = partition
+            partition.waiting.append(batch)
+            self._to_send[batch.topic_partition] = partition
+            self._by_age.append(batch)
+            self.waiting_count += 1
+            self.unfinished_count += 1
+
+    def on_unencodable(self, batch: ProducerBatch, error: MillraceError) -> None:
+        """Take a batch that could not even be encoded: it fails."""
+        self.unfinished_count += 1
+        self._finish(batch, error)
+
+    def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None:
+        """Take what is known about leaders now."""
+        self._leaders.update(leaders)
+
+    def on_refreshed(self, now: MonotonicMs) -> None:
+        """The look-up is over, whether it found anything or not."""
+        self._is_refreshing = False
+        self._refresh_at = MonotonicMs(now + self._config.retry_backoff_ms)
+
+    def on_producer_id(self, producer_id: ProducerId) -> None:
+        """Take a fresh producer id, with epoch 0."""
+        self._producer_id = producer_id
+        self._is_allocating = False
+
+    def on_connected(self, broker_id: BrokerId) -> None:
+        """The produce stream to a broker is open."""
+        broker = self._broker(broker_id)
+        broker.is_connecting = False
+        broker.failures = 0
+        broker.connection = self._next_connection
+        self._next_connection += 1
+
+    def on_disconnected(self, broker_id: BrokerId, reason: str, now: MonotonicMs) -> None:
+        """The stream broke, or could not be opened: nothing in the air will be answered."""
+        broker = self._broker(broker_id)
+        broker.is_connecting = False
+        broker.failures += 1
+        broker.connection = 0
+        requests, broker.requests = broker.requests, {}
+        for request in requests.values():
+            for batch in request.batches:
+                error = ConnectionFailedError(
+                    f"the connection to broker {broker_id} broke before it answered: {reason}",
+                    appended=Appended.MAYBE,
+                )
+                self._on_refused(batch, Refusal(error, retriable=True), now, pause=False)
+                self._miss_leader(batch.topic)
+
+    def on_answer(
+        self,
+        broker_id: BrokerId,
+        correlation_id: int,
+        answers: Sequence[Answer],
+        throttle_ms: int,
+        now: MonotonicMs,
+    ) -> None:
+        """Take a request's answer: one per batch, in the order of the request."""
+        broker = self._broker(broker_id)
+        request = broker.requests.pop(correlation_id, None)
+        if request is None:
+            return
+        if throttle_ms > 0:
+            broker.not_before = MonotonicMs(now + throttle_ms)
+        for batch, answer in zip(request.batches, answers, strict=True):
+            if batch.state is not BatchState.IN_THE_AIR:
+                continue  # It has timed out meanwhile.
+            if isinstance(answer, Acknowledged):
+                self._on_acknowledged(batch, answer)
+            else:
+                self._on_refused(batch, answer, now, pause=True)
+
+    # The step that follows every event, and every moment that `next_wake` named.
+
+    def poll(self, now: MonotonicMs) -> list[Effect]:
+        """Return what is to be done now."""
+        self._expire(now)
+        self._send(now)
+        if self._leaderless and not self._is_refreshing and now >= self._refresh_at:
+            self._is_refreshing = True
+            self._effects.append(RefreshMetadata(list(self._leaderless)))
+            self._leaderless.clear()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_wake(self, now: MonotonicMs) -> MonotonicMs | None:
+        """Return when `poll` has something to do though nothing happened; None: never."""
+        moments: list[int] = []
+        while self._by_age and self._by_age[0].state is BatchState.DONE:
+            self._by_age.popleft()
+        if self._by_age:
+            moments.append(self._by_age[0].opened_at + self._config.delivery_timeout_ms)
+        moments += [p.retry_at for p in self._to_send.values() if p.retry_at > now]
+        for broker in self._brokers.values():
+            if broker.not_before > now:
+                moments.append(broker.not_before)
+            for request in broker.requests.values():  # In order of their deadlines.
+                moments.append(request.deadline)
+                break
+        if self._leaderless and not self._is_refreshing:
+            moments.append(self._refresh_at)
+        return MonotonicMs(min(moments)) if moments else None
+
+    def queue_length(self, topic_partition: TopicPartition) -> int:
+        """Return how many batches of a partition have no outcome yet."""
+        partition = self._partitions.get(topic_partition)
+        return 0 if partition is None else len(partition.waiting) + len(partition.in_flight)
+
+    def is_saturated(self) -> bool:
+        """Whether a further small batch could only wait: then batches had better fill."""
+        return self.waiting_count > 0
+
+    # Sending.
+
+    def _send(self, now: MonotonicMs) -> None:
+        parcels: dict[BrokerId, list[tuple[ProducerBatch, LeaderEpoch]]] = {}
+        progress = True
+        while progress and self._to_send:
+            progress = False
+            full: set[BrokerId] = set()
+            sizes: dict[BrokerId, int] = {}
+            for topic_partition, partition in list(self._to_send.items()):
+                leader = self._leader_ready(partition, now)
+                if leader is None or leader.broker_id in full:
+                    continue
+                broker = self._brokers[leader.broker_id]
+                if len(broker.requests) >= self._config.requests_in_flight_max:
+                    continue
+                batch = self._next_batch(partition, broker)
+                if batch is None:
+                    continue
+                size = sizes.get(leader.broker_id, 0) + _length(batch)
+                if size > self._config.request_bytes_max and leader.broker_id in parcels:
+                    full.add(leader.broker_id)  # It comes first in the next request.
+                    continue
+                self._take(partition, batch, broker)
+                sizes[leader.broker_id] = size
+                parcels.setdefault(leader.broker_id, []).append((batch, leader.leader_epoch))
+                del self._to_send[topic_partition]  # Served: behind the others, if there is more.
+                self._keep_sending(partition)
+            for broker_id, batches in parcels.items():
+                self._transmit(self._brokers[broker_id], batches, now)
+                progress = True
+            parcels = {}
+
+    def _leader_ready(self, partition: _Partition, now: MonotonicMs) -> Leader | None:
+        """Return the leader if it can be sent to now; else do what is needed for that."""
+        if partition.retry_at > now:
+            return None
+        leader = self._leaders.get(partition.topic_partition)
+        if leader is None or leader.broker_id < 0:
+            self._miss_leader(partition.topic)
+            return None
+        broker = self._broker(leader.broker_id)
+        if not broker.connection:
+            if not broker.is_connecting:
+                broker.is_connecting = True
+                self._effects.append(Connect(leader.broker_id))
+                if broker.failures:
+                    self._miss_leader(partition.topic)  # Perhaps somebody else leads by now.
+            return None
+        return leader if now >= broker.not_before else None
+
+    def _next_batch(self, partition: _Partition, broker: _Broker) -> ProducerBatch | None:
+        for batch in partition.in_flight:
+            if batch.state is BatchState.TO_REPEAT:
+                if partition.must_renew and not batch.maybe_appended:
+                    continue  # It waits for its new number.
+                return batch
+            if batch.connection != broker.connection:
+                return None  # In the air to another broker: its outcome decides what follows.
+        if partition.must_renew:
+            if not self._can_renew(partition) or not self._renew(partition):
+                return None
+            if partition.in_flight:
+                return partition.in_flight[0]
+        if len(partition.in_flight) >= self._in_flight_max or not partition.waiting:
+            return None
+        if self._is_idempotent and partition.producer_id == NO_PRODUCER_ID:
+            if not self._has_producer_id():
+                return None
+            partition.producer_id, partition.producer_epoch = self._producer_id, ProducerEpoch(0)
+        return partition.waiting[0]
+
+    def _take(self, partition: _Partition, batch: ProducerBatch, broker: _Broker) -> None:
+        if batch.state is BatchState.WAITING:
+            partition.waiting.popleft()
+            self.waiting_count -= 1
+            partition.in_flight.append(batch)
+            if self._is_idempotent:
+                self._number(partition, batch)
+        batch.state = BatchState.IN_THE_AIR
+        batch.connection = broker.connection
+        batch.attempts += 1
+
+    def _number(self, partition: _Partition, batch: ProducerBatch) -> None:
+        batch.producer_id = partition.producer_id
+        batch.producer_epoch = partition.producer_epoch
+        batch.base_sequence = partition.next_sequence
+        partition.next_sequence = (partition.next_sequence + batch.record_count) & SEQUENCE_MAX
+
+    def _transmit(
+        self,
+        broker: _Broker,
+        batches: list[tuple[ProducerBatch, LeaderEpoch]],
+        now: MonotonicMs,
+    ) -> None:
+        correlation_id = self._next_correlation
+        self._next_correlation += 1
+        self._effects.append(Transmit(broker.broker_id, correlation_id, batches))
+        if self._config.acks == 0:
+            for batch, _ in batches:
+                self._on_acknowledged(batch, Acknowledged(UNKNOWN_OFFSET, WallMs(-1)))
+            return
+        deadline = MonotonicMs(now + self._config.request_timeout_ms + _ANSWER_GRACE_MS)
+        broker.requests[correlation_id] = _Request([batch for batch, _ in batches], deadline)
+
+    # Numbering anew.
+
+    def _can_renew(self, partition: _Partition) -> bool:
+        return not any(
+            batch.state is BatchState.IN_THE_AIR or batch.maybe_appended
+            for batch in partition.in_flight
+        )
+
+    def _renew(self, partition: _Partition) -> bool:
+        """Give the partition its next epoch, or the next id when there is no next epoch."""
+        if partition.producer_id == NO_PRODUCER_ID or (
+            partition.producer_epoch == PRODUCER_EPOCH_MAX
+        ):
+            if partition.producer_id == self._producer_id:
+                self._producer_id = NO_PRODUCER_ID
+            if not self._has_producer_id():
+                return False
+            partition.producer_id, partition.producer_epoch = self._producer_id, ProducerEpoch(0)
+        else:
+            partition.producer_epoch = ProducerEpoch(partition.producer_epoch + 1)
+        partition.must_renew = False
+        partition.next_sequence = 0
+        for batch in partition.in_flight:
+            self._number(partition, batch)
+        return True
+
+    def _has_producer_id(self) -> bool:
+        if self._producer_id != NO_PRODUCER_ID:
+            return True
+        if not self._is_allocating:
+            self._is_allocating = True
+            self._effects.append(AllocateProducerId())
+        return False
+
+    # Outcomes.
+
+    def _on_acknowledged(self, batch: ProducerBatch, answer: Acknowledged) -> None:
+        partition = self._partitions[batch.topic_partition]
+        partition.in_flight.remove(batch)
+        partition.failures = 0
+        self._keep_sending(partition)
+        self._finish(batch, answer)
+
+    def _on_refused(
+        self, batch: ProducerBatch, refusal: Refusal, now: MonotonicMs, *, pause: bool
+    ) -> None:
+        if batch.state is not BatchState.IN_THE_AIR:
+            return
+        partition = self._partitions[batch.topic_partition]
+        error = refusal.error
+        if isinstance(error, OutOfOrderSequenceError):
+            self._on_gap(partition, batch, error)
+            return
+        if error.appended is Appended.MAYBE:
+            batch.maybe_appended = True
+        may_repeat = refusal.retriable and (self._is_idempotent or error.appended is Appended.NO)
+        if not may_repeat:
+            if isinstance(error, InvalidProducerEpochError):
+                partition.producer_epoch = ProducerEpoch(PRODUCER_EPOCH_MAX)  # Take another id.
+            self._fail(partition, batch, error)
+            return
+        batch.state = BatchState.TO_REPEAT
+        if isinstance(error, RefreshMetadataError):
+            self._miss_leader(batch.topic)
+        if pause and batch is partition.in_flight[0]:
+            wait = min(
+                self._config.retry_backoff_ms << min(partition.failures, 16),
+                self._config.retry_backoff_ms_max,
+            )
+            partition.failures += 1
+            partition.retry_at = MonotonicMs(now + wait)
+        self._keep_sending(partition)
+
+    def _on_gap(
+        self, partition: _Partition, batch: ProducerBatch, error: OutOfOrderSequenceError
+    ) -> None:
+        """The leader waits for an earlier sequence: so it did not append this one."""
+        if batch is not partition.in_flight[0]:
+            batch.state = BatchState.TO_REPEAT  # Its turn comes after its predecessors'.
+            self._keep_sending(partition)
+        elif batch.maybe_appended:
+            # An earlier attempt may still be under way on a broken connection: another number
+            # could double it.
+            error.appended = Appended.MAYBE
+            self._fail(partition, batch, error)
+        else:
+            batch.state = BatchState.TO_REPEAT
+            partition.must_renew = True
+            self._keep_sending(partition)
+
+    def _fail(self, partition: _Partition, batch: ProducerBatch, error: MillraceError) -> None:
+        if batch.state is BatchState.WAITING:
+            partition.waiting.remove(batch)
+            self.waiting_count -= 1
+        else:
+            partition.in_flight.remove(batch)
+            partition.must_renew = self._is_idempotent
+        self._keep_sending(partition)
+        self._finish(batch, error)
+
+    def _finish(self, batch: ProducerBatch, outcome: Acknowledged | MillraceError) -> None:
+        batch.state = BatchState.DONE
+        batch.outcome = outcome
+        self.unfinished_count -= 1
+        self._effects.append(Complete(batch))
+
+    def _expire(self, now: MonotonicMs) -> None:
+        for broker in self._brokers.values():
+            overdue = [r for r in broker.requests.values() if r.deadline <= now]
+            if overdue:
+                reason = (
+                    f"no answer within request_timeout_ms={self._config.request_timeout_ms} and "
+                    f"{_ANSWER_GRACE_MS} ms more"
+                )
+                self._effects.append(Disconnect(broker.broker_id, reason))
+                self.on_disconnected(broker.broker_id, reason, now)
+        while self._by_age:
+            batch = self._by_age[0]
+            if batch.state is not BatchState.DONE:
+                if batch.opened_at + self._config.delivery_timeout_ms > now:
+                    break
+                in_doubt = batch.maybe_appended or batch.state is BatchState.IN_THE_AIR
+                error = DeliveryTimedOutError(
+                    f"{batch.record_count} records for {batch.topic!r} partition "
+                    f"{batch.topic_partition.partition} were not acknowledged within "
+                    f"delivery_timeout_ms={self._config.delivery_timeout_ms}, in "
+                    f"{batch.attempts} attempts: is the partition's leader reachable?",
+                    appended=Appended.MAYBE if in_doubt else Appended.NO,
+                )
+                self._fail(self._partitions[batch.topic_partition], batch, error)
+            self._by_age.popleft()
+
+    # Bookkeeping.
+
+    def _keep_sending(self, partition: _Partition) -> None:
+        if partition.waiting or any(
+            batch.state is BatchState.TO_REPEAT for batch in partition.in_flight
+        ):
+            self._to_send[partition.topic_partition] = partition
+        else:
+            self._to_send.pop(partition.topic_partition, None)
+
+    def _miss_leader(self, topic: str) -> None:
+        self._leaderless[topic] = None
+
+    def _broker(self, broker_id: BrokerId) -> _Broker:
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            broker = self._brokers[broker_id] = _Broker(broker_id)
+        return broker
+
+
+def _length(batch: ProducerBatch) -> int:
+    return batch.size if batch.prepared is None else batch.prepared.length
+
+
+__all__ = [
+    "ACKS_ALL",
+    "BATCHES_IN_FLIGHT_MAX",
+    "AllocateProducerId",
+    "Answer",
+    "Complete",
+    "Connect",
+    "Disconnect",
+    "Effect",
+    "Leader",
+    "RefreshMetadata",
+    "Refusal",
+    "Sender",
+    "SenderConfig",
+    "Transmit",
+]

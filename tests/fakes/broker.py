@@ -1,0 +1,479 @@
+"""A broker in memory that speaks the real wire: what the client library is tested against.
+
+It keeps the rules that clients rely on (sequences, offsets, sessions with handles and credit) and
+nothing else: no files, no metadata but its own. Knobs let it fail in the ways that real brokers do.
+"""
+
+import asyncio
+import itertools
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from millrace.core.errors import (
+    InvalidProducerEpochError,
+    MillraceError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.records.batch import BatchLimits, check, open_batch, walk
+from millrace.core.records.header import SEQUENCE_MAX, stamp
+from millrace.core.topics import parse_topic_name
+from millrace.proto import codec
+from millrace.proto.v1 import (
+    cluster_pb2,
+    cluster_pb2_grpc,
+    common_pb2,
+    fetch_pb2,
+    produce_pb2,
+)
+
+LIMITS = BatchLimits(batch_bytes_max=1_048_588, inflated_bytes_max=16 * 1024 * 1024)
+
+
+def wire_error(error: MillraceError) -> common_pb2.Error:
+    return common_pb2.Error(
+        code=error.code,
+        message=error.message,
+        appended=error.appended.value,
+        retriable=error.retriable,
+    )
+
+
+@dataclass
+class FakeLog:
+    """One partition."""
+
+    topic_partition: TopicPartition
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    start_offset: int = 0
+    leader_epoch: int = 0
+    producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
+    refusals: deque[MillraceError] = field(default_factory=deque)
+    """Errors that the next produced batches get instead of being appended."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1][1] if self.batches else self.start_offset
+
+    def append(self, batch: memoryview) -> int:
+        if self.refusals:
+            raise self.refusals.popleft()
+        header = check(self.topic_partition, batch, LIMITS)
+        if header.producer_id >= 0:
+            epoch, recent = self.producers.get(header.producer_id, (-1, deque(maxlen=5)))
+            for first, last, base in recent:
+                same = (first, last) == (header.base_sequence, header.last_sequence)
+                if epoch == header.producer_epoch and same:
+                    return base
+            if header.producer_epoch < epoch:
+                raise InvalidProducerEpochError("an older epoch")
+            if header.producer_epoch > epoch:
+                recent = deque(maxlen=5)
+                expected = header.base_sequence if epoch < 0 else 0
+            else:
+                expected = (recent[-1][1] + 1) & SEQUENCE_MAX
+            if header.base_sequence != expected:
+                raise OutOfOrderSequenceError(f"{header.base_sequence} instead of {expected}")
+            recent.append((header.base_sequence, header.last_sequence, self.end_offset))
+            self.producers[header.producer_id] = (header.producer_epoch, recent)
+        base = self.end_offset
+        stamped = stamp(
+            batch[:96], base_offset=Offset(base), leader_epoch=LeaderEpoch(self.leader_epoch)
+        )
+        self.batches.append((base, base + header.record_count, stamped + bytes(batch[96:])))
+        return base
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRangeError(f"{offset} is not in the log")
+        data = b""
+        for _, next_offset, batch in self.batches:
+            if next_offset <= offset:
+                continue
+            if data and len(data) + len(batch) > max_bytes:
+                break
+            data += batch
+        return data
+
+    def records(self) -> list[tuple[int, bytes | None, bytes | None]]:
+        """Offset, key and value of everything in the log."""
+        found = []
+        for _, _, batch in self.batches:
+            for header, data in walk(batch):
+                opened = open_batch(self.topic_partition, header, data, 2**30)
+                found += zip(
+                    opened.column("offset").to_pylist(),
+                    opened.column("key").to_pylist(),
+                    opened.column("value").to_pylist(),
+                    strict=True,
+                )
+        return found
+
+    def truncate(self, offset: int) -> None:
+        """Lose a tail, as an unclean election would; the next epoch begins there."""
+        self.batches = [batch for batch in self.batches if batch[1] <= offset]
+        self.leader_epoch += 1
+
+    def values(self) -> list[bytes | None]:
+        return [value for _, _, value in self.records()]
+
+
+@dataclass
+class FakeTopic:
+    name: str
+    topic_id: TopicId
+    logs: list[FakeLog]
+    config: dict[str, str]
+
+
+class FakeBroker:
+    """One broker, which is the cluster.
+
+    async with FakeBroker() as broker:
+        broker.create_topic("orders", 2)
+        producer = Producer(broker.address)
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, FakeTopic] = {}
+        self.port = 0
+        self.cluster_id = "fake"
+        self.software: list[tuple[str, str]] = []
+        """Client id and software name of every Hello."""
+        self.requests = 0
+        self.batches_per_request: list[int] = []
+        self.dropped_answers = 0
+        """The next so many produce requests are appended, and then their stream breaks."""
+        self.lost_requests = 0
+        """The next so many produce requests vanish, and their stream breaks."""
+        self.silent = False
+        """Produce requests are neither appended nor answered."""
+        self.gate = asyncio.Event()
+        """While cleared, produce requests wait before they are appended."""
+        self.gate.set()
+        self.fetch_failures: deque[MillraceError] = deque()
+        self.fetched_bytes_sent = 0
+        self.credit_granted = 0
+        self._news = asyncio.Condition()
+        self._producer_ids = itertools.count(1000)
+        self._server: grpc.aio.Server | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: dict[str, str] | None = None
+    ) -> FakeTopic:
+        name = str(parse_topic_name(name))
+        topic_id = TopicId(os.urandom(16))
+        logs = [FakeLog(TopicPartition(topic_id, number)) for number in range(partitions)]
+        topic = self.topics[name] = FakeTopic(name, topic_id, logs, config or {})
+        return topic
+
+    def log(self, name: str, partition: int = 0) -> FakeLog:
+        return self.topics[name].logs[partition]
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        cluster_pb2_grpc.add_ClusterServicer_to_server(_Cluster(self), self._server)
+        raw = {
+            "Produce": grpc.stream_stream_rpc_method_handler(self._produce),
+            "InitProducerId": grpc.unary_unary_rpc_method_handler(
+                self._init_producer_id,
+                produce_pb2.InitProducerIdRequest.FromString,
+                produce_pb2.InitProducerIdResponse.SerializeToString,
+            ),
+        }
+        fetch = {
+            "Fetch": grpc.stream_stream_rpc_method_handler(
+                self._fetch, fetch_pb2.FetchRequest.FromString
+            ),
+            "ListOffsets": grpc.unary_unary_rpc_method_handler(
+                self._list_offsets,
+                fetch_pb2.ListOffsetsRequest.FromString,
+                fetch_pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            "OffsetsForLeaderEpoch": grpc.unary_unary_rpc_method_handler(
+                self._epoch_ends,
+                fetch_pb2.OffsetsForLeaderEpochRequest.FromString,
+                fetch_pb2.OffsetsForLeaderEpochResponse.SerializeToString,
+            ),
+        }
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler("millrace.proto.v1.Produce", raw),
+                grpc.method_handlers_generic_handler("millrace.proto.v1.Fetch", fetch),
+            )
+        )
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Break all connections; the logs stay, and `start` serves them on the same port."""
+        assert self._server is not None
+        await self._server.stop(None)
+
+    async def __aenter__(self) -> "FakeBroker":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 10) -> None:
+        """Wait until a condition about the broker holds."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                await asyncio.sleep(0.002)
+
+    def metadata(self, topic: FakeTopic) -> cluster_pb2.TopicMetadata:
+        return cluster_pb2.TopicMetadata(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                cluster_pb2.PartitionMetadata(
+                    partition=number,
+                    leader=common_pb2.PartitionLeader(
+                        broker_id=1, leader_epoch=log.leader_epoch, address=self.address
+                    ),
+                    replicas=[1],
+                    isr=[1],
+                )
+                for number, log in enumerate(topic.logs)
+            ],
+            config=[
+                cluster_pb2.ConfigEntry(
+                    name=name, value=value, source=cluster_pb2.CONFIG_SOURCE_TOPIC
+                )
+                for name, value in topic.config.items()
+            ],
+        )
+
+    def _find(self, topic_id: bytes, partition: int) -> FakeLog:
+        for topic in self.topics.values():
+            if topic.topic_id == topic_id and partition < len(topic.logs):
+                return topic.logs[partition]
+        raise UnknownTopicOrPartitionError(f"no topic {topic_id.hex()} here")
+
+    async def _produce(
+        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[bytes]:
+        async for message in requests:
+            self.requests += 1
+            await self.gate.wait()
+            if self.silent:
+                continue
+            if self.lost_requests:
+                self.lost_requests -= 1
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+            header, batches = codec.decode_produce_request(message)
+            self.batches_per_request.append(len(batches))
+            response = produce_pb2.ProduceResponse(correlation_id=header.correlation_id)
+            for partition, batch in zip(header.partitions, batches, strict=True):
+                result = response.results.add(base_offset=-1, append_timestamp=-1)
+                try:
+                    log = self._find(partition.topic_id, partition.partition)
+                    result.base_offset = log.append(batch)
+                except MillraceError as error:
+                    result.error.CopyFrom(wire_error(error))
+            async with self._news:
+                self._news.notify_all()
+            if self.dropped_answers:
+                self.dropped_answers -= 1
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "answer dropped")
+            if header.acks:
+                yield response.SerializeToString()
+
+    async def _init_producer_id(
+        self, request: produce_pb2.InitProducerIdRequest, context: object
+    ) -> produce_pb2.InitProducerIdResponse:
+        return produce_pb2.InitProducerIdResponse(producer_id=next(self._producer_ids))
+
+    async def _fetch(
+        self,
+        requests: AsyncIterator[fetch_pb2.FetchRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[bytes]:
+        session: dict[int, tuple[FakeLog | None, int, int]] = {}
+        told: dict[int, int] = {}
+        credit = 0
+
+        async def read_requests() -> None:
+            nonlocal credit
+            async for request in requests:
+                credit += request.credit_bytes
+                self.credit_granted += request.credit_bytes
+                for handle in request.remove:
+                    session.pop(handle, None)
+                for wanted in request.partitions:
+                    try:
+                        log = self._find(wanted.topic_id, wanted.partition)
+                    except UnknownTopicOrPartitionError:
+                        log = None
+                    session[wanted.handle] = (log, wanted.fetch_offset, wanted.max_bytes)
+                async with self._news:
+                    self._news.notify_all()
+
+        reader = asyncio.create_task(read_requests())
+        try:
+            while True:
+                header = fetch_pb2.FetchHeader()
+                parts: list[bytes] = []
+                for handle, (log, offset, max_bytes) in list(session.items()):
+                    fetched = fetch_pb2.FetchedPartition(handle=handle, fetch_offset=offset)
+                    try:
+                        if self.fetch_failures:
+                            raise self.fetch_failures.popleft()
+                        if log is None:
+                            raise UnknownTopicOrPartitionError("no such topic")
+                        fetched.high_watermark = fetched.last_stable_offset = log.end_offset
+                        fetched.log_start_offset = log.start_offset
+                        data = log.read(offset, max_bytes)
+                    except MillraceError as error:
+                        fetched.error.CopyFrom(wire_error(error))
+                        del session[handle]
+                        header.partitions.append(fetched)
+                        continue
+                    assert log is not None
+                    if len(data) > credit:
+                        continue
+                    if not data and told.get(handle) == log.end_offset:
+                        continue
+                    told[handle] = log.end_offset
+                    credit -= len(data)
+                    fetched.length = len(data)
+                    parts.append(data)
+                    header.partitions.append(fetched)
+                    next_offset = offset
+                    for batch_header, _ in walk(data):
+                        next_offset = batch_header.next_offset
+                    session[handle] = (log, next_offset, max_bytes)
+                if header.partitions:
+                    self.fetched_bytes_sent += sum(map(len, parts))
+                    yield codec.encode_fetch_response(header, parts)
+                    continue
+                async with self._news:
+                    try:
+                        await asyncio.wait_for(self._news.wait(), 0.05)
+                    except TimeoutError:
+                        pass
+        finally:
+            reader.cancel()
+
+    async def _list_offsets(
+        self, request: fetch_pb2.ListOffsetsRequest, context: object
+    ) -> fetch_pb2.ListOffsetsResponse:
+        response = fetch_pb2.ListOffsetsResponse()
+        for query in request.partitions:
+            listed = response.offsets.add(offset=-1, timestamp=-1)
+            place = query.topic_partition
+            try:
+                log = self._find(place.topic_id, place.partition)
+            except MillraceError as error:
+                listed.error.CopyFrom(wire_error(error))
+                continue
+            kind = query.WhichOneof("position")
+            if kind == "earliest":
+                listed.offset = log.start_offset
+            elif kind == "latest":
+                listed.offset = log.end_offset
+            elif kind == "timestamp":
+                for _, _, batch in log.batches:
+                    for header, data in walk(batch):
+                        opened = open_batch(log.topic_partition, header, data, 2**30)
+                        for offset, timestamp in zip(
+                            opened.column("offset").to_pylist(),
+                            opened.column("timestamp").to_pylist(),
+                            strict=True,
+                        ):
+                            if timestamp >= query.timestamp and listed.offset < 0:
+                                listed.offset, listed.timestamp = offset, timestamp
+        return response
+
+    async def _epoch_ends(
+        self, request: fetch_pb2.OffsetsForLeaderEpochRequest, context: object
+    ) -> fetch_pb2.OffsetsForLeaderEpochResponse:
+        response = fetch_pb2.OffsetsForLeaderEpochResponse()
+        for query in request.partitions:
+            place = query.topic_partition
+            log = self._find(place.topic_id, place.partition)
+            result = response.results.add()
+            ends = [
+                header.next_offset
+                for _, _, batch in log.batches
+                for header, _ in walk(batch)
+                if header.leader_epoch <= query.leader_epoch
+            ]
+            result.end.leader_epoch = query.leader_epoch
+            result.end.end_offset = max(ends, default=log.start_offset)
+        return response
+
+
+class _Cluster(cluster_pb2_grpc.ClusterServicer):
+    """The cluster service of a `FakeBroker`."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self._broker = broker
+
+    async def Hello(
+        self, request: common_pb2.HelloRequest, context: object
+    ) -> common_pb2.HelloResponse:
+        self._broker.software.append((request.client_id, request.software_name))
+        return common_pb2.HelloResponse(
+            cluster_id=self._broker.cluster_id, broker_id=1, broker_name="fake-1"
+        )
+
+    async def GetMetadata(
+        self, request: cluster_pb2.GetMetadataRequest, context: object
+    ) -> cluster_pb2.GetMetadataResponse:
+        broker = self._broker
+        response = cluster_pb2.GetMetadataResponse(
+            cluster_id=broker.cluster_id,
+            controller_id=1,
+            brokers=[
+                cluster_pb2.BrokerMetadata(broker_id=1, name="fake-1", address=broker.address)
+            ],
+        )
+        if request.brokers_only:
+            return response
+        for name in list(request.topics) or list(broker.topics):
+            topic = broker.topics.get(name)
+            if topic is None:
+                error = wire_error(UnknownTopicOrPartitionError(f"there is no topic {name!r}"))
+                response.topics.add(name=name, error=error)
+            else:
+                response.topics.append(broker.metadata(topic))
+        return response
+
+    async def CreateTopics(
+        self, request: cluster_pb2.CreateTopicsRequest, context: object
+    ) -> cluster_pb2.CreateTopicsResponse:
+        response = cluster_pb2.CreateTopicsResponse()
+        for wanted in request.topics:
+            result = response.results.add()
+            if wanted.name in self._broker.topics:
+                error = TopicAlreadyExistsError(f"topic {wanted.name!r} exists")
+                result.error.CopyFrom(wire_error(error))
+                continue
+            topic = self._broker.create_topic(
+                wanted.name, wanted.partitions or 1, dict(wanted.config)
+            )
+            result.topic.CopyFrom(self._broker.metadata(topic))
+        return response
