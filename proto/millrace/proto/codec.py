@@ -22,6 +22,8 @@ from millrace.proto.v1.produce_pb2 import ProduceHeader
 _HEADER_TAG: Final = 1 << 3 | 2
 _BATCHES_TAG: Final = 2 << 3 | 2
 _VARINT_BYTES_MAX: Final = 10
+_TAG_BYTES_MAX: Final = 5
+_FIELD_NUMBER_MAX: Final = 2**29 - 1
 FIELDS_MAX: Final = 16
 """Fields of a message, repeated and unknown ones too; two are known."""
 HEADER_MESSAGE_BYTES_MAX: Final = 1 << 20
@@ -104,22 +106,23 @@ def _slices(batches: memoryview, lengths: Sequence[int]) -> list[memoryview]:
 
 
 def _split(message: bytes) -> tuple[bytes, memoryview]:
-    """Return fields 1 and 2; a message may hold other fields and any order, as protobuf allows."""
+    """Return fields 1 and 2; a message may hold other fields, and in any order."""
     view = memoryview(message)
-    headers: list[memoryview] = []
-    batches = view[:0]
+    known: dict[int, memoryview] = {}
     at = fields = 0
     while at < len(view):
         fields += 1
         if fields > FIELDS_MAX:
             raise MalformedRequestError(f"the message has more than {FIELDS_MAX} fields")
-        tag, at = _read_varint(view, at)
+        tag, at = _read_varint(view, at, _TAG_BYTES_MAX)
         wire_type = tag & 7
+        if not 0 < tag >> 3 <= _FIELD_NUMBER_MAX:
+            raise MalformedRequestError(f"the message has a field of the number {tag >> 3}")
         if wire_type == 0:
-            _, at = _read_varint(view, at)
+            _, at = _read_varint(view, at, _VARINT_BYTES_MAX)
             continue
         if wire_type == 2:
-            length, at = _read_varint(view, at)
+            length, at = _read_varint(view, at, _TAG_BYTES_MAX)
         elif wire_type in (1, 5):
             length = 8 if wire_type == 1 else 4
         else:
@@ -128,22 +131,23 @@ def _split(message: bytes) -> tuple[bytes, memoryview]:
             raise MalformedRequestError(
                 f"the message has a field of {length} bytes where {len(view) - at} are left"
             )
-        if tag == _HEADER_TAG:
-            headers.append(view[at : at + length])
-        elif tag == _BATCHES_TAG:
-            batches = view[at : at + length]
+        if tag in (_HEADER_TAG, _BATCHES_TAG):
+            # Protobuf would merge the parts of a message; nobody writes a header in parts.
+            if tag in known:
+                raise MalformedRequestError(f"the message has field {tag >> 3} twice")
+            known[tag] = view[at : at + length]
         at += length
-    header = b"".join(headers)  # Two parts of a message merge by joining.
+    header = known.get(_HEADER_TAG, view[:0])
     if len(header) > HEADER_MESSAGE_BYTES_MAX:
         raise MalformedRequestError(
             f"the message's header has {len(header)} bytes; the limit is {HEADER_MESSAGE_BYTES_MAX}"
         )
-    return header, batches
+    return bytes(header), known.get(_BATCHES_TAG, view[:0])
 
 
-def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
+def _read_varint(view: memoryview, at: int, bytes_max: int) -> tuple[int, int]:
     number = 0
-    for shift, byte in enumerate(view[at : at + _VARINT_BYTES_MAX]):
+    for shift, byte in enumerate(view[at : at + bytes_max]):
         number |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return number, at + shift + 1

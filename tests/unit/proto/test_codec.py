@@ -97,6 +97,11 @@ def test_unknown_fields_and_another_order_do_no_harm() -> None:
         b"\xff" * 11,
         b"\x0a\x02\xff\xff",
         b"\x0b",
+        b"\x00\x00",
+        b"\x98\x80\x80\x80\x80\x00\x00",
+        b"\x12\x80\x80\x80\x80\x80\x00",
+        b"\x0a\x00\x0a\x00",
+        b"\x12\x00\x12\x00",
         b"\x12\x01x",
     ],
 )

@@ -1,0 +1,41 @@
+"""`python -m tests.fuzz TARGET SECONDS`: look for input that breaks a target, guided by coverage.
+
+What it learns is kept in .fuzz/TARGET, which git ignores, and begins with tests/fuzz/corpus/TARGET.
+An input that breaks the target is printed and written to .fuzz/: put it into the corpus, with the
+mend, where every test run tries it again.
+"""
+
+import sys
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["millrace"]):
+    from tests.fuzz.targets import TARGETS
+
+ROOT = Path(__file__).resolve().parents[2]
+INPUT_BYTES_MAX = 2048
+
+
+def main(target: str, seconds: int) -> None:
+    learned = ROOT / ".fuzz" / target
+    learned.mkdir(parents=True, exist_ok=True)
+    atheris.Setup(
+        [
+            "tests.fuzz",
+            str(learned),
+            str(ROOT / "tests" / "fuzz" / "corpus" / target),
+            f"-max_total_time={seconds}",
+            f"-max_len={INPUT_BYTES_MAX}",
+            "-timeout=5",  # One input must not hang,
+            "-rss_limit_mb=1024",  # nor take memory without bounds.
+            "-print_final_stats=1",
+            f"-artifact_prefix={learned.parent}/{target}-",
+        ],
+        TARGETS[target],
+    )
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

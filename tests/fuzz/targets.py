@@ -1,0 +1,105 @@
+"""What is fuzzed: whatever bytes come, a typed error or a right answer.
+
+Checksums, magic and length would keep a fuzzer out, so the batch target sets them right: that is
+what a hostile producer does.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+from tests.unit.core.records.batches import FIELDS, LIMITS, TOPIC_PARTITION, open_whole, resealed
+
+from millrace.core.errors import MalformedRequestError, MillraceError
+from millrace.core.records import batch, column_writer
+from millrace.core.records.columns import Columns
+from millrace.core.records.compression import Codec, inflate
+from millrace.core.records.header import HEADER_BYTES, MAGIC, Attributes
+from millrace.proto import codec
+from millrace.proto.v1 import fetch_pb2, produce_pb2
+
+_ATTRIBUTES_AT: Final = FIELDS["attributes"][0]
+_INFLATED_BYTES_MAX: Final = 1 << 16
+
+
+def fuzz_batch(data: bytes) -> None:
+    """A leader's check and a reader's opening; what a leader accepts has one form only."""
+    data += bytes(max(HEADER_BYTES - len(data), 0))
+    body_bytes = len(data) - HEADER_BYTES
+    numbers: dict[str, Any] = {"magic": MAGIC, "stored_length": body_bytes, "reserved": 0}
+    if not data[_ATTRIBUTES_AT] & Attributes.CODEC_MASK:
+        numbers["inflated_length"] = body_bytes
+    sealed = resealed(data, **numbers)
+    _walk(sealed)
+    try:
+        header = batch.check(TOPIC_PARTITION, sealed, LIMITS)
+    except MillraceError:
+        header = None
+    try:
+        records = open_whole(sealed)
+    except MillraceError:
+        assert header is None, "the leader accepted what readers refuse"
+        return
+    records.to_pylist()
+    if header is None:
+        return
+    again = column_writer.write(
+        Columns(
+            record_count=len(records),
+            timestamps=records.column("timestamp").to_numpy(),
+            keys=records.column("key"),
+            values=records.column("value"),
+            headers=records.column("headers"),
+        )
+    )
+    body = inflate(header.codec, sealed[HEADER_BYTES:], header.inflated_length)
+    assert again.body == bytes(body), "the leader accepted another form of the same records"
+    assert again.attributes | header.codec == header.attributes
+
+
+def _walk(data: bytes) -> None:
+    try:
+        for _ in batch.walk(data + data):
+            pass
+    except MillraceError:
+        pass
+
+
+def fuzz_compression(data: bytes) -> None:
+    """Codec, declared length, stream: refused, or exactly as long as declared, twice the same."""
+    declared = int.from_bytes(data[1:4], "little") % (_INFLATED_BYTES_MAX + 1)
+    number, stored = data[0] % (len(Codec) + 1) if data else 0, data[4:]
+    try:
+        body = inflate(number, stored, declared)
+    except MillraceError:
+        return
+    assert len(body) == declared
+    assert bytes(body) == bytes(inflate(number, stored, declared)), "memory that was never written"
+
+
+def fuzz_hot_messages(data: bytes) -> None:
+    """The hot messages' codec reads what protobuf reads, or refuses."""
+    for decode, message in (
+        (codec.decode_produce_request, produce_pb2.ProduceRequest()),
+        (codec.decode_fetch_response, fetch_pb2.FetchResponse()),
+    ):
+        try:
+            header, batches = decode(data)
+        except MalformedRequestError:
+            continue
+        try:
+            message.ParseFromString(data)
+        except DecodeError as error:
+            raise AssertionError("accepted what is no protobuf") from error
+        assert message.batches == b"".join(batches)
+        # Bytes, not messages: a NaN or an unknown field never equals itself.
+        assert message.header.SerializeToString(deterministic=True) == header.SerializeToString(
+            deterministic=True
+        )
+
+
+TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
+    "batch": fuzz_batch,
+    "compression": fuzz_compression,
+    "hot_messages": fuzz_hot_messages,
+}
