@@ -37,7 +37,8 @@ def place(
     assert 1 <= replication_factor <= len(candidates)
     replicas_by_broker = Counter(replica_counts)
     leaders_by_broker = Counter(leader_counts)
-    followers_of_leader: Counter[tuple[BrokerId, BrokerId]] = Counter()
+    followed: Counter[tuple[BrokerId, BrokerId]] = Counter()  # By (leader, follower).
+    inherited: Counter[tuple[BrokerId, BrokerId]] = Counter()  # By (leader, first follower).
     placed = []
     for _ in range(partitions):
         leader = min(
@@ -51,21 +52,24 @@ def place(
         chosen = [leader]
         while len(chosen) < replication_factor:
             racks = Counter(each.rack for each in chosen)
-            chosen.append(
-                min(
-                    (each for each in candidates if each not in chosen),
-                    key=lambda each: (
-                        racks[each.rack],
-                        replicas_by_broker[each.broker_id],
-                        followers_of_leader[leader.broker_id, each.broker_id],
-                        # The next ones after the leader, in a ring.
-                        each.broker_id <= leader.broker_id,
-                        each.broker_id,
-                    ),
-                )
+            follower = min(
+                (each for each in candidates if each not in chosen),
+                key=lambda each: (
+                    racks[each.rack],
+                    replicas_by_broker[each.broker_id],
+                    followed[leader.broker_id, each.broker_id],
+                    # The next ones after the leader, in a ring.
+                    each.broker_id <= leader.broker_id,
+                    each.broker_id,
+                ),
             )
-            followers_of_leader[leader.broker_id, chosen[-1].broker_id] += 1
-        leaders_by_broker[leader.broker_id] += 1
-        replicas_by_broker.update(each.broker_id for each in chosen)
-        placed.append(tuple(each.broker_id for each in chosen))
+            chosen.append(follower)
+        leader_id, *followers = (each.broker_id for each in chosen)
+        # The first follower in sync becomes the leader when this one dies.
+        followers.sort(key=lambda each: inherited[leader_id, each])
+        inherited.update((leader_id, each) for each in followers[:1])
+        followed.update((leader_id, each) for each in followers)
+        leaders_by_broker[leader_id] += 1
+        replicas_by_broker.update((leader_id, *followers))
+        placed.append((leader_id, *followers))
     return placed

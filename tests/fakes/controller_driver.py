@@ -1,0 +1,125 @@
+"""A controller machine with a store in memory, whose answers the test gives or holds back."""
+
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.controller import (
+    Controller,
+    Effect,
+    PublishImage,
+    ReadObject,
+    Resigned,
+    Respond,
+    WriteObject,
+)
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.requests import Request
+from millrace.core.metadata.stored import StoredObject
+
+
+class Objects(dict[str, StoredObject]):
+    """Stored objects, written by compare-and-swap as a coordination store does."""
+
+    def swap(self, key: str, new: StoredObject) -> bool:
+        old = self.get(key)
+        if (0 if old is None else old.version) != new.version - 1:
+            return False
+        if old is not None and old.controller_epoch > new.controller_epoch:
+            return False
+        self[key] = new
+        return True
+
+
+class ControllerDriver:
+    """Performs a machine's effects on `objects`, all at once or one write at a time.
+
+    Attributes:
+        machine: the controller.
+        results: what requests were answered, by request id.
+        images: every published image.
+        reads: keys to be read.
+        writes: writes that were not done yet, oldest first.
+        resigned: why the machine resigned.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        config: ClusterConfig | None = None,
+        *,
+        known_cluster_id: str | None = None,
+    ) -> None:
+        self.objects = objects
+        self.machine = Controller(
+            config or ClusterConfig(), new_cluster_id="new", known_cluster_id=known_cluster_id
+        )
+        self.results: dict[int, object] = {}
+        self.images: list[MetadataImage] = []
+        self.reads: list[str] = []
+        self.writes: list[WriteObject] = []
+        self.resigned: str | None = None
+        self._requests = 0
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.images[-1]
+
+    def perform(self, effects: list[Effect]) -> list[Effect]:
+        """Note the effects; return them."""
+        for effect in effects:
+            match effect:
+                case ReadObject(key):
+                    self.reads.append(key)
+                case WriteObject():
+                    self.writes.append(effect)
+                case PublishImage(image):
+                    self.images.append(image)
+                case Respond(request_id, result):
+                    assert request_id not in self.results
+                    self.results[request_id] = result
+                case Resigned(reason):
+                    self.resigned = reason
+        return effects
+
+    def send(self, request: Request) -> int:
+        """Hand a request in; return its id."""
+        self._requests += 1
+        self.perform(self.machine.handle(self._requests, request))
+        return self._requests
+
+    def read(self) -> list[Effect]:
+        """Answer the oldest read."""
+        key = self.reads.pop(0)
+        return self.perform(self.machine.on_object_read(key, self.objects.get(key)))
+
+    def write(self) -> list[Effect]:
+        """Do the oldest write."""
+        write = self.writes.pop(0)
+        if self.objects.swap(write.key, write.stored):
+            return self.perform(self.machine.on_object_written(write.key))
+        return self.perform(self.machine.on_write_refused(write.key))
+
+    def lose_answer(self, *, applied: bool) -> list[Effect]:
+        """Let the answer to the oldest write be lost, after or before it was done."""
+        write = self.writes.pop(0)
+        if applied:
+            assert self.objects.swap(write.key, write.stored)
+        return self.perform(self.machine.on_write_refused(write.key))
+
+    def settle(self) -> None:
+        """Answer everything until nothing is left."""
+        while self.reads or self.writes:
+            if self.reads:
+                self.read()
+            else:
+                self.write()
+
+    def take_over(self) -> "ControllerDriver":
+        """Make the machine the controller."""
+        self.perform(self.machine.take_over())
+        self.settle()
+        return self
+
+    def ask(self, request: Request) -> object:
+        """Hand a request in and return its answer."""
+        request_id = self.send(request)
+        self.settle()
+        return self.results[request_id]

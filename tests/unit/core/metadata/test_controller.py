@@ -1,0 +1,686 @@
+from collections.abc import Sequence
+
+import pytest
+from tests.fakes.controller_driver import ControllerDriver, Objects
+
+from millrace.core.errors import (
+    Appended,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+    MalformedRequestError,
+    MillraceError,
+    NotControllerError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.controller import (
+    Controller,
+    Phase,
+    PublishImage,
+    ReadObject,
+    Resigned,
+    Respond,
+    WriteObject,
+)
+from millrace.core.metadata.model import (
+    CLUSTER_KEY,
+    SHARD_KEYS,
+    BrokerRegistration,
+    Topic,
+    shard_of,
+)
+from millrace.core.metadata.requests import (
+    AllocateProducerIds,
+    AlterTopics,
+    ConfirmDeletions,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    RegisterBroker,
+    TopicChange,
+    TopicRef,
+)
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
+from millrace.core.topics import TopicName
+
+
+def topic_id(shard: int, number: int = 0) -> TopicId:
+    """An id that falls to a shard."""
+    return TopicId(shard.to_bytes(4, "big") + number.to_bytes(12, "big"))
+
+
+def register(
+    name: str = "a",
+    incarnation: str = "1",
+    directories: Sequence[str] = ("d-a",),
+    broker_id: int | None = None,
+    rack: str = "",
+) -> RegisterBroker:
+    return RegisterBroker(
+        name=name,
+        rack=rack,
+        host="h",
+        port=7092,
+        incarnation_id=incarnation,
+        directory_ids=directories,
+        broker_id=None if broker_id is None else BrokerId(broker_id),
+    )
+
+
+def create(
+    name: str,
+    shard: int = 0,
+    *,
+    partitions: int = 0,
+    replication_factor: int = 0,
+    config: dict[str, str] | None = None,
+    validate_only: bool = False,
+) -> CreateTopics:
+    new = NewTopic(
+        name=name,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        config=config or {},
+    )
+    ids = [topic_id(shard, len(name))]
+    return CreateTopics(topics=[new], topic_ids=ids, validate_only=validate_only)
+
+
+def alter(name: str, validate_only: bool = False, **change: object) -> AlterTopics:
+    asked = TopicChange(topic=TopicRef(name=name), **change)  # type: ignore[arg-type]
+    return AlterTopics(changes=[asked], validate_only=validate_only)
+
+
+def delete(name: str, **options: bool) -> DeleteTopics:
+    return DeleteTopics(topics=[TopicRef(name=name)], **options)
+
+
+def only(result: object) -> object:
+    assert isinstance(result, list)
+    assert len(result) == 1
+    return result[0]
+
+
+def the_topic(result: object) -> Topic:
+    topic = only(result)
+    assert isinstance(topic, Topic), topic
+    return topic
+
+
+def the_broker(result: object) -> BrokerRegistration:
+    assert isinstance(result, BrokerRegistration), result
+    return result
+
+
+@pytest.fixture
+def objects() -> Objects:
+    return Objects()
+
+
+@pytest.fixture
+def driver(objects: Objects) -> ControllerDriver:
+    """An active controller with one broker."""
+    driver = ControllerDriver(objects).take_over()
+    the_broker(driver.ask(register()))
+    return driver
+
+
+# Taking over.
+
+
+def test_a_new_cluster_is_claimed_object_by_object_before_any_request(objects: Objects) -> None:
+    driver = ControllerDriver(objects)
+    assert driver.perform(driver.machine.take_over()) == [ReadObject(CLUSTER_KEY)]
+    (claim,) = driver.read()
+    assert isinstance(claim, WriteObject)
+    assert (claim.key, claim.stored.version, claim.stored.controller_epoch) == (CLUSTER_KEY, 1, 1)
+    assert driver.write() == [ReadObject(key) for key in SHARD_KEYS]
+    driver.settle()
+    assert driver.machine.phase is Phase.ACTIVE
+    assert len(driver.images) == 1
+    assert driver.image.cluster.cluster_id == "new"
+    assert driver.image.epoch == 33
+    assert [objects[key].version for key in (CLUSTER_KEY, *SHARD_KEYS)] == [1] * 33
+
+
+def test_requests_are_refused_before_the_last_object_is_claimed(objects: Objects) -> None:
+    driver = ControllerDriver(objects)
+    driver.perform(driver.machine.take_over())
+    while driver.machine.phase is not Phase.ACTIVE:
+        error = driver.results[driver.send(create("t"))]
+        assert isinstance(error, NotControllerError)
+        assert error.appended is Appended.NO
+        driver.read() if driver.reads else driver.write()
+
+
+def test_a_successor_has_a_higher_epoch_and_the_same_topics(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    driver.ask(create("t", 3, partitions=2))
+    successor = ControllerDriver(objects).take_over()
+    assert successor.image.cluster.controller_epoch == 2
+    assert successor.image.cluster.cluster_id == "new"
+    assert successor.image.topics == driver.image.topics
+    assert successor.image.epoch > driver.image.epoch
+
+
+def test_a_predecessor_finds_out_at_its_next_write_and_changes_nothing(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    successor = ControllerDriver(objects).take_over()
+    request_id = driver.send(create("t"))
+    driver.settle()
+    error = driver.results[request_id]
+    assert isinstance(error, NotControllerError)
+    assert error.appended is Appended.MAYBE
+    assert driver.resigned == "'shards/00' was written by another controller"
+    successor.ask(register())
+    assert not successor.image.topics
+    assert ControllerDriver(objects).take_over().image.topics == {}
+
+
+def test_a_predecessors_write_between_the_read_and_the_claim_is_kept(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    successor = ControllerDriver(objects)
+    successor.perform(successor.machine.take_over())
+    successor.read()
+    successor.write()
+    while successor.reads:
+        successor.read()
+    created = the_topic(driver.ask(create("t", 5)))
+    successor.settle()
+    assert successor.machine.phase is Phase.ACTIVE
+    assert successor.image.topics == {created.name: created}
+    assert objects[SHARD_KEYS[5]].controller_epoch == 2
+
+
+def test_of_two_that_take_over_at_once_the_later_epoch_wins(objects: Objects) -> None:
+    first, second = ControllerDriver(objects), ControllerDriver(objects)
+    for each in (first, second):
+        each.perform(each.machine.take_over())
+        each.read()
+    first.write()
+    second.write()  # Refused: it reads again, and claims with a higher epoch.
+    second.read()
+    second.write()
+    while second.reads or second.writes:
+        for each in (first, second):
+            if each.reads:
+                each.read()
+            elif each.writes:
+                each.write()
+    assert second.machine.phase is Phase.ACTIVE
+    assert second.image.cluster.controller_epoch == 2
+    first.ask(register())
+    assert first.resigned is not None
+
+
+def test_an_empty_store_for_log_directories_of_a_cluster_is_refused(objects: Objects) -> None:
+    driver = ControllerDriver(objects, known_cluster_id="old")
+    driver.perform(driver.machine.take_over())
+    with pytest.raises(InvalidConfigError, match="the store was lost"):
+        driver.read()
+    assert not objects
+
+
+def test_the_store_of_another_cluster_is_refused(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    before = dict(objects)
+    stranger = ControllerDriver(objects, known_cluster_id="other")
+    stranger.perform(stranger.machine.take_over())
+    with pytest.raises(InvalidConfigError, match="belongs to the cluster new"):
+        stranger.read()
+    assert objects == before
+
+
+def test_a_damaged_object_stops_the_take_over(objects: Objects, driver: ControllerDriver) -> None:
+    key = SHARD_KEYS[7]
+    whole = objects[key]
+    objects[key] = StoredObject(whole.value[:-2], whole.version, whole.controller_epoch)
+    successor = ControllerDriver(objects)
+    with pytest.raises(CorruptMetadataError, match="shards/07"):
+        successor.take_over()
+
+
+# Brokers.
+
+
+def test_a_broker_gets_an_id_for_its_name_and_an_epoch_for_its_life(
+    objects: Objects,
+) -> None:
+    driver = ControllerDriver(objects).take_over()
+    first = the_broker(driver.ask(register()))
+    assert (first.broker_id, first.broker_epoch, first.is_fenced) == (0, 1, False)
+    again = the_broker(driver.ask(register(incarnation="2", broker_id=0)))
+    assert (again.broker_id, again.broker_epoch) == (0, 2)
+    other = the_broker(driver.ask(register("b", directories=["d-b"])))
+    assert (other.broker_id, other.broker_epoch) == (1, 3)
+    assert driver.image.cluster.brokers == {0: again, 1: other}
+
+
+def test_a_retried_registration_is_the_same_life(driver: ControllerDriver) -> None:
+    first = driver.image.cluster.brokers[BrokerId(0)]
+    assert driver.ask(register()) == first
+    assert driver.image.cluster.last_broker_epoch == 1
+
+
+def test_a_starting_broker_leads_its_partitions_in_a_new_epoch(driver: ControllerDriver) -> None:
+    created = the_topic(driver.ask(create("t", partitions=2)))
+    assert [each.leader_epoch for each in created.partitions] == [0, 0]
+    broker = the_broker(driver.ask(register(incarnation="2")))
+    for number in range(2):
+        state = driver.image.partition(TopicPartition(created.topic_id, number))
+        assert state is not None
+        assert (state.leader, state.leader_epoch, state.partition_epoch) == (0, 1, 1)
+        assert state.isr == (broker.life,)
+        assert driver.image.leader_address(state) == "h:7092"
+
+
+def test_a_broker_that_outlives_a_controller_keeps_its_leader_epochs(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    created = the_topic(driver.ask(create("t")))
+    successor = ControllerDriver(objects).take_over()
+    assert successor.image.cluster.usable_brokers() == []
+    registration = the_broker(successor.ask(register()))
+    assert (registration.broker_epoch, registration.is_fenced) == (1, False)
+    assert successor.image.topics_by_id[created.topic_id] == created
+
+
+def test_registration_is_answered_only_when_its_partitions_are_stored_too(
+    driver: ControllerDriver,
+) -> None:
+    driver.ask(create("t", 4))
+    driver.ask(create("uu", 9))
+    request_id = driver.send(register(incarnation="2"))
+    keys = [write.key for write in driver.writes]
+    assert sorted(keys) == [CLUSTER_KEY, "shards/04", "shards/09"]
+    for _ in keys:
+        assert request_id not in driver.results
+        driver.write()
+    the_broker(driver.results[request_id])
+
+
+def test_directories_of_another_broker_are_refused(driver: ControllerDriver) -> None:
+    for request, message in [
+        (register("b", directories=["d-a", "d-b"]), "also one of broker 'a'"),
+        (register("b", directories=["d-b"], broker_id=0), "is named 'a'"),
+        (register("b", directories=["d-b"], broker_id=7), "the cluster does not know"),
+        (register("a", directories=["d-a"], broker_id=7), "the cluster does not know"),
+    ]:
+        error = driver.ask(request)
+        assert isinstance(error, InvalidConfigError)
+        assert message in error.message
+    assert list(driver.image.cluster.brokers) == [0]
+
+
+# Topics.
+
+
+def test_a_topic_is_created_with_the_clusters_defaults(driver: ControllerDriver) -> None:
+    topic = the_topic(driver.ask(create("t")))
+    assert topic.name == TopicName("default", "t")
+    assert topic.overrides == {}
+    (partition,) = topic.partitions
+    assert (partition.replicas, partition.leader) == ((0,), 0)
+    assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
+    assert driver.image.topics == {topic.name: topic}
+
+
+def test_the_default_replication_is_three_or_the_number_of_brokers(objects: Objects) -> None:
+    driver = ControllerDriver(objects).take_over()
+    for number, expected in [(1, 1), (2, 2), (3, 3), (4, 3)]:
+        driver.ask(register(f"b{number}", directories=[f"d{number}"]))
+        topic = the_topic(driver.ask(create("t" * number)))
+        assert topic.replication_factor == expected
+        assert len(topic.partitions[0].isr) == expected
+
+
+def test_settings_are_kept_in_canonical_form(driver: ControllerDriver) -> None:
+    config = {"retention.ms": "1h", "durability": "replicated"}
+    topic = the_topic(driver.ask(create("t", config=config)))
+    assert topic.overrides == {"durability": "replicated", "retention.ms": "3600000"}
+    assert topic.config.retention_ms == 3_600_000
+
+
+REFUSED = [
+    (create("no spaces"), InvalidTopicError, "must be 1 to 249"),
+    (create("__offsets"), InvalidTopicError, "belong to the cluster"),
+    (create("shop/__x"), InvalidTopicError, "belong to the cluster"),
+    (create("there"), TopicAlreadyExistsError, "exists"),
+    (create("t", partitions=11), InvalidPartitionsError, "topic_partitions_max"),
+    (create("t", partitions=-1), InvalidPartitionsError, "topic_partitions_max"),
+    (create("t", partitions=10), InvalidPartitionsError, "broker_partitions_max"),
+    (create("t", replication_factor=2), InvalidReplicationFactorError, "start brokers"),
+    (create("t", replication_factor=-1), InvalidReplicationFactorError, "replicas"),
+    (create("t", config={"retention.m": "1"}), InvalidConfigError, "did you mean"),
+    (create("t", config={"segment.bytes": "1"}), InvalidConfigError, "must be"),
+    (alter("nowhere", partitions=2), UnknownTopicOrPartitionError, "nowhere"),
+    (alter("there", partitions=1), InvalidPartitionsError, "only grow"),
+    (alter("there", partitions=11), InvalidPartitionsError, "topic_partitions_max"),
+    (alter("there", partitions=10), InvalidPartitionsError, "broker_partitions_max"),
+    (alter("there", set_config={"x": "1"}), InvalidConfigError, "no such setting"),
+    (alter("there", unset_config=["retention.m"]), InvalidConfigError, "did you mean"),
+    (
+        alter("there", set_config={"retention.ms": "1"}, unset_config=["retention.ms"]),
+        InvalidConfigError,
+        "set and unset",
+    ),
+    (delete("nowhere"), UnknownTopicOrPartitionError, "nowhere"),
+    (delete("no spaces"), InvalidTopicError, "must be 1 to 249"),
+]
+
+
+@pytest.mark.parametrize(("request_", "error", "message"), REFUSED)
+def test_what_breaks_a_rule_is_refused_and_changes_nothing(
+    objects: Objects, request_: CreateTopics, error: type[MillraceError], message: str
+) -> None:
+    config = ClusterConfig(topic_partitions_max=10, broker_partitions_max=9)
+    driver = ControllerDriver(objects, config).take_over()
+    driver.ask(register())
+    driver.ask(create("there", 1, partitions=2))
+    before = dict(objects)
+    found = only(driver.ask(request_))
+    assert type(found) is error
+    assert message in str(found)
+    assert objects == before
+
+
+def test_of_several_topics_each_has_its_own_answer(driver: ControllerDriver) -> None:
+    topics = [NewTopic(name=name) for name in ("a", "__b", "a", "c")]
+    ids = [topic_id(number) for number in range(4)]
+    results = driver.ask(CreateTopics(topics=topics, topic_ids=ids))
+    assert isinstance(results, list)
+    kinds = [type(each) for each in results]
+    assert kinds == [Topic, InvalidTopicError, TopicAlreadyExistsError, Topic]
+    assert {str(name) for name in driver.image.topics} == {"a", "c"}
+
+
+def test_a_request_that_would_hold_up_all_others_is_refused_whole(objects: Objects) -> None:
+    config = ClusterConfig(request_topics_max=2, topic_partitions_max=10)
+    driver = ControllerDriver(objects, config).take_over()
+    driver.ask(register())
+    ids = [topic_id(number) for number in range(3)]
+    many = CreateTopics(topics=[NewTopic(name=f"t{n}") for n in range(3)], topic_ids=ids)
+    large = CreateTopics(
+        topics=[NewTopic(name=f"t{n}", partitions=6) for n in range(2)], topic_ids=ids[:2]
+    )
+    for request in (many, large, DeleteTopics(topics=[TopicRef(name="t")] * 3)):
+        assert isinstance(driver.ask(request), MalformedRequestError)
+    assert not driver.image.topics
+
+
+def test_names_that_differ_in_a_dot_and_an_underscore_are_two_topics(
+    driver: ControllerDriver,
+) -> None:
+    the_topic(driver.ask(create("a.b", 1)))
+    the_topic(driver.ask(create("a_b", 2)))
+    assert len(driver.image.topics) == 2
+
+
+def test_partitions_only_grow_and_the_old_ones_stay_as_they_are(driver: ControllerDriver) -> None:
+    before = the_topic(driver.ask(create("t", partitions=2)))
+    after = the_topic(driver.ask(alter("t", partitions=5)))
+    assert len(after.partitions) == 5
+    assert after.partitions[:2] == before.partitions
+    assert the_topic(driver.ask(alter("t", partitions=5))) == after
+
+
+def test_settings_are_set_and_unset(driver: ControllerDriver) -> None:
+    driver.ask(create("t", config={"retention.ms": "1", "segment.ms": "2"}))
+    change = alter("t", set_config={"segment.ms": "3"}, unset_config=["retention.ms"])
+    topic = the_topic(driver.ask(change))
+    assert topic.overrides == {"segment.ms": "3"}
+    assert topic.config.retention_ms == 604_800_000
+
+
+def test_validate_only_answers_as_if_and_changes_nothing(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    driver.ask(create("there"))
+    before = dict(objects)
+    assert the_topic(driver.ask(create("t", 1, partitions=3, validate_only=True))).partitions
+    altered = the_topic(driver.ask(alter("there", True, partitions=3)))
+    assert len(altered.partitions) == 3
+    the_topic(driver.ask(delete("there", validate_only=True)))
+    assert objects == before
+    assert [str(name) for name in driver.image.topics] == ["there"]
+
+
+def test_a_topic_may_be_named_by_its_id_and_both_must_agree(driver: ControllerDriver) -> None:
+    topic = the_topic(driver.ask(create("t")))
+    by_id = AlterTopics(changes=[TopicChange(topic=TopicRef(topic_id=topic.topic_id))])
+    assert the_topic(driver.ask(by_id)) == topic
+    for ref in (
+        TopicRef(name="other", topic_id=topic.topic_id),
+        TopicRef(name="t", topic_id=topic_id(1)),
+        TopicRef(topic_id=topic_id(1)),
+        TopicRef(),
+    ):
+        error = only(driver.ask(DeleteTopics(topics=[ref])))
+        assert isinstance(error, UnknownTopicOrPartitionError)
+
+
+def test_a_topic_made_again_under_its_name_is_another_one(driver: ControllerDriver) -> None:
+    first = the_topic(driver.ask(create("t", 1)))
+    the_topic(driver.ask(delete("t")))
+    second = the_topic(driver.ask(create("t", 2)))
+    assert first.topic_id != second.topic_id
+    assert driver.image.topics == {second.name: second}
+    assert driver.image.topics_by_id == {second.topic_id: second}
+
+
+def test_a_deletion_stands_until_every_holder_has_confirmed_it(
+    objects: Objects,
+) -> None:
+    driver = ControllerDriver(objects).take_over()
+    driver.ask(register())
+    driver.ask(register("b", directories=["d-b"]))
+    topic = the_topic(driver.ask(create("t", replication_factor=2)))
+    driver.ask(delete("t"))
+    assert driver.image.deletions_of(BrokerId(0)) == [topic.topic_id]
+    driver.ask(ConfirmDeletions(broker_id=BrokerId(0), topic_ids=[topic.topic_id]))
+    assert driver.image.deletions_of(BrokerId(0)) == []
+    assert driver.image.deletions_of(BrokerId(1)) == [topic.topic_id]
+    successor = ControllerDriver(objects).take_over()
+    assert successor.image.deletions_of(BrokerId(1)) == [topic.topic_id]
+    successor.ask(ConfirmDeletions(broker_id=BrokerId(1), topic_ids=[topic.topic_id]))
+    assert successor.image.deletions_of(BrokerId(1)) == []
+    # To say it again, or of a topic that nobody knows, changes nothing.
+    before = dict(objects)
+    successor.ask(ConfirmDeletions(broker_id=BrokerId(1), topic_ids=[topic.topic_id]))
+    assert objects == before
+
+
+def test_deleted_topics_free_their_place_on_the_broker(objects: Objects) -> None:
+    config = ClusterConfig(broker_partitions_max=4)
+    driver = ControllerDriver(objects, config).take_over()
+    driver.ask(register())
+    the_topic(driver.ask(create("t", partitions=4)))
+    assert isinstance(only(driver.ask(create("uu", 1))), InvalidPartitionsError)
+    driver.ask(delete("t"))
+    the_topic(driver.ask(create("uu", 1, partitions=4)))
+
+
+# Producer ids.
+
+
+def test_producer_ids_come_in_blocks_that_are_stored_before_they_are_used(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    request_id = driver.send(AllocateProducerIds())
+    assert request_id not in driver.results
+    driver.settle()
+    assert driver.results[request_id] == range(1000)
+    successor = ControllerDriver(objects).take_over()
+    assert successor.ask(AllocateProducerIds()) == range(1000, 2000)
+
+
+def test_a_block_whose_write_is_not_confirmed_is_never_given_again(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    driver.send(AllocateProducerIds())
+    driver.lose_answer(applied=True)
+    successor = ControllerDriver(objects).take_over()
+    assert successor.ask(AllocateProducerIds()) == range(1000, 2000)
+
+
+# Writes.
+
+
+def test_an_answer_waits_for_its_write_and_the_image_comes_first(
+    driver: ControllerDriver,
+) -> None:
+    request_id = driver.send(create("t"))
+    assert request_id not in driver.results
+    assert not driver.image.topics
+    effects = driver.write()
+    assert [type(effect) for effect in effects] == [PublishImage, Respond]
+    assert [str(name) for name in driver.image.topics] == ["t"]
+
+
+def test_changes_of_a_shard_meanwhile_go_into_one_next_write(driver: ControllerDriver) -> None:
+    first = driver.send(create("t", 4))
+    rest = [driver.send(create("t" * number, 4)) for number in range(2, 6)]
+    assert [write.key for write in driver.writes] == ["shards/04"]
+    driver.write()
+    assert list(driver.results)[-1] == first
+    assert [write.key for write in driver.writes] == ["shards/04"]
+    effects = driver.write()
+    answered = [effect.request_id for effect in effects if isinstance(effect, Respond)]
+    assert answered == rest
+    assert not driver.writes
+    assert len(driver.image.topics) == 5
+
+
+def test_shards_are_written_beside_each_other(driver: ControllerDriver) -> None:
+    driver.send(create("t", 4))
+    driver.send(create("uu", 5))
+    assert [write.key for write in driver.writes] == ["shards/04", "shards/05"]
+
+
+def test_a_refusal_waits_for_the_change_that_it_rests_on(driver: ControllerDriver) -> None:
+    first = driver.send(create("t", 4))
+    second = driver.send(create("t", 9))
+    assert driver.results.keys().isdisjoint({first, second})
+    driver.settle()
+    assert isinstance(only(driver.results[second]), TopicAlreadyExistsError)
+
+
+def test_a_request_that_changes_nothing_is_answered_without_a_write(
+    driver: ControllerDriver,
+) -> None:
+    driver.ask(create("t", 4))
+    effects = driver.perform(driver.machine.handle(99, alter("t", True, partitions=2)))
+    assert [type(effect) for effect in effects] == [Respond]
+
+
+def test_a_write_whose_answer_was_lost_is_recognised(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    request_id = driver.send(create("t", 4))
+    assert driver.lose_answer(applied=True) == [ReadObject("shards/04")]
+    driver.read()
+    the_topic(driver.results[request_id])
+    assert objects["shards/04"].version == 2
+
+
+def test_a_write_that_was_not_done_is_done_again(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    request_id = driver.send(create("t", 4))
+    again = driver.writes[0]
+    driver.lose_answer(applied=False)
+    assert driver.read() == [again]
+    driver.settle()
+    the_topic(driver.results[request_id])
+    assert objects["shards/04"].version == 2
+
+
+def test_the_loss_of_the_lease_answers_all_who_wait_and_ends_the_machine(
+    driver: ControllerDriver,
+) -> None:
+    waiting = [driver.send(create("t", 4)), driver.send(create("uu", 4)), driver.send(register())]
+    effects = driver.perform(driver.machine.resign("the lease was lost"))
+    assert effects[-1] == Resigned("the lease was lost")
+    for request_id in waiting:
+        error = driver.results[request_id]
+        assert isinstance(error, NotControllerError)
+        assert error.appended is Appended.MAYBE
+    assert driver.machine.on_object_written("shards/04") == []
+    assert driver.machine.on_write_refused("shards/04") == []
+    assert driver.machine.on_object_read("shards/04", None) == []
+    assert driver.machine.resign("again") == []
+    late = driver.results[driver.send(create("late"))]
+    assert isinstance(late, NotControllerError)
+    assert late.appended is Appended.NO
+
+
+def test_every_kind_of_request_has_a_handler() -> None:
+    machine = Controller(ClusterConfig(), new_cluster_id="c", known_cluster_id=None)
+    for request in (
+        create("t"),
+        alter("t"),
+        delete("t"),
+        ConfirmDeletions(broker_id=BrokerId(0), topic_ids=[]),
+        AllocateProducerIds(),
+        register(),
+    ):
+        (effect,) = machine.handle(1, request)
+        assert isinstance(effect, Respond)
+
+
+# The image.
+
+
+def test_the_image_says_what_changed(driver: ControllerDriver) -> None:
+    driver.ask(create("stays", 1))
+    driver.ask(create("goes", 1))
+    driver.ask(create("changes", 2))
+    old = driver.image
+    driver.ask(delete("goes"))
+    driver.ask(alter("changes", partitions=2))
+    driver.ask(create("comes", 3))
+    changes = driver.image.changes_since(old)
+    assert [str(topic.name) for topic in changes.created] == ["comes"]
+    assert [str(topic.name) for topic in changes.deleted] == ["goes"]
+    ((before, after),) = changes.altered
+    assert (len(before.partitions), len(after.partitions)) == (1, 2)
+    assert not changes.are_brokers_changed
+    driver.ask(register("b", directories=["d-b"]))
+    assert driver.image.changes_since(old).are_brokers_changed
+
+
+def test_an_image_never_changes_and_its_epoch_counts_the_writes(driver: ControllerDriver) -> None:
+    driver.ask(create("t", 1))
+    old, old_topics = driver.image, dict(driver.image.topics)
+    driver.ask(delete("t"))
+    assert driver.image.epoch == old.epoch + 1
+    assert old.topics == old_topics
+    assert [image.epoch for image in driver.images] == sorted(
+        {image.epoch for image in driver.images}
+    )
+
+
+def test_lookups_of_what_is_not_there_find_nothing(driver: ControllerDriver) -> None:
+    topic = the_topic(driver.ask(create("t", partitions=2)))
+    image = driver.image
+    assert image.partition(TopicPartition(topic.topic_id, 1)) is topic.partitions[1]
+    assert image.partition(TopicPartition(topic.topic_id, 2)) is None
+    assert image.partition(TopicPartition(topic.topic_id, -1)) is None
+    assert image.partition(TopicPartition(topic_id(9), 0)) is None
+    assert image.broker(BrokerId(7)) is None
+    replicas = list(image.replicas_of(BrokerId(0)))
+    assert [each.partition for each, _ in replicas] == [0, 1]
+    leaderless = topic.partitions[0].successor(leader=NO_BROKER, isr=topic.partitions[0].isr)
+    assert image.leader_address(leaderless) == ""
+
+
+def test_ids_fall_to_the_shard_that_the_tests_mean() -> None:
+    assert [shard_of(topic_id(number)) for number in range(32)] == list(range(32))

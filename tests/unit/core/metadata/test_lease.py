@@ -1,0 +1,85 @@
+from millrace.core.ids import MonotonicMs
+from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
+
+TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250)
+
+
+def at(now: int) -> MonotonicMs:
+    return MonotonicMs(now)
+
+
+def record(holder: str, version: int, duration_ms: int = 1500) -> LeaseRecord:
+    return LeaseRecord(holder=holder, address="", duration_ms=duration_ms, version=version)
+
+
+def election(name: str = "a") -> LeaseElection:
+    return LeaseElection(name, "", TIMES)
+
+
+def test_a_lease_that_nobody_has_is_taken_at_once() -> None:
+    assert election().on_read(None, at(5)) == record("a", 1)
+    assert election().on_read(record(NOBODY, 7), at(5)) == record("a", 8)
+
+
+def test_one_is_the_holder_only_once_the_write_is_confirmed() -> None:
+    candidate = election()
+    wanted = candidate.on_read(None, at(5))
+    assert wanted is not None
+    assert not candidate.is_held(at(5))
+    candidate.on_written(wanted, sent_at=at(5))
+    assert candidate.is_held(at(5))
+
+
+def test_the_holder_stops_when_it_could_not_renew() -> None:
+    candidate = election()
+    candidate.on_written(record("a", 1), sent_at=at(100))
+    assert candidate.is_held(at(1099))
+    assert not candidate.is_held(at(1100))
+
+
+def test_another_waits_until_it_has_seen_no_renewal_for_the_duration() -> None:
+    candidate = election()
+    assert candidate.on_read(record("b", 1), at(0)) is None
+    assert candidate.on_read(record("b", 2), at(1400)) is None
+    assert candidate.on_read(record("b", 2), at(2899)) is None
+    assert candidate.on_read(record("b", 2), at(2900)) == record("a", 3)
+
+
+def test_the_holders_own_duration_counts() -> None:
+    candidate = election()
+    assert candidate.on_read(record("b", 1, duration_ms=6000), at(0)) is None
+    assert candidate.on_read(record("b", 1, duration_ms=6000), at(5999)) is None
+    assert candidate.on_read(record("b", 1, duration_ms=6000), at(6000)) is not None
+
+
+def test_the_old_holder_and_the_new_one_never_both_act() -> None:
+    """The holder's deadline ends before anybody can have waited for the duration."""
+    old, new = election("a"), election("b")
+    old.on_written(record("a", 1), sent_at=at(100))
+    for now in range(100, 3000, 250):
+        wanted = new.on_read(record("a", 1), at(now))
+        if wanted is not None:
+            assert not old.is_held(at(now))
+            return
+    raise AssertionError("it was never taken over")
+
+
+def test_a_broker_that_starts_again_takes_up_its_own_lease() -> None:
+    assert election("a").on_read(record("a", 9), at(0)) == record("a", 10)
+
+
+def test_a_holder_that_sees_another_stops_at_once() -> None:
+    candidate = election()
+    candidate.on_written(record("a", 1), sent_at=at(0))
+    assert candidate.on_read(record("b", 2), at(10)) is None
+    assert not candidate.is_held(at(10))
+
+
+def test_a_lease_that_is_given_back_is_free_for_others() -> None:
+    candidate = election()
+    candidate.on_written(record("a", 4), sent_at=at(0))
+    given_back = candidate.give_back()
+    assert given_back == record(NOBODY, 5)
+    assert not candidate.is_held(at(1))
+    assert election("b").on_read(given_back, at(2)) == record("b", 6)
+    assert candidate.give_back() is None

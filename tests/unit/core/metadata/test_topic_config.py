@@ -1,0 +1,57 @@
+import pytest
+
+from millrace.core.errors import InvalidConfigError
+from millrace.core.metadata.topic_config import (
+    SETTINGS,
+    Durability,
+    TopicConfig,
+    canonical_overrides,
+    parse_overrides,
+)
+
+
+def test_the_defaults_are_kafkas_but_for_durability() -> None:
+    defaults = {name: each.default for name, each in SETTINGS.items()}
+    assert defaults == {
+        "durability": "fsync",
+        "retention.ms": 604_800_000,
+        "retention.bytes": -1,
+        "segment.bytes": 1_073_741_824,
+        "segment.ms": 604_800_000,
+        "index.interval.bytes": 4096,
+        "max.message.bytes": 1_048_588,
+        "min.insync.replicas": 1,
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.before.max.ms": 2**63 - 1,
+        "message.timestamp.after.max.ms": 3_600_000,
+    }
+
+
+def test_settings_are_set_by_kafkas_names() -> None:
+    config = parse_overrides({"retention.ms": "7d", "durability": "replicated"})
+    assert config == TopicConfig(retention_ms=604_800_000, durability=Durability.REPLICATED)
+
+
+def test_what_is_stored_is_canonical() -> None:
+    overrides = {"segment.bytes": "64MiB", "retention.ms": "1.5h"}
+    assert canonical_overrides(overrides) == {
+        "retention.ms": "5400000",
+        "segment.bytes": "67108864",
+    }
+
+
+def test_the_attribute_s_name_is_answered_with_kafkas() -> None:
+    with pytest.raises(InvalidConfigError, match=r"did you mean 'retention\.ms'"):
+        parse_overrides({"retention_ms": "1"})
+
+
+def test_every_setting_of_a_topic_counts_at_once() -> None:
+    assert not any(each.description.needs_restart for each in SETTINGS.values())
+
+
+@pytest.mark.parametrize(("setting", "replicas", "effective"), [(1, 3, 1), (2, 3, 2), (3, 1, 1)])
+def test_no_more_replicas_are_asked_for_than_there_are(
+    setting: int, replicas: int, effective: int
+) -> None:
+    config = TopicConfig(min_insync_replicas=setting)
+    assert config.effective_min_insync_replicas(replicas) == effective

@@ -1,0 +1,205 @@
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass
+from enum import StrEnum
+from typing import Any, cast
+
+import pytest
+
+from millrace.core import settings
+from millrace.core.errors import InvalidConfigError
+from millrace.core.settings import Unit, section, setting
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    low: int = setting(1, "The lower one.")
+    high: int = setting(2, "The higher one.")
+
+    def validate(self) -> Iterator[str]:
+        if self.low > self.high:
+            yield "low: must not be more than high"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    paths: tuple[str, ...] = setting(cast(Any, MISSING), "Where.")
+    size_bytes: int = setting(
+        4096, "How large.", unit=Unit.BYTES, minimum=10, maximum=1 << 40, minus_one="no limit"
+    )
+    wait_ms: int = setting(5, "How long.", unit=Unit.MILLISECONDS)
+    colour: Colour = setting(Colour.RED, "Which.")
+    is_on: bool = setting(False, "Whether.")
+    inner: Inner = section(Inner)
+
+
+def problems(values: dict[str, object]) -> list[str]:
+    with pytest.raises(InvalidConfigError) as raised:
+        settings.parse(Outer, values)
+    return raised.value.message.splitlines()
+
+
+def test_values_come_as_text_or_as_toml_gives_them() -> None:
+    as_text = {
+        "paths": "a, b",
+        "size_bytes": "4096",
+        "wait_ms": "7",
+        "colour": "blue",
+        "is_on": "True",
+    }
+    as_toml = {
+        "paths": ["a", "b"],
+        "size_bytes": 4096,
+        "wait_ms": 7,
+        "colour": "blue",
+        "is_on": True,
+    }
+    parsed = settings.parse(Outer, as_text)
+    assert parsed == settings.parse(Outer, as_toml)
+    assert parsed == Outer(paths=("a", "b"), wait_ms=7, colour=Colour.BLUE, is_on=True)
+    assert parsed.colour is Colour.BLUE
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "number"),
+    [
+        ("0", Unit.COUNT, 0),
+        ("-1", Unit.COUNT, -1),
+        (" 12 ", Unit.BYTES, 12),
+        ("64MiB", Unit.BYTES, 64 << 20),
+        ("64 MB", Unit.BYTES, 64_000_000),
+        ("1.5GiB", Unit.BYTES, 3 << 29),
+        ("9007199254740993B", Unit.BYTES, 2**53 + 1),
+        ("7d", Unit.MILLISECONDS, 604_800_000),
+        ("1.5s", Unit.MILLISECONDS, 1500),
+        ("2min", Unit.MILLISECONDS, 120_000),
+        ("250ms", Unit.MILLISECONDS, 250),
+    ],
+)
+def test_people_may_write_units(text: str, unit: Unit, number: int) -> None:
+    assert settings.parse_number(text, unit) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("", Unit.COUNT),
+        ("1.5", Unit.COUNT),
+        ("0.5ms", Unit.MILLISECONDS),
+        ("7d", Unit.BYTES),
+        ("7D", Unit.MILLISECONDS),
+        ("64mib", Unit.BYTES),
+        ("1e3", Unit.COUNT),
+        ("٣", Unit.COUNT),
+        ("--1", Unit.COUNT),
+        ("1 2", Unit.COUNT),
+    ],
+)
+def test_a_number_that_is_none_or_not_whole_is_refused(text: str, unit: Unit) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        settings.parse_number(text, unit)
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    found = problems(
+        {
+            "size_byte": 1,
+            "size_bytes": 9,
+            "wait_ms": "7 parsecs",
+            "colour": "green",
+            "is_on": "maybe",
+            "inner": {"low": -1, "lowe": 3},
+        }
+    )
+    assert found == [
+        "size_byte: there is no such setting; did you mean 'size_bytes'?",
+        "size_bytes = 9: must be 10 to 1099511627776 bytes, -1: no limit",
+        "wait_ms = '7 parsecs': must be ms as a whole number, or with one of ms, s, min, h, d",
+        "colour = 'green': must be red or blue",
+        "is_on = 'maybe': must be true or false",
+        "inner.low = -1: must be 0 to 2147483647",
+        "inner.lowe: there is no such setting; did you mean 'low'?",
+        "paths: is required. Where.",
+    ]
+
+
+def test_an_unknown_name_without_a_near_one_is_told_what_there_is() -> None:
+    (found,) = problems({"paths": "a", "zzz": 1})
+    expected = "zzz: there is no such setting; known are paths, size_bytes, wait_ms, colour, "
+    assert found == expected + "is_on, inner"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("size_bytes", True),
+        ("size_bytes", 4096.0),
+        ("size_bytes", ["4096"]),
+        ("size_bytes", -2),
+        ("wait_ms", -1),
+        ("colour", ["red"]),
+        ("colour", 1),
+        ("is_on", 1),
+        ("paths", 1),
+        ("paths", [1]),
+        ("paths", []),
+        ("paths", ""),
+        ("paths", "a,,b"),
+        ("inner", 3),
+    ],
+)
+def test_a_value_of_a_wrong_type_or_out_of_bounds_is_named(name: str, value: object) -> None:
+    (found,) = problems({"paths": "a"} | {name: value})
+    assert found.startswith(f"{name} = {value!r}: ")
+
+
+def test_minus_one_is_what_the_setting_says_it_is() -> None:
+    assert settings.parse(Outer, {"paths": "a", "size_bytes": -1}).size_bytes == -1
+    assert settings.parse(Outer, {"paths": "a", "size_bytes": "-1"}).size_bytes == -1
+
+
+def test_relations_are_checked_in_every_section() -> None:
+    assert problems({"paths": "a", "inner": {"low": 3}}) == [
+        "inner.low: must not be more than high"
+    ]
+
+
+def test_settings_built_in_python_are_checked_the_same() -> None:
+    settings.check(Outer(paths=("a",)))
+    with pytest.raises(InvalidConfigError) as raised:
+        settings.check(Outer(paths=(), size_bytes=3, inner=Inner(low=9)))
+    assert raised.value.message.splitlines() == [
+        "paths = (): must not be empty",
+        "size_bytes = 3: must be 10 to 1099511627776 bytes, -1: no limit",
+        "inner.low: must not be more than high",
+    ]
+
+
+def test_the_stored_form_of_a_value_reads_back_as_the_value() -> None:
+    outer = Outer(paths=("a", "b"), colour=Colour.BLUE, is_on=True, size_bytes=-1)
+    texts = {
+        name: settings.to_text(getattr(outer, each.attribute))
+        for name, each in settings.settings_of(Outer).items()
+    }
+    assert texts == {
+        "paths": "a,b",
+        "size_bytes": "-1",
+        "wait_ms": "5",
+        "colour": "blue",
+        "is_on": "true",
+    }
+    assert settings.parse(Outer, texts) == outer
+
+
+def test_the_table_says_default_bounds_and_meaning() -> None:
+    table = settings.markdown_table(Outer, separator=".").splitlines()
+    assert "| `paths` | (required) | a list of texts | restart | Where. |" in table
+    assert (
+        "| `size.bytes` | 4096 (4KiB) | 10 to 1099511627776 bytes, -1: no limit | restart "
+        "| How large. |"
+    ) in table
+    assert "| `wait.ms` | 5 | at least 0 ms | restart | How long. |" in table
