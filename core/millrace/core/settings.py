@@ -258,18 +258,21 @@ def _parse_section(
                 problems.append(f"{path}{name} = {value!r}: {found.text}")
             else:
                 arguments[known[name].attribute] = found
-        elif name in sections and isinstance(value, Mapping):
-            arguments[name] = _parse_section(
-                sections[name], value, f"{path}{name}.", separator, problems
-            )
         elif name in sections:
-            problems.append(f"{path}{name} = {value!r}: is a section, such as [{path}{name}]")
+            if not isinstance(value, Mapping):
+                problems.append(f"{path}{name} = {value!r}: is a section: write [{path}{name}]")
         else:
             near = suggestion(name, {**known, **sections})
             problems.append(f"{path}{name}: there is no such setting{near}")
     for each in known.values():
         if each.default is MISSING and each.name not in values:
             problems.append(f"{path}{each.name}: is required. {each.description.meaning}")
+    for name, inner in sections.items():
+        inner_values = values.get(name, {})
+        if isinstance(inner_values, Mapping):
+            arguments[name] = _parse_section(
+                inner, inner_values, f"{path}{name}.", separator, problems
+            )
     if problems:
         # Never seen by the caller: what is missing must not hide the other sections' problems.
         return cast(_T, None)

@@ -121,9 +121,9 @@ def test_all_problems_are_reported_at_once() -> None:
         "wait_ms = '7 parsecs': must be ms as a whole number, or with one of ms, s, min, h, d",
         "colour = 'green': must be red or blue",
         "is_on = 'maybe': must be true or false",
+        "paths: is required. Where.",
         "inner.low = -1: must be 0 to 2147483647",
         "inner.lowe: there is no such setting; did you mean 'low'?",
-        "paths: is required. Where.",
     ]
 
 

@@ -1,0 +1,159 @@
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from docs import generate
+
+from millrace.broker import config
+from millrace.broker.config import BrokerConfig, CoordinationConfig, LogFormat
+from millrace.core import settings
+from millrace.core.errors import InvalidConfigError
+
+SMALLEST = """
+log_dirs = ["log"]
+[coordination]
+path = "coordination.sqlite"
+"""
+
+
+def load(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> BrokerConfig:
+    path = tmp_path / "broker.toml"
+    path.write_text(text, encoding="utf-8")
+    return config.load(path, environment or {})
+
+
+def problems(tmp_path: Path, text: str, environment: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(InvalidConfigError) as raised:
+        load(tmp_path, text, environment)
+    return raised.value.message.splitlines()
+
+
+def test_the_smallest_file_gives_the_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, SMALLEST) == BrokerConfig(
+        log_dirs=("log",), coordination=CoordinationConfig(path="coordination.sqlite")
+    )
+
+
+def test_a_file_sets_what_it_names(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        """
+        log_dirs = ["a", "b"]
+        [node]
+        name = "eu-1"
+        [coordination]
+        path = "c"
+        [listener]
+        port = 0
+        [metrics]
+        port = -1
+        [storage]
+        recovery_point_bytes = "128MiB"
+        [logging]
+        format = "json"
+        """,
+    )
+    assert loaded.log_dirs == ("a", "b")
+    assert loaded.node.name == "eu-1"
+    assert (loaded.listener.port, loaded.metrics.port) == (0, -1)
+    assert loaded.storage.recovery_point_bytes == 128 << 20
+    assert loaded.logging.format is LogFormat.JSON
+
+
+def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
+    environment = {
+        "MILLRACE_BROKER__LISTENER__PORT": "7192",
+        "MILLRACE_BROKER__LOG_DIRS": "x, y",
+        "MILLRACE_BOOTSTRAP": "not ours",
+        "PATH": "nor this",
+    }
+    loaded = load(tmp_path, SMALLEST, environment)
+    assert loaded.listener.port == 7192
+    assert loaded.log_dirs == ("x", "y")
+
+
+def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        """
+        [coordinaton]
+        path = "x"
+        [limits]
+        message_bytes_max = "1TiB"
+        [cluster]
+        default_partition = 3
+        """,
+        {"MILLRACE_BROKER__LISTENER__PROT": "1"},
+    )
+    assert found == [
+        f"{tmp_path}/broker.toml:",
+        "coordinaton: there is no such setting; did you mean 'coordination'?",
+        "log_dirs: is required. Directories that hold the partitions' logs, one per disk. New "
+        "partitions go to the one with the fewest; one that fails takes only its own partitions "
+        "offline.",
+        "coordination.path: is required. File of the SQLite database that holds the cluster's "
+        "metadata. Keep it as safe as the logs: without it they cannot be told apart.",
+        "cluster.default_partition: there is no such setting; did you mean 'default_partitions'?",
+        "listener.prot: there is no such setting; did you mean 'port'?",
+        "limits.message_bytes_max = '1TiB': must be 65536 to 536870912 bytes",
+    ]
+
+
+def test_a_required_setting_is_missed_in_a_section_that_is_not_there(tmp_path: Path) -> None:
+    found = problems(tmp_path, 'log_dirs = ["a"]')
+    assert any(each.startswith("coordination.path: is required.") for each in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[storage]\nx = "', "is not TOML"),
+        (SMALLEST + "lease_retry_ms = 1000", "lease_retry_ms < lease_renew_deadline_ms"),
+        (SMALLEST + "[limits]\nmessage_bytes_max = '64MiB'", "message_bytes_max: must not"),
+        (SMALLEST + "[limits]\nrequest_memory_bytes_max = '1MiB'", "request_memory_bytes_max"),
+        (SMALLEST + "[limits]\nfetch_response_bytes_max = '8MiB'", "fetch_response_bytes_max"),
+        (SMALLEST + "[node]\nname = ' '", "name: must not be empty"),
+        (SMALLEST + "[cluster]\ntopic_partitions_max = 1\ndefault_partitions = 2", "default_part"),
+        (SMALLEST.replace('["log"]', '["a", "./a"]'), "names a directory twice"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    assert message in "\n".join(problems(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError, match=r"nowhere\.toml: cannot be read: No such file"):
+        config.load(tmp_path / "nowhere.toml", {})
+
+
+def test_a_variable_that_reaches_into_a_setting_is_refused(tmp_path: Path) -> None:
+    found = problems(tmp_path, SMALLEST, {"MILLRACE_BROKER__LOG_DIRS__X": "1"})
+    assert found == ["MILLRACE_BROKER__LOG_DIRS__X: log_dirs is a setting, not a section"]
+
+
+def test_the_embedded_broker_keeps_everything_in_one_directory() -> None:
+    embedded = config.embedded("data", port=0, metrics_port=-1)
+    settings.check(embedded)
+    assert embedded.log_dirs == ("data/log",)
+    assert embedded.coordination.path == "data/coordination.sqlite"
+    assert (embedded.listener.host, embedded.listener.port) == ("127.0.0.1", 0)
+
+
+def test_no_default_breaks_a_bound_or_a_relation() -> None:
+    settings.check(config.embedded("data"))
+
+
+def test_every_field_is_a_setting_or_a_section() -> None:
+    def check(cls: type) -> None:
+        sections = settings.sections_of(cls)
+        declared = {*settings.settings_of(cls), *sections}
+        assert {field.name for field in fields(cls)} == declared
+        for section in sections.values():
+            check(section)
+
+    check(BrokerConfig)
+
+
+def test_the_page_about_configuration_is_what_the_code_says() -> None:
+    written = generate.CONFIGURATION.read_text(encoding="utf-8")
+    assert written == generate.configuration(), "Run: make docs"
