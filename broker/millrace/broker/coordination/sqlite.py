@@ -5,15 +5,15 @@ NORMAL, a power cut undoes confirmed commits (measured: 200 of 200). The lease i
 a second and means nothing after a power cut, when all its holders are gone: it has a connection
 with `synchronous=NORMAL`, which orders writes without flushing them.
 
-A file lock beside the database keeps a second process out. Rule P41.
+A lock file beside the database keeps other processes out. Rule P41.
 """
 
+import contextlib
 import fcntl
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -31,19 +31,18 @@ from millrace.core.metadata.stored import StoredObject
 APPLICATION_ID: Final = 0x4D52_434F  # Marks the file as ours: "MRCO".
 SCHEMA_VERSION: Final = 1
 
-_BUSY_TIMEOUT_S: Final = 5.0
 _POLL_S: Final = 0.05
 
 _SCHEMA: Final = f"""
 BEGIN IMMEDIATE;
-CREATE TABLE objects (
+CREATE TABLE IF NOT EXISTS objects (
     key TEXT PRIMARY KEY,
     version INTEGER NOT NULL,
     controller_epoch INTEGER NOT NULL,
     revision INTEGER NOT NULL UNIQUE, -- Of the whole store: how many writes there were before.
     value BLOB NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE lease (
+CREATE TABLE IF NOT EXISTS lease (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     holder TEXT NOT NULL,
     address TEXT NOT NULL,
@@ -64,29 +63,35 @@ class SqliteStore:
 
     Args:
         path: the database, made with its directory when there is none.
+        is_exclusive: whether no other process may have it open; all must agree.
+        busy_timeout_ms: how long to wait for another process's transaction.
 
     Raises:
         InvalidConfigError: another process has the store open, or the file is something else.
         CoordinationStoreError: the database is damaged, or cannot be opened.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(
+        self, path: str | Path, *, is_exclusive: bool = True, busy_timeout_ms: int = 5000
+    ) -> None:
         self._path = Path(path)
+        self._busy_timeout_s = busy_timeout_ms / 1000
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(self._path.with_name(self._path.name + ".lock"))
+            lock = self._path.with_name(self._path.name + ".lock")
+            self._lock = _lock(lock, fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH)
         except OSError as error:
             raise CoordinationStoreError(
                 f"the coordination store {self._path} cannot be opened: {error}"
             ) from error
-        try:
-            self._objects = self._connect("FULL")
+        with contextlib.ExitStack() as opened:
+            opened.callback(os.close, self._lock)
+            self._objects = opened.enter_context(contextlib.closing(self._connect("FULL")))
             self._check()
-            self._lease = self._connect("NORMAL")
+            self._lease = opened.enter_context(contextlib.closing(self._connect("NORMAL")))
             _fsync_directory(self._path.parent)
-        except BaseException:
-            os.close(self._lock)
-            raise
+            # In reverse, so that FULL does what the last connection to close has to do.
+            self._opened = opened.pop_all()
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         """See `CoordinationStore`."""
@@ -172,12 +177,8 @@ class SqliteStore:
 
     def close(self) -> None:
         """See `CoordinationStore`."""
-        try:
-            with self._errors():
-                self._lease.close()
-                self._objects.close()
-        finally:
-            os.close(self._lock)
+        with self._errors():
+            self._opened.close()
 
     def _swap(self, key: str, new: StoredObject, revision: int) -> bool:
         assert new.version >= 1
@@ -197,13 +198,14 @@ class SqliteStore:
         return written.rowcount == 1
 
     def _connect(self, synchronous: str) -> sqlite3.Connection:
-        with self._errors():
+        with self._errors(), contextlib.ExitStack() as opened:
             connection = sqlite3.connect(
                 self._path,
-                timeout=_BUSY_TIMEOUT_S,
+                timeout=self._busy_timeout_s,
                 isolation_level=None,  # Transactions are begun and ended here, by name.
                 check_same_thread=False,  # One thread at a time, by the caller.
             )
+            opened.callback(connection.close)
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
@@ -211,6 +213,7 @@ class SqliteStore:
                     f"the coordination store {self._path} cannot use a write-ahead log: put it on "
                     "a local file system"
                 )
+            opened.pop_all()
         return connection
 
     def _check(self) -> None:
@@ -237,7 +240,7 @@ class SqliteStore:
                 "it from a backup; nothing was changed"
             )
 
-    @contextmanager
+    @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         """Turn SQLite's errors into ours."""
         try:
@@ -254,7 +257,7 @@ class SqliteStore:
             ) from error
 
 
-@contextmanager
+@contextlib.contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[Callable[..., sqlite3.Cursor]]:
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -266,11 +269,11 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[Callable[..., sqlit
         raise
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, kind: int) -> int:
     """Take the lock for as long as the file stays open."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         raise InvalidConfigError(

@@ -1,0 +1,345 @@
+"""The SQLite store on real files, with other processes."""
+
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace.broker.coordination.sqlite import SqliteStore
+from millrace.broker.coordination.store import (
+    BEGINNING,
+    CoordinationStore,
+    CoordinationStoreError,
+    CoordinationUnavailableError,
+)
+from millrace.core.errors import InvalidConfigError
+from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.metadata.stored import StoredObject
+
+
+def stored(version: int, value: bytes = b"x", controller_epoch: int = 1) -> StoredObject:
+    return StoredObject(value, version, ControllerEpoch(controller_epoch))
+
+
+def lease(version: int, holder: str = "a") -> LeaseRecord:
+    return LeaseRecord(holder=holder, address="h:1", duration_ms=1500, version=version)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "coordination.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(path)
+    yield store
+    store.close()
+
+
+def swap(store: CoordinationStore, key: str, new: StoredObject) -> bool:
+    return store.compare_and_swap_all([(key, new)])[0]
+
+
+def read(store: CoordinationStore, key: str) -> StoredObject | None:
+    return store.read_all([key])[0]
+
+
+# Objects.
+
+
+def test_an_object_is_read_as_it_was_written(store: SqliteStore) -> None:
+    assert read(store, "k") is None
+    assert swap(store, "k", stored(1, b"one"))
+    assert read(store, "k") == stored(1, b"one")
+    assert swap(store, "k", stored(2, b"two", controller_epoch=3))
+    assert read(store, "k") == stored(2, b"two", controller_epoch=3)
+
+
+@pytest.mark.parametrize("version", [1, 2, 4])
+def test_only_the_next_version_is_stored(store: SqliteStore, version: int) -> None:
+    swap(store, "k", stored(1))
+    swap(store, "k", stored(2))
+    assert not swap(store, "k", stored(version, b"wrong"))
+    assert read(store, "k") == stored(2)
+
+
+def test_there_is_no_second_version_of_nothing(store: SqliteStore) -> None:
+    assert not swap(store, "k", stored(2))
+    assert read(store, "k") is None
+
+
+def test_a_lower_controller_epoch_is_refused(store: SqliteStore) -> None:
+    swap(store, "k", stored(1, controller_epoch=5))
+    assert not swap(store, "k", stored(2, controller_epoch=4))
+    assert swap(store, "k", stored(2, controller_epoch=5))
+
+
+def test_writes_that_are_given_together_stand_each_for_itself(store: SqliteStore) -> None:
+    swap(store, "b", stored(1))
+    outcomes = store.compare_and_swap_all(
+        [("a", stored(1)), ("b", stored(1, b"wrong")), ("c", stored(1)), ("b", stored(2))]
+    )
+    assert outcomes == [True, False, True, True]
+    assert store.read_all(["a", "b", "c", "d"]) == [stored(1), stored(2), stored(1), None]
+
+
+def test_keys_are_listed_by_prefix(store: SqliteStore) -> None:
+    for key in ("shards/10", "shards/02", "cluster", "shard"):
+        swap(store, key, stored(1))
+    assert store.keys("shards/") == ["shards/02", "shards/10"]
+    assert store.keys("") == ["cluster", "shard", "shards/02", "shards/10"]
+
+
+def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
+    first = SqliteStore(path)
+    swap(first, "k", stored(1))
+    first.compare_and_swap_lease(lease(1))
+    first.close()
+    second = SqliteStore(path)
+    assert read(second, "k") == stored(1)
+    assert second.read_lease() == lease(1)
+    second.close()
+
+
+# Watching.
+
+
+def test_a_watcher_learns_of_every_key_written_since(store: SqliteStore) -> None:
+    swap(store, "a", stored(1))
+    changes = store.wait_for_changes(BEGINNING, 0)
+    assert changes.keys == ("a",)
+    assert store.wait_for_changes(changes.revision, 0).keys == ()
+    swap(store, "b", stored(1))
+    swap(store, "a", stored(2))
+    store.compare_and_swap_lease(lease(1))
+    changes = store.wait_for_changes(changes.revision, 0)
+    assert set(changes.keys) == {"a", "b"}
+    assert store.wait_for_changes(changes.revision, 0) == (
+        type(changes)(revision=changes.revision, keys=())
+    )
+
+
+def test_a_watcher_waits_for_a_write(store: SqliteStore) -> None:
+    found: list[tuple[str, ...]] = []
+    watcher = threading.Thread(
+        target=lambda: found.append(store.wait_for_changes(BEGINNING, 60_000).keys)
+    )
+    watcher.start()
+    swap(store, "k", stored(1))
+    watcher.join(30)
+    assert found == [("k",)]
+
+
+# The lease.
+
+
+def test_the_lease_is_a_row_under_compare_and_swap(store: SqliteStore) -> None:
+    assert store.read_lease() is None
+    assert store.compare_and_swap_lease(lease(1))
+    assert not store.compare_and_swap_lease(lease(1, "b"))
+    assert not store.compare_and_swap_lease(lease(3, "b"))
+    assert store.compare_and_swap_lease(lease(2, "b"))
+    assert store.read_lease() == lease(2, "b")
+
+
+def test_objects_are_flushed_and_the_lease_is_not(store: SqliteStore) -> None:
+    modes = [
+        connection.execute("PRAGMA synchronous").fetchone()[0]
+        for connection in (store._objects, store._lease)
+    ]
+    assert modes == [2, 1]  # FULL and NORMAL.
+
+
+# Other processes.
+
+WRITER = """
+import sys
+from millrace.broker.coordination.sqlite import SqliteStore
+from millrace.core.metadata.stored import StoredObject
+store = SqliteStore(sys.argv[1])
+version = 0
+while True:
+    version += 1
+    assert store.compare_and_swap_all([("k", StoredObject(b"%d" % version * 500, version, 1))])[0]
+    print(version, flush=True)
+"""
+
+RACER = """
+import sys
+from millrace.broker.coordination.sqlite import SqliteStore
+from millrace.core.metadata.stored import StoredObject
+store = SqliteStore(sys.argv[1], is_exclusive=False)
+print("ready", flush=True)
+sys.stdin.readline()
+won = 0
+while True:
+    (old,) = store.read_all(["counter"])
+    version = old.version + 1 if old else 1
+    if version > int(sys.argv[2]):
+        break
+    value = b"%d" % version
+    won += store.compare_and_swap_all([("counter", StoredObject(value, version, 1))])[0]
+print(won, flush=True)
+store.close()
+"""
+
+
+def python(program: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+
+
+def test_what_a_killed_process_had_confirmed_is_there(path: Path) -> None:
+    for _ in range(3):
+        with python(WRITER, path) as writer:
+            assert writer.stdout is not None
+            confirmed = [int(writer.stdout.readline()) for _ in range(20)][-1]
+            writer.send_signal(signal.SIGKILL)
+            confirmed = max([confirmed, *map(int, writer.stdout.read().split())])
+            assert writer.wait(30) == -signal.SIGKILL
+        store = SqliteStore(path)
+        found = read(store, "k")
+        assert found is not None
+        assert found.version in (confirmed, confirmed + 1)
+        assert found.value == b"%d" % found.version * 500
+        store.close()
+        path.unlink()
+
+
+def test_of_processes_that_race_one_wins_each_version(path: Path) -> None:
+    rounds = 200
+    racers = [python(RACER, path, rounds) for _ in range(2)]
+    try:
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == "ready\n"
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+        wins = [int(racer.communicate(timeout=60)[0]) for racer in racers]
+    finally:
+        for racer in racers:
+            racer.kill()
+            racer.wait()
+    assert sum(wins) == rounds
+    store = SqliteStore(path)
+    assert read(store, "counter") == stored(rounds, b"%d" % rounds)
+    store.close()
+
+
+def test_a_second_process_is_kept_out(path: Path, store: SqliteStore) -> None:
+    for is_exclusive in (True, False):
+        with pytest.raises(InvalidConfigError, match="another broker uses"):
+            SqliteStore(path, is_exclusive=is_exclusive)
+
+
+def test_a_store_that_another_process_holds_up_is_unavailable_for_a_while(path: Path) -> None:
+    store = SqliteStore(path, busy_timeout_ms=10)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(CoordinationUnavailableError, match="locked"):
+        swap(store, "k", stored(1))
+    other.execute("ROLLBACK")
+    other.close()
+    assert swap(store, "k", stored(1))
+    store.close()
+
+
+# Damage.
+
+
+def filled(path: Path) -> bytes:
+    """Return the bytes of a store with some content, all of it in the main file."""
+    store = SqliteStore(path)
+    store.compare_and_swap_all([(f"k{n:03}", stored(1, bytes(3000))) for n in range(40)])
+    store.close()
+    assert not path.with_name(path.name + "-wal").exists()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("position", "damage"),
+    [
+        (0, b"Not SQLite!!"),
+        (16, b"\xff\xff"),  # Page size.
+        (100, b"\x77"),  # Kind of the first page.
+        (4096, b"\x77" * 64),  # A page of a table.
+        (8192, bytes(4096)),
+    ],
+)
+def test_a_damaged_file_is_refused_and_left_as_it_is(
+    path: Path, position: int, damage: bytes
+) -> None:
+    whole = filled(path)
+    damaged = whole[:position] + damage + whole[position + len(damage) :]
+    path.write_bytes(damaged)
+    with pytest.raises(CoordinationStoreError, match=r"restore|damaged"):
+        SqliteStore(path)
+    assert path.read_bytes() == damaged
+    path.write_bytes(whole)  # As after a restore: the lock was given back too.
+    store = SqliteStore(path)
+    assert read(store, "k007") == stored(1, bytes(3000))
+    store.close()
+
+
+def test_a_truncated_file_is_refused(path: Path) -> None:
+    whole = filled(path)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CoordinationStoreError):
+        SqliteStore(path)
+
+
+def test_a_database_of_another_program_is_refused(path: Path) -> None:
+    path.parent.mkdir()
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    with pytest.raises(InvalidConfigError, match="another program"):
+        SqliteStore(path)
+
+
+def test_a_schema_of_a_later_release_is_refused(path: Path) -> None:
+    filled(path)
+    later = sqlite3.connect(path)
+    later.execute("PRAGMA user_version = 2")
+    later.close()
+    with pytest.raises(InvalidConfigError, match="schema 2"):
+        SqliteStore(path)
+
+
+def test_a_path_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CoordinationStoreError, match="cannot be opened"):
+        SqliteStore(tmp_path / "file" / "coordination.sqlite")
+
+
+def test_a_disk_that_fails_is_told_as_such_and_nothing_is_stored(path: Path) -> None:
+    store = SqliteStore(path)
+    swap(store, "k", stored(1))
+    wal_bytes = path.with_name(path.name + "-wal").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (wal_bytes + 4096, hard))
+    try:
+        with pytest.raises(CoordinationStoreError, match="failed"):
+            swap(store, "k", stored(2, bytes(1 << 20)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    store.close()
+    again = SqliteStore(path)
+    assert read(again, "k") == stored(1)
+    again.close()
