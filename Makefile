@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help setup check lint test fuzz bench figure figures demo proto docs lock
+.PHONY: help setup check lint test fuzz bench figure figures demo proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ figures: ## Measure all figures, write docs/bench/figures.json and its table
 proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 	@$(PYTHON_RUN) -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto \
 	  --grpc_python_out=proto proto/millrace/proto/v1/*.proto
+
+wire: setup ## When a release is tagged: keep its wire, which later ones must not break
+	@$(PYTHON_RUN) -m tests.arch.wire
 
 docs: setup ## Write docs/configuration.md from the settings in the code
 	@$(PYTHON_RUN) -m docs.generate

@@ -71,7 +71,8 @@ class ClusterServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Hello(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The handshake; see HelloRequest.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -84,19 +85,22 @@ class ClusterServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateTopics(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Creates topics; answered once the cluster's store has them.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AlterTopics(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Changes settings, or adds partitions.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopics(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Deletes topics; their bytes go later.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -16,16 +16,30 @@ ISOLATION_LEVEL_READ_UNCOMMITTED: IsolationLevel
 ISOLATION_LEVEL_READ_COMMITTED: IsolationLevel
 
 class FetchRequest(_message.Message):
-    __slots__ = ("partitions", "remove", "credit_bytes", "settings")
+    __slots__ = ("partitions", "remove", "credit_bytes", "settings", "progress")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REMOVE_FIELD_NUMBER: _ClassVar[int]
     CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[FetchPartition]
     remove: _containers.RepeatedScalarFieldContainer[int]
     credit_bytes: int
     settings: FetchSettings
-    def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., remove: _Optional[_Iterable[int]] = ..., credit_bytes: _Optional[int] = ..., settings: _Optional[_Union[FetchSettings, _Mapping]] = ...) -> None: ...
+    progress: _containers.RepeatedCompositeFieldContainer[FollowerProgress]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., remove: _Optional[_Iterable[int]] = ..., credit_bytes: _Optional[int] = ..., settings: _Optional[_Union[FetchSettings, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[FollowerProgress, _Mapping]]] = ...) -> None: ...
+
+class FollowerProgress(_message.Message):
+    __slots__ = ("handle", "log_end_offset", "flushed_offset", "log_start_offset")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    log_end_offset: int
+    flushed_offset: int
+    log_start_offset: int
+    def __init__(self, handle: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ...) -> None: ...
 
 class FetchSettings(_message.Message):
     __slots__ = ("min_bytes", "max_wait_ms", "isolation_level", "rack", "replica_id", "replica_broker_epoch", "response_bytes_max", "window_bytes")

@@ -55,7 +55,8 @@ class FetchServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Fetch(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
+        """A session; it ends with the stream.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -68,7 +69,7 @@ class FetchServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OffsetsForLeaderEpoch(self, request, context):
-        """Where the log of a leader epoch ends: finds the point of divergence after a truncation (KIP-320).
+        """Where the log of a leader epoch ends: finds the point of divergence (KIP-320).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
