@@ -34,7 +34,7 @@ from demo.routes import busiest_routes
 from millrace.cli.measures import Transfer
 from millrace.cli.output import print_table
 from millrace.cli.progress import Progress
-from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import BatchHandle, SyncAdmin, SyncConsumer, SyncProducer
 
 FLIGHTS, WEATHER = "flights", "weather"
 PARTITIONS = 4
@@ -155,7 +155,7 @@ def produce(
     """Send all records and return what was acknowledged; half-way, let the crash begin."""
     transfer = Transfer()
     started = last = time.monotonic()
-    in_flight = deque[tuple[object, int]]()
+    in_flight = deque[tuple[BatchHandle, int]]()
     with Progress(f"produce {topic}", len(records)) as progress:
 
         def acknowledge_oldest() -> None:
@@ -192,7 +192,7 @@ def consume(address: str, topic: str) -> Consumed:
         RuntimeError: nothing came for so long that nothing more will.
     """
     with SyncAdmin(address) as admin:
-        ends = admin.list_offsets(topic, "latest")
+        ends = {each: end.offset for each, end in admin.list_offsets(topic, "end").items()}
     columns: dict[str, list[pa.Array]] = {"partition": [], "offset": [], "key": [], "value": []}
     transfer = Transfer()
     started = last = time.monotonic()

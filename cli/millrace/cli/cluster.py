@@ -9,7 +9,7 @@ from millrace.cli.failures import ExitCode, Failure
 from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:
-    from millrace.client import SyncAdmin
+    from millrace.client import SyncAdmin, SyncProducer
 
 CLIENT_ID = "millrace-cli"
 COMPLETION_TIMEOUT_MS = 1000
@@ -26,7 +26,7 @@ def topic_names(bootstrap: str) -> list[str]:
     """Return the names of all topics; none when nobody answers, as it is only for suggestions."""
     try:
         with connect_admin(bootstrap) as admin:
-            return sorted(topic.name for topic in admin.list_topics() if not topic.is_internal)
+            return admin.list_topics()
     except MillraceError:
         return []
 
@@ -44,21 +44,41 @@ def ranges_of(
     Raises:
         Failure: the topic has not all of these partitions.
     """
-    earliest = admin.list_offsets(topic, "earliest")
-    latest = admin.list_offsets(topic, "latest")
-    missing = sorted(set(partitions) - earliest.keys())
-    if missing:
-        raise Failure(
-            f"{topic} has no partition {missing[0]}",
-            f"it has {len(earliest)}, counted from 0",
-            exit_code=ExitCode.NOT_FOUND,
-        )
-    return {each: (earliest[each], latest[each]) for each in partitions or sorted(earliest)}
+    earliest = admin.list_offsets(topic, "beginning")
+    latest = admin.list_offsets(topic, "end")
+    for partition in partitions:
+        if partition not in earliest:
+            raise _no_partition(topic, partition, len(earliest))
+    return {
+        each: (earliest[each].offset, latest[each].offset)
+        for each in partitions or sorted(earliest)
+    }
+
+
+def check_topic(producer: "SyncProducer", topic: str, partition: int | None = None) -> None:
+    """Find out whether a topic is there, before a producer waits for it to be made.
+
+    Raises:
+        UnknownTopicOrPartitionError: it is not there.
+        Failure: it has no such partition.
+    """
+    partitions = producer.partitions_for(topic)
+    if partition is not None and partition not in partitions:
+        raise _no_partition(topic, partition, len(partitions))
+
+
+def _no_partition(topic: str, partition: int, count: int) -> Failure:
+    return Failure(
+        f"{topic} has no partition {partition}",
+        f"it has {count}, counted from 0",
+        exit_code=ExitCode.NOT_FOUND,
+    )
 
 
 def offsets_at(admin: "SyncAdmin", topic: str, timestamp_ms: int) -> dict[int, int | None]:
     """Return by partition the offset of the first record of this time or later, None: no record."""
-    return admin.list_offsets(topic, timestamp_ms)
+    found = admin.list_offsets(topic, timestamp_ms)
+    return {partition: at.offset if at.offset >= 0 else None for partition, at in found.items()}
 
 
 def topic_argument(

@@ -8,7 +8,7 @@ import click
 
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Command, bootstrap_option, separator_bytes
-from millrace.cli.failures import Failure
+from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.output import say
 from millrace.cli.positions import (
     FORMS,
@@ -155,7 +155,9 @@ def place(
                     f"{topic}-{partition} has [{first}, {end})"
                     for (topic, partition), (first, end) in ranges.items()
                 )
-                raise Failure(f"no partition has offset {offset}: {shown}")
+                raise Failure(
+                    f"no partition has offset {offset}: {shown}", exit_code=ExitCode.NOT_FOUND
+                )
             consumer.assign(list(ranges), start="beginning")
             for each, (first, end) in ranges.items():
                 consumer.seek(each, min(max(offset, first), end))

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
+from millrace.cli.cluster import CLIENT_ID, check_topic, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.commands.consume import place
 from millrace.cli.measures import Latencies, Transfer
 from millrace.cli.output import print_json, print_table, say
 from millrace.cli.positions import Position, position_value
+from millrace.cli.producer_options import Acks, acks_option, compression_option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,20 +76,8 @@ def _interval_option(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Records per call of the client; 1: send() each by itself.",
 )
-@click.option(
-    "--acks",
-    type=click.Choice(["all", "1", "0"]),
-    default="all",
-    show_default=True,
-    help="Who must have a record before it counts as written.",
-)
-@click.option(
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-    help="Values are random, so that it cannot save anything.",
-)
+@acks_option
+@compression_option
 @click.option(
     "--linger-ms",
     type=click.IntRange(0),
@@ -107,7 +96,7 @@ def produce(
     size: int,
     rate: int | None,
     batch: int,
-    acks: str,
+    acks: Acks,
     compression: str,
     linger_ms: int,
     batch_size: int | None,
@@ -126,7 +115,7 @@ def produce(
     producer = SyncProducer(
         bootstrap,
         client_id=CLIENT_ID,
-        acks="all" if acks == "all" else int(acks),
+        acks=acks,
         compression=compression,
         linger_ms=linger_ms,
         **settings,
@@ -134,6 +123,7 @@ def produce(
     pool = _random_values(size, batch)
     report = _Report("acknowledged", interval)
     with producer:
+        check_topic(producer, topic)
         _send_all(
             producer=producer, topic=topic, pool=pool, records=records, rate=rate, report=report
         )

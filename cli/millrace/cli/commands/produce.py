@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.cluster import CLIENT_ID, topic_argument
+from millrace.cli.cluster import CLIENT_ID, check_topic, topic_argument
 from millrace.cli.command import Command, bootstrap_option, output_option, separator_bytes
 from millrace.cli.inputs import STDIN, Inputs
 from millrace.cli.measures import Transfer
 from millrace.cli.output import print_json, say
+from millrace.cli.producer_options import Acks, acks_option, compression_option
 from millrace.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -52,20 +53,8 @@ BLOCKS_IN_FLIGHT_MAX = 64
 @click.option("--null-value", metavar="TEXT", help="Text that stands for null in keys and values.")
 @click.option("--as-text", is_flag=True, help="CSV: take every cell as text, recognise no numbers.")
 @click.option("--partition", type=click.IntRange(0), help="Partition.  [default: by the key]")
-@click.option(
-    "--acks",
-    type=click.Choice(["all", "1", "0"]),
-    default="all",
-    show_default=True,
-    help="Who must have a record before it counts as written.",
-)
-@click.option(
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-    help="What batches are compressed with.",
-)
+@acks_option
+@compression_option
 @bootstrap_option
 @output_option
 def command(
@@ -80,7 +69,7 @@ def command(
     null_value: str | None,
     as_text: bool,
     partition: int | None,
-    acks: str,
+    acks: Acks,
     compression: str,
     bootstrap: str,
     output: str,
@@ -108,10 +97,11 @@ def command(
     producer = SyncProducer(
         bootstrap,
         client_id=CLIENT_ID,
-        acks="all" if acks == "all" else int(acks),
+        acks=acks,
         compression=compression,
     )
     with producer, Inputs(files, file_format) as inputs:
+        check_topic(producer, topic, partition)
         transfer = _produce(producer, topic, partition, inputs, mapping)
     if output == "json":
         print_json({"topic": topic, **transfer.as_json()})

@@ -98,12 +98,13 @@ def create(
 def list_(internal: bool, bootstrap: str, output: str) -> None:
     """List all topics."""
     with connect_admin(bootstrap) as admin:
-        topics = sorted(admin.list_topics(), key=lambda topic: topic.name)
+        described = admin.describe_topics()
+    topics = [described[name] for name in sorted(described)]
     topics = [topic for topic in topics if internal or not topic.is_internal]
     if not topics and output == "table":
         say("no topics yet: make one with `millrace topic create NAME`")
         return
-    rows = [[topic.name, len(topic.partitions), _replication_factor(topic)] for topic in topics]
+    rows = [[topic.name, len(topic.partitions), topic.replication_factor] for topic in topics]
     document = [
         dict(zip(("name", "partitions", "replication_factor"), row, strict=True)) for row in rows
     ]
@@ -132,8 +133,8 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
         [
             [
                 each.partition,
-                None if each.leader.broker_id < 0 else each.leader.broker_id,
-                each.leader.epoch,
+                None if each.leader < 0 else each.leader,
+                each.leader_epoch,
                 _ids(each.replicas),
                 _ids(each.isr),
                 _ids(each.offline_replicas) or None,
@@ -145,7 +146,7 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
     click.echo()
     print_table(
         ["SETTING", "VALUE", "FROM"],
-        [[entry.name, entry.value, entry.source] for entry in description.config],
+        [[name, entry.value, entry.source] for name, entry in description.config.items()],
     )
 
 
@@ -231,12 +232,8 @@ def _print_change(verb: str, topic: "TopicDescription", output: str) -> None:
     count = len(topic.partitions)
     say(
         f"{verb} {topic.name}: {count} partition{'s' * (count != 1)}, "
-        f"replication factor {_replication_factor(topic)}"
+        f"replication factor {topic.replication_factor}"
     )
-
-
-def _replication_factor(topic: "TopicDescription") -> int:
-    return max(len(partition.replicas) for partition in topic.partitions)
 
 
 def _ids(brokers: tuple[int, ...]) -> str:
@@ -251,8 +248,8 @@ def _document(topic: "TopicDescription") -> dict[str, Any]:
         "partitions": [
             {
                 "partition": each.partition,
-                "leader": each.leader.broker_id,
-                "leader_epoch": each.leader.epoch,
+                "leader": each.leader,
+                "leader_epoch": each.leader_epoch,
                 "leader_address": each.leader_address,
                 "replicas": list(each.replicas),
                 "isr": list(each.isr),
@@ -261,6 +258,7 @@ def _document(topic: "TopicDescription") -> dict[str, Any]:
             for each in topic.partitions
         ],
         "config": {
-            entry.name: {"value": entry.value, "source": entry.source} for entry in topic.config
+            name: {"value": entry.value, "source": entry.source}
+            for name, entry in topic.config.items()
         },
     }
