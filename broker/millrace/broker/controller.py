@@ -8,12 +8,11 @@ that is damaged, or of another cluster, ends the process: `on_failure` is called
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, cast
-
-import structlog
 
 from millrace.broker.coordination.store import CoordinationStore, CoordinationUnavailableError
 from millrace.broker.runtime.clock import monotonic_now
@@ -49,7 +48,7 @@ from millrace.core.metadata.stored import StoredObject
 
 _T = TypeVar("_T")
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 Subscriber = Callable[[MetadataImage, MetadataImage], None]
 """Called with the old and the new image, in order, on the event loop."""
@@ -138,13 +137,15 @@ class ControllerShell:
         if self._machine is not None:
             self._perform(self._machine, self._machine.resign("the broker stops"))
         try:
-            record = self._election.give_back()  # From here on no write that is queued is done.
-            if record is not None:
-                with contextlib.suppress(CoordinationUnavailableError):  # Then it runs out.
+            with contextlib.suppress(MillraceError):  # Then the lease runs out by itself.
+                # Read again: a renewal may have been under way.
+                stored = await self._in_lease_thread(self._store.read_lease)
+                record = self._election.give_back(stored)
+                if record is not None:
                     await self._in_lease_thread(self._store.compare_and_swap_lease, record)
         finally:
+            await self._in_object_thread(self._lease_thread.shutdown)  # Waits for its last call.
             await self._in_object_thread(self._store.close)
-            self._lease_thread.shutdown()
             self._object_thread.shutdown()
 
     async def create_topics(
@@ -267,7 +268,7 @@ class ControllerShell:
                     self._outbox.append((machine, effect))
                     self._has_outbox.set()
                 case Resigned(reason):
-                    _log.info("controller resigned", reason=reason)
+                    _log.info("controller resigned", extra={"reason": reason})
                     self._machine = None
 
     async def _serve_outbox(self) -> None:
@@ -293,7 +294,7 @@ class ControllerShell:
         try:
             found = await self._in_object_thread(self._store.read_all, keys)
         except CoordinationUnavailableError as error:
-            _log.warning("metadata not read yet", error=str(error))
+            _log.warning("metadata not read yet", extra={"error": error.message})
             await asyncio.sleep(self._retry_s)
             for machine, key in reads:
                 self._perform(machine, [ReadObject(key)])
@@ -307,7 +308,7 @@ class ControllerShell:
         try:
             outcomes = await self._in_object_thread(self._write_while_held, content)
         except CoordinationUnavailableError as error:
-            _log.warning("metadata not written yet", error=str(error))
+            _log.warning("metadata not written yet", extra={"error": error.message})
             await asyncio.sleep(self._retry_s)
             outcomes = [False] * len(writes)
         if outcomes is None:

@@ -83,9 +83,12 @@ class LeaseElection:
         self._seen, self._seen_at = record, sent_at
         self._held_until = MonotonicMs(sent_at + self.times.renew_deadline_ms)
 
-    def give_back(self) -> LeaseRecord | None:
-        """Stop holding the lease; return the record to write so that nobody has to wait."""
-        if self._held_until is None:
-            return None
+    def give_back(self, record: LeaseRecord | None) -> LeaseRecord | None:
+        """Stop holding the lease, which was just read; return what to write, if it is ours.
+
+        Nobody has to wait for it to run out then.
+        """
         self._held_until = None
-        return replace(self._seen, holder=NOBODY, version=self._seen.version + 1)
+        if record is None or record.holder != self._holder:
+            return None
+        return replace(record, holder=NOBODY, version=record.version + 1)

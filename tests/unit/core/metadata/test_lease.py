@@ -1,3 +1,5 @@
+import pytest
+
 from millrace.core.ids import MonotonicMs
 from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
 
@@ -78,8 +80,12 @@ def test_a_holder_that_sees_another_stops_at_once() -> None:
 def test_a_lease_that_is_given_back_is_free_for_others() -> None:
     candidate = election()
     candidate.on_written(record("a", 4), sent_at=at(0))
-    given_back = candidate.give_back()
-    assert given_back == record(NOBODY, 5)
+    given_back = candidate.give_back(record("a", 5))
+    assert given_back == record(NOBODY, 6)
     assert not candidate.is_held(at(1))
-    assert election("b").on_read(given_back, at(2)) == record("b", 6)
-    assert candidate.give_back() is None
+    assert election("b").on_read(given_back, at(2)) == record("b", 7)
+
+
+@pytest.mark.parametrize("stored", [None, record("b", 3), record(NOBODY, 3)])
+def test_only_the_holder_gives_the_lease_back(stored: LeaseRecord | None) -> None:
+    assert election("a").give_back(stored) is None

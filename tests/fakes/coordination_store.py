@@ -1,0 +1,87 @@
+"""A coordination store in memory that several processes seem to share, and that can be unwell."""
+
+import threading
+from collections.abc import Sequence
+
+from tests.fakes.controller_driver import Objects
+
+from millrace.broker.coordination.store import (
+    CoordinationUnavailableError,
+    Revision,
+    StoreChanges,
+)
+from millrace.core.errors import MillraceError
+from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.metadata.stored import StoredObject
+
+
+class MemoryStore:
+    """See the module.
+
+    Attributes:
+        objects: what is stored.
+        lease: as it is stored.
+        writes: how many calls to write objects were made.
+        outage: raised by every call on objects while it is set.
+        refusals: how often it was.
+        lost_answers: so many writes are done, and then said to be unavailable.
+        gate: writes wait for it.
+    """
+
+    def __init__(self, objects: Objects | None = None) -> None:
+        self.objects = Objects() if objects is None else objects
+        self.lease: LeaseRecord | None = None
+        self.writes = 0
+        self.outage: MillraceError | None = None
+        self.refusals = 0
+        self.lost_answers = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.is_closed = False
+
+    def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
+        self._fail_if_out()
+        return [self.objects.get(key) for key in keys]
+
+    def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
+        assert self.gate.wait(60)
+        self._fail_if_out()
+        self.writes += 1
+        outcomes = [self.objects.swap(key, new) for key, new in writes]
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise CoordinationUnavailableError("the answer was lost")
+        return outcomes
+
+    def keys(self, prefix: str) -> list[str]:
+        self._fail_if_out()
+        return sorted(key for key in self.objects if key.startswith(prefix))
+
+    def wait_for_changes(self, since: Revision, timeout_ms: int) -> StoreChanges:
+        """Name all objects, as a store may."""
+        del timeout_ms
+        return StoreChanges(since, tuple(self.keys("")))
+
+    def read_lease(self) -> LeaseRecord | None:
+        return self.lease
+
+    def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
+        if (0 if self.lease is None else self.lease.version) != new.version - 1:
+            return False
+        self.lease = new
+        return True
+
+    def take_lease(self, holder: str) -> None:
+        """Let somebody else have the lease, or nobody."""
+        version = 1 if self.lease is None else self.lease.version + 1
+        self.lease = LeaseRecord(holder=holder, address="", duration_ms=60_000, version=version)
+
+    def close(self) -> None:
+        assert not self.is_closed
+        self.is_closed = True
+
+    def _fail_if_out(self) -> None:
+        assert not self.is_closed
+        if self.outage is not None:
+            self.refusals += 1
+            raise self.outage

@@ -1,0 +1,360 @@
+"""The controller's shell over a store in memory, on a loop of its own for each test."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from tests.fakes.controller_driver import ControllerDriver
+from tests.fakes.coordination_store import MemoryStore
+
+from millrace.broker.controller import ControllerShell
+from millrace.broker.coordination.store import (
+    CoordinationStoreError,
+    CoordinationUnavailableError,
+)
+from millrace.broker.runtime.clock import monotonic_now
+from millrace.core.errors import (
+    Appended,
+    InvalidConfigError,
+    MalformedRequestError,
+    NotControllerError,
+    TopicAlreadyExistsError,
+)
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.lease import NOBODY, LeaseTimes
+from millrace.core.metadata.model import SHARD_KEYS, Topic
+from millrace.core.metadata.requests import NewTopic, RegisterBroker, TopicChange, TopicRef
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
+
+TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5)
+
+
+def registration(name: str = "a") -> RegisterBroker:
+    return RegisterBroker(
+        name=name,
+        rack="",
+        host="h",
+        port=1,
+        incarnation_id="1",
+        directory_ids=[f"d-{name}"],
+        broker_id=None,
+    )
+
+
+@dataclass
+class Running:
+    """A started shell, and what it told."""
+
+    shell: ControllerShell
+    store: MemoryStore
+    failures: list[BaseException] = field(default_factory=list)
+
+    async def create(self, name: str) -> object:
+        (result,) = await self.shell.create_topics([NewTopic(name=name)])
+        return result
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        # Nobody signals what a test looks at.
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    store: MemoryStore, times: LeaseTimes = TIMES, known_cluster_id: str | None = None
+) -> AsyncIterator[Running]:
+    failures: list[BaseException] = []
+    shell = ControllerShell(
+        ClusterConfig(),
+        store,
+        times,
+        name="a",
+        known_cluster_id=known_cluster_id,
+        on_failure=failures.append,
+    )
+    try:
+        await shell.start()
+        await shell.register_broker(registration())
+        yield Running(shell, store, failures)
+    finally:
+        await shell.stop()
+        assert store.is_closed
+
+
+def run(scenario: Callable[[Running], object], store: MemoryStore | None = None) -> Running:
+    async def main() -> Running:
+        async with running(store or MemoryStore()) as started:
+            await scenario(started)  # type: ignore[misc]
+        return started
+
+    return asyncio.run(main())
+
+
+def test_topics_are_made_changed_and_deleted() -> None:
+    async def scenario(the: Running) -> None:
+        created = await the.create("t")
+        assert isinstance(created, Topic)
+        assert the.shell.metadata.topics == {created.name: created}
+        change = TopicChange(topic=TopicRef(name="t"), partitions=3)
+        (altered,) = await the.shell.alter_topics([change])
+        assert isinstance(altered, Topic)
+        assert len(altered.partitions) == 3
+        await the.shell.delete_topics([TopicRef(name="t")], validate_only=True)
+        assert the.shell.metadata.topics == {created.name: altered}
+        await the.shell.delete_topics([TopicRef(name="t")])
+        assert the.shell.metadata.topics == {}
+        owner = the.shell.metadata.cluster.brokers[altered.partitions[0].leader].broker_id
+        assert the.shell.metadata.deletions_of(owner) == [created.topic_id]
+        await the.shell.confirm_deletions(owner, [created.topic_id])
+        assert the.shell.metadata.deletions_of(owner) == []
+
+    run(scenario)
+
+
+def test_every_topic_has_its_own_random_id() -> None:
+    async def scenario(the: Running) -> None:
+        names = [NewTopic(name=f"t{number}") for number in range(50)]
+        created = await the.shell.create_topics(names)
+        ids = {topic.topic_id for topic in created if isinstance(topic, Topic)}
+        assert len(ids) == 50
+        assert {len(topic_id) for topic_id in ids} == {16}
+
+    run(scenario)
+
+
+def test_the_next_process_finds_everything() -> None:
+    store = MemoryStore()
+
+    async def first(the: Running) -> None:
+        await the.create("t")
+        assert await the.shell.allocate_producer_ids() == range(1000)
+
+    async def second(the: Running) -> None:
+        assert [str(name) for name in the.shell.metadata.topics] == ["t"]
+        assert await the.shell.allocate_producer_ids() == range(1000, 2000)
+
+    run(first, store)
+    assert store.lease is not None
+    assert store.lease.holder == NOBODY
+    run(second, MemoryStore(store.objects))
+
+
+def test_subscribers_are_told_of_each_change_in_order() -> None:
+    async def scenario(the: Running) -> None:
+        seen: list[tuple[MetadataImage, MetadataImage]] = []
+        the.shell.subscribe(lambda old, new: seen.append((old, new)))
+        before = the.shell.metadata
+        for name in ("a", "b"):
+            await the.create(name)
+        assert [old.epoch for old, _ in seen] == [before.epoch, before.epoch + 1]
+        assert [new.epoch for _, new in seen] == [before.epoch + 1, before.epoch + 2]
+        assert seen[-1][1] is the.shell.metadata
+
+    run(scenario)
+
+
+def test_requests_that_come_together_share_writes() -> None:
+    async def scenario(the: Running) -> None:
+        the.store.gate.clear()
+        before = the.store.writes
+        requests = [asyncio.create_task(the.create(f"t{number}")) for number in range(200)]
+        await asyncio.sleep(0)
+        the.store.gate.set()
+        results = await asyncio.gather(*requests)
+        assert all(isinstance(each, Topic) for each in results)
+        assert the.store.writes - before <= 3
+
+    run(scenario)
+
+
+def test_a_refusal_comes_back_as_a_value_and_a_request_too_large_is_raised() -> None:
+    async def scenario(the: Running) -> None:
+        await the.create("t")
+        assert isinstance(await the.create("t"), TopicAlreadyExistsError)
+        with pytest.raises(MalformedRequestError):
+            await the.shell.create_topics([NewTopic(name="x")] * 1001)
+        stranger = replace(registration("b"), directory_ids=["d-b", "d-a"])
+        with pytest.raises(InvalidConfigError, match="also one of broker 'a'"):
+            await the.shell.register_broker(stranger)
+
+    run(scenario)
+
+
+def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing() -> None:
+    async def scenario(the: Running) -> None:
+        the.store.outage = CoordinationUnavailableError("disk full")
+        request = asyncio.create_task(the.create("t"))
+        await until(lambda: the.store.refusals >= 2)
+        assert not request.done()
+        the.store.outage = None
+        assert isinstance(await request, Topic)
+
+    assert run(scenario).failures == []
+
+
+def test_a_write_whose_answer_was_lost_is_found_to_be_done() -> None:
+    async def scenario(the: Running) -> None:
+        before = the.store.writes
+        the.store.lost_answers = 1
+        assert isinstance(await the.create("t"), Topic)
+        assert the.store.writes == before + 1
+
+    run(scenario)
+
+
+def test_a_caller_who_went_away_disturbs_nobody() -> None:
+    async def scenario(the: Running) -> None:
+        the.store.gate.clear()
+        request = asyncio.create_task(the.create("t"))
+        await asyncio.sleep(0)
+        request.cancel()
+        the.store.gate.set()
+        assert isinstance(await the.create("u"), Topic)
+        await until(lambda: len(the.shell.metadata.topics) == 2)
+
+    run(scenario)
+
+
+def test_the_lease_is_renewed() -> None:
+    async def scenario(the: Running) -> None:
+        lease = the.store.lease
+        assert lease is not None
+        assert lease.holder == "a"
+        await until(lambda: the.store.lease is not None and the.store.lease.version > 5)
+        assert the.shell.is_controller
+
+    run(scenario)
+
+
+def test_the_loss_of_the_lease_drops_the_machine_and_not_the_process() -> None:
+    async def scenario(the: Running) -> None:
+        await the.create("t")
+        before = the.shell.metadata
+        the.store.take_lease("b")
+        await until(lambda: not the.shell.is_controller)
+        with pytest.raises(NotControllerError) as raised:
+            await the.create("late")
+        assert raised.value.appended is Appended.NO
+        assert the.shell.metadata is before  # Reads go on.
+        the.store.take_lease(NOBODY)
+        await until(lambda: the.shell.is_controller)
+        await until(lambda: bool(the.shell.metadata.cluster.usable_brokers()))
+        after = the.shell.metadata
+        assert after.cluster.controller_epoch == before.cluster.controller_epoch + 1
+        # The same life goes on: nobody had to look for a new leader.
+        assert after.topics == before.topics
+        assert isinstance(await the.create("after"), Topic)
+
+    assert run(scenario).failures == []
+
+
+def test_a_request_in_flight_when_the_lease_is_lost_is_answered() -> None:
+    async def scenario(the: Running) -> None:
+        the.store.gate.clear()
+        request = asyncio.create_task(the.create("t"))
+        await asyncio.sleep(0)
+        the.store.take_lease("b")
+        await until(lambda: not the.shell.is_controller)
+        with pytest.raises(NotControllerError) as raised:
+            await request
+        assert raised.value.appended is Appended.MAYBE
+        the.store.gate.set()
+
+    run(scenario)
+
+
+def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it() -> None:
+    async def scenario(the: Running) -> None:
+        other = ControllerDriver(the.store.objects).take_over()
+        with pytest.raises(NotControllerError):
+            await the.create("t")
+        await until(lambda: the.shell.is_controller)
+        epoch = the.shell.metadata.cluster.controller_epoch
+        assert epoch == other.image.cluster.controller_epoch + 1
+        await until(lambda: bool(the.shell.metadata.cluster.usable_brokers()))
+        assert isinstance(await the.create("t"), Topic)
+
+    run(scenario)
+
+
+def test_no_write_is_done_after_the_lease_ran_out() -> None:
+    """The renewal hangs, so nobody notices before the write asks (P38)."""
+    times = LeaseTimes(duration_ms=40, renew_deadline_ms=30, retry_ms=20)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with running(store, times) as the:
+            hold = asyncio.Event()
+
+            async def hang() -> None:
+                await hold.wait()
+
+            the.shell._renew_lease = hang  # type: ignore[method-assign]
+            before = store.writes
+            await until(lambda: not the.shell._election.is_held(monotonic_now()))
+            with pytest.raises(NotControllerError):
+                await the.create("t")
+            assert store.writes == before
+            hold.set()
+
+    asyncio.run(main())
+
+
+def test_stopping_answers_who_waits() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with running(store) as the:
+            store.gate.clear()
+            request = asyncio.create_task(the.create("t"))
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(0.02, store.gate.set)
+        with pytest.raises(NotControllerError):
+            await request
+
+    asyncio.run(main())
+
+
+def test_a_damaged_object_stops_the_start() -> None:
+    store = MemoryStore()
+    run(lambda the: the.create("t"), store)
+    whole = store.objects[SHARD_KEYS[0]]
+    store.objects[SHARD_KEYS[0]] = StoredObject(b"{}", whole.version, whole.controller_epoch)
+
+    async def main() -> None:
+        async with running(MemoryStore(store.objects)):
+            raise AssertionError("it started")
+
+    with pytest.raises(CorruptMetadataError):
+        asyncio.run(main())
+
+
+def test_the_store_of_another_cluster_stops_the_start() -> None:
+    store = MemoryStore()
+    run(lambda the: the.create("t"), store)
+
+    async def main() -> None:
+        async with running(MemoryStore(store.objects), known_cluster_id="mine"):
+            raise AssertionError("it started")
+
+    with pytest.raises(InvalidConfigError, match="belongs to the cluster"):
+        asyncio.run(main())
+
+
+def test_a_store_that_fails_later_ends_the_process() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with running(store) as the:
+            store.outage = CoordinationStoreError("disk I/O error")
+            request = asyncio.create_task(the.create("t"))
+            await until(lambda: bool(the.failures))
+            assert [type(each) for each in the.failures] == [CoordinationStoreError]
+            assert not request.done()
+        with pytest.raises(NotControllerError):  # Answered by the stop that follows.
+            await request
+
+    asyncio.run(main())
