@@ -9,6 +9,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,9 +42,9 @@ LIMITS = BatchLimits(batch_bytes_max=1_048_588, inflated_bytes_max=16 * 1024 * 1
 
 def wire_error(error: MillraceError) -> common_pb2.Error:
     return common_pb2.Error(
-        code=error.code,
+        code=common_pb2.ErrorCode.Name(error.code),
         message=error.message,
-        appended=error.appended.value,
+        appended=common_pb2.Appended.Name(error.appended.value),
         retriable=error.retriable,
     )
 
@@ -106,7 +107,7 @@ class FakeLog:
 
     def records(self) -> list[tuple[int, bytes | None, bytes | None]]:
         """Offset, key and value of everything in the log."""
-        found = []
+        found: list[tuple[int, bytes | None, bytes | None]] = []
         for _, _, batch in self.batches:
             for header, data in walk(batch):
                 opened = open_batch(self.topic_partition, header, data, 2**30)
@@ -192,8 +193,10 @@ class FakeBroker:
                 ("grpc.so_reuseport", 0),
             ]
         )
-        cluster_pb2_grpc.add_ClusterServicer_to_server(_Cluster(self), self._server)
-        raw = {
+        cluster_pb2_grpc.add_ClusterServicer_to_server(  # type: ignore[no-untyped-call]
+            _Cluster(self), self._server
+        )
+        raw: dict[str, Any] = {
             "Produce": grpc.stream_stream_rpc_method_handler(self._produce),
             "InitProducerId": grpc.unary_unary_rpc_method_handler(
                 self._init_producer_id,
@@ -201,7 +204,7 @@ class FakeBroker:
                 produce_pb2.InitProducerIdResponse.SerializeToString,
             ),
         }
-        fetch = {
+        fetch: dict[str, Any] = {
             "Fetch": grpc.stream_stream_rpc_method_handler(
                 self._fetch, fetch_pb2.FetchRequest.FromString
             ),
@@ -240,7 +243,7 @@ class FakeBroker:
     async def until(self, condition: Callable[[], bool], timeout_s: float = 10) -> None:
         """Wait until a condition about the broker holds."""
         async with asyncio.timeout(timeout_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  # Any condition about anything.
                 await asyncio.sleep(0.002)
 
     def metadata(self, topic: FakeTopic) -> cluster_pb2.TopicMetadata:
@@ -370,10 +373,8 @@ class FakeBroker:
                     yield codec.encode_fetch_response(header, parts)
                     continue
                 async with self._news:
-                    try:
+                    with suppress(TimeoutError):
                         await asyncio.wait_for(self._news.wait(), 0.05)
-                    except TimeoutError:
-                        pass
         finally:
             reader.cancel()
 

@@ -2,10 +2,10 @@
 
     from millrace.client import SyncConsumer, SyncProducer
 
-    with SyncProducer("localhost:9990") as producer:
+    with SyncProducer("localhost:7092") as producer:
         producer.send("orders", b"a record", key=b"alice")
 
-    with SyncConsumer("localhost:9990") as consumer:
+    with SyncConsumer("localhost:7092") as consumer:
         consumer.subscribe(["orders"])
         for record in consumer:
             print(record.key, record.value)
@@ -33,7 +33,7 @@ from millrace.client._handles import (
     RecordMetadata,
 )
 from millrace.client._producer import Producer
-from millrace.client._records import FetchedRecords, Record
+from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.errors import (
     Appended,
@@ -98,6 +98,7 @@ __all__ = [
     "Record",
     "RecordHandle",
     "RecordMetadata",
+    "Records",
     "RetriableError",
     "SerializationError",
     "StorageFullError",

@@ -105,7 +105,7 @@ class LogDescription:
 class Admin:
     """Creates, describes and changes topics, from an event loop.
 
-        async with Admin("localhost:9990") as admin:
+        async with Admin("localhost:7092") as admin:
             await admin.create_topic("orders", partitions=4, config={"retention.ms": "86400000"})
             print(await admin.list_topics())
 

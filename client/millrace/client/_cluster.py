@@ -62,17 +62,17 @@ class Connection:
     @property
     def cluster(self) -> cluster_pb2_grpc.ClusterStub:
         """Metadata and administration."""
-        return cluster_pb2_grpc.ClusterStub(self.channel)
+        return cluster_pb2_grpc.ClusterStub(self.channel)  # type: ignore[no-untyped-call]
 
     @property
     def produce(self) -> produce_pb2_grpc.ProduceStub:
         """Producer ids; the stream is opened by its own raw codec."""
-        return produce_pb2_grpc.ProduceStub(self.channel)
+        return produce_pb2_grpc.ProduceStub(self.channel)  # type: ignore[no-untyped-call]
 
     @property
     def fetch(self) -> fetch_pb2_grpc.FetchStub:
         """Offsets; the stream is opened by its own raw codec."""
-        return fetch_pb2_grpc.FetchStub(self.channel)
+        return fetch_pb2_grpc.FetchStub(self.channel)  # type: ignore[no-untyped-call]
 
 
 class Cluster:
@@ -93,7 +93,7 @@ class Cluster:
             host, colon, port = name.rpartition(":")
             if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
                 raise InvalidConfigError(
-                    f"bootstrap address {name!r}: write host:port, such as localhost:9990"
+                    f"bootstrap address {name!r}: write host:port, such as localhost:7092"
                 )
         if not self._bootstrap:
             raise InvalidConfigError("bootstrap: name at least one broker as host:port")
@@ -199,10 +199,11 @@ class Cluster:
     async def drop(self, connection: Connection) -> None:
         """Forget a connection that failed; the next use opens another."""
         task = self._connections.get(connection.address)
-        if task is not None and task.done() and not task.cancelled() and not task.exception():
-            if task.result() is connection:
-                del self._connections[connection.address]
-                await connection.channel.close()
+        if task is None or not task.done() or task.cancelled() or task.exception():
+            return
+        if task.result() is connection:
+            del self._connections[connection.address]
+            await connection.channel.close()
 
     async def close(self) -> None:
         """Close every connection."""

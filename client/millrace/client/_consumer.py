@@ -3,10 +3,8 @@
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -15,7 +13,7 @@ import pyarrow as pa
 from millrace.client import _wire
 from millrace.client._cluster import Cluster, Connection
 from millrace.client._fetch_stream import FetchStream
-from millrace.client._records import FetchedRecords, Record, record_type, to_records
+from millrace.client._records import FetchedRecords, Record, Records, record_type
 from millrace.client._settings import bounded
 from millrace.client.serialization import Deserializer
 from millrace.core.consumer.fetcher import (
@@ -112,9 +110,8 @@ class ConsumerCore:
         self._timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._step_is_due = False
-        self._rest: deque[Record] = deque()
-        """Decoded records of one partition that did not fit into the last `poll`."""
-        self._rest_place: TopicPartition | None = None
+        self._rest: tuple[FetchedBatch, pa.RecordBatch] | None = None
+        """Records of a batch that did not fit into the last `poll`."""
         self._user = threading.Lock()
 
     @contextmanager
@@ -138,69 +135,55 @@ class ConsumerCore:
 
     # Called by whoever polls.
 
-    def take_records(self, max_records: int) -> list[Record]:
+    def take_records(self, max_records: int) -> Records:
         """Return records that have come; none if none have."""
-        records: list[Record] = []
+        records = Records(self._record_type)
         while len(records) < max_records:
-            if self._rest:
-                missing = max_records - len(records)
-                if missing >= len(self._rest):
-                    records += self._rest
-                    self._rest.clear()
-                else:
-                    records += islice(self._rest, missing)
-                    for _ in range(missing):
-                        self._rest.popleft()
-                continue
             try:
-                batch = self._take_batch()
-                if batch is None:
-                    break
-                opened = self._open(batch)
+                opened = self._rest or self._take_opened()
             except MillraceError:
                 if records:  # The error is for the next call: these records come first.
                     with self._lock:
                         self._fetcher.raise_again()
                     return records
                 raise
-            decoded = to_records(
-                self._record_type, batch.topic, batch.topic_partition.partition, opened
-            )
-            if len(decoded) <= max_records - len(records):
-                records += decoded
-            else:
-                self._rest = deque(decoded)
-                self._rest_place = batch.topic_partition
+            if opened is None:
+                break
+            batch, rows = opened
+            room = max_records - len(records)
+            self._rest = (batch, rows.slice(room)) if len(rows) > room else None
+            records.add(batch.topic, batch.topic_partition.partition, rows.slice(0, room))
         return records
 
     def take_batches(self) -> list[FetchedRecords]:
         """Return batches that have come; none if none have."""
-        if self._rest:
-            place = self._rest_place
-            assert place is not None
-            self.seek_partition(place, self._rest[0].offset)
         batches: list[FetchedRecords] = []
         while True:
             try:
-                batch = self._take_batch()
-                if batch is None:
-                    return batches
-                opened = self._open(batch)
+                opened = self._rest or self._take_opened()
             except MillraceError:
                 if batches:
                     with self._lock:
                         self._fetcher.raise_again()
                     return batches
                 raise
+            if opened is None:
+                return batches
+            self._rest = None
+            batch, rows = opened
             batches.append(
                 FetchedRecords(
                     batch.topic,
                     batch.topic_partition.partition,
-                    opened,
+                    rows,
                     batch.header.leader_epoch,
                     self._fetcher.high_watermark(batch.topic_partition) or Offset(0),
                 )
             )
+
+    def _take_opened(self) -> tuple[FetchedBatch, pa.RecordBatch] | None:
+        batch = self._take_batch()
+        return None if batch is None else (batch, self._open(batch))
 
     def _take_batch(self) -> FetchedBatch | None:
         with self._lock:
@@ -236,8 +219,8 @@ class ConsumerCore:
 
     def seek_partition(self, place: TopicPartition, to: Offset | Reset) -> None:
         """Go on elsewhere."""
-        if place == self._rest_place:
-            self._rest.clear()
+        if self._rest is not None and place == self._rest[0].topic_partition:
+            self._rest = None
         with self._lock:
             self._fetcher.seek(place, to)
             self._wake()
@@ -249,8 +232,9 @@ class ConsumerCore:
     def pause(self, places: Iterable[Place]) -> None:
         """Hand nothing out of these partitions until `resume`."""
         for place in [self._assigned(place) for place in places]:
-            if place == self._rest_place and self._rest:
-                self.seek_partition(place, self._rest[0].offset)
+            rest = self._rest_offset(place)
+            if rest is not None:
+                self.seek_partition(place, rest)
             with self._lock:
                 self._fetcher.pause(place)
                 self._wake()
@@ -281,7 +265,7 @@ class ConsumerCore:
                     )
                 places[TopicPartition(info.topic_id, number)] = info.name
         to = Reset.NONE if start is None else _reset_of(start)
-        self._rest.clear()
+        self._rest = None
         with self._lock:
             for gone in [p for p in self._fetcher.assigned if p not in places]:
                 self._fetcher.unassign(gone)
@@ -293,8 +277,9 @@ class ConsumerCore:
     async def position(self, place: Place) -> int:
         """Return the offset of the next record to be handed out."""
         topic_partition = self._assigned(place)
-        if topic_partition == self._rest_place and self._rest:
-            return self._rest[0].offset
+        rest = self._rest_offset(topic_partition)
+        if rest is not None:
+            return rest
         while True:
             with self._lock:
                 position = self._fetcher.position(topic_partition)
@@ -371,11 +356,9 @@ class ConsumerCore:
             if self._fetcher.has_news:
                 return
             self._news.clear()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
-        except TimeoutError:
-            pass
 
     async def close(self) -> None:
         """Let go of everything."""
@@ -468,10 +451,8 @@ class ConsumerCore:
         self._wake()
 
     async def _refresh(self, topics: list[str]) -> None:
-        try:
+        with suppress(MillraceError):  # The machine asks again after its pause.
             await self.cluster.refresh(topics)
-        except MillraceError:
-            pass  # The machine asks again after its pause.
         self._learn_leaders()
         with self._lock:
             self._fetcher.on_refreshed(_now())
@@ -533,6 +514,12 @@ class ConsumerCore:
             )
         return Leader(*info.partitions[place.partition].leader)
 
+    def _rest_offset(self, place: TopicPartition) -> Offset | None:
+        """Return where the rest of the last `poll` begins, if it is of this partition."""
+        if self._rest is None or self._rest[0].topic_partition != place:
+            return None
+        return Offset(self._rest[1].column("offset")[0].as_py())
+
     def _assigned(self, place: Place) -> TopicPartition:
         topic, number = place
         info = self.cluster.topics.get(str(parse_topic_name(topic)))
@@ -564,7 +551,7 @@ def _now() -> MonotonicMs:
 class Consumer:
     """Reads records, from an event loop.
 
-        async with Consumer("localhost:9990") as consumer:
+        async with Consumer("localhost:7092") as consumer:
             await consumer.subscribe(["orders"])
             async for record in consumer:
                 print(record.offset, record.key, record.value)
@@ -641,7 +628,7 @@ class Consumer:
         """Return the partitions that are read."""
         return self._core.assignment()
 
-    async def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> list[Record]:
+    async def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> Records:
         """Return records, as soon as there are some; none when `timeout_ms` is over.
 
         Args:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -53,7 +53,7 @@ class FetchStream:
         self._messages: deque[fetch_pb2.FetchRequest] = deque()
         self._has_message = asyncio.Event()
         self._is_closed = False
-        self._call: grpc.aio.StreamStreamCall = connection.channel.stream_stream(
+        self._call: grpc.aio.StreamStreamCall[Any, Any] = connection.channel.stream_stream(
             _METHOD, request_serializer=fetch_pb2.FetchRequest.SerializeToString
         )()
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
@@ -100,7 +100,7 @@ class FetchStream:
 
     async def _read(self) -> None:
         try:
-            while (message := await self._call.read()) is not grpc.aio.EOF:
+            async for message in self._call:
                 header, parts = codec.decode_fetch_response(message)
                 self._on_fetched(
                     self.broker_id,

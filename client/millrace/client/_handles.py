@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from millrace.core.errors import MillraceError
@@ -27,7 +28,7 @@ class RecordMetadata(NamedTuple):
     """Milliseconds UTC: the producer's, or the broker's where the topic stamps append time."""
 
 
-class RecordHandle(tuple[Intake, int]):
+class RecordHandle:
     """The delivery of one record.
 
     Await it, or ask `result()` from a thread that runs no event loop:
@@ -36,7 +37,10 @@ class RecordHandle(tuple[Intake, int]):
         metadata = sync_producer.send("orders", b"...").result(timeout=10)
     """
 
-    __slots__ = ()
+    __slots__ = ("index", "intake")  # No `__init__`: calling it would cost as much as all else.
+
+    intake: Intake
+    index: int
 
     def done(self) -> bool:
         """Return whether the record was acknowledged or has failed."""
@@ -49,12 +53,12 @@ class RecordHandle(tuple[Intake, int]):
             MillraceError: it was not delivered; `appended` tells whether it may be in the log.
             TimeoutError: not known yet.
         """
-        wait_in_thread(self[0], self.done, timeout)
+        wait_in_thread(self.intake, self.done, timeout)
         return self._resolved()
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         while not self.done():
-            yield from wait_on_loop(self[0], self.done).__await__()
+            yield from wait_on_loop(self.intake, self.done).__await__()
         return self._resolved()
 
     def add_done_callback(self, callback: "Callable[[RecordHandle], object]") -> None:
@@ -69,14 +73,14 @@ class RecordHandle(tuple[Intake, int]):
                 return True
             return False
 
-        intake = self[0]
+        intake = self.intake
         if self.done():
             callback(self)
         else:
             intake.waiters.append(waiter)
 
     def _outcome(self) -> "tuple[ProducerBatch, int] | MillraceError | None":
-        place = self[0].locate(self[1])
+        place = self.intake.locate(self.index)
         if isinstance(place, tuple) and place[0].outcome is None:
             return None
         return place
@@ -101,7 +105,7 @@ class RecordHandle(tuple[Intake, int]):
         )
 
     def __repr__(self) -> str:
-        return f"<RecordHandle {self[1]} of topic {self[0].topic!r}, done: {self.done()}>"
+        return f"<RecordHandle {self.index} of topic {self.intake.topic!r}, done: {self.done()}>"
 
 
 @dataclass(slots=True, frozen=True)
@@ -163,7 +167,9 @@ class BatchHandle:
             index = self._rows.index(index)
         for intake in self._intakes:
             if index < intake.record_count:
-                return RecordHandle((intake, index))
+                handle = RecordHandle()
+                handle.intake, handle.index = intake, index
+                return handle
             index -= intake.record_count
         raise IndexError(index)
 
@@ -194,19 +200,19 @@ class BatchHandle:
             TimeoutError: not known yet.
         """
         for intake in self._intakes:
-            wait_in_thread(intake, lambda intake=intake: intake.is_complete, timeout)
+            wait_in_thread(intake, partial(_is_complete, intake), timeout)
         return self._resolved()
 
     def __await__(self) -> Generator[Any, None, BatchMetadata]:
         for intake in self._intakes:
             while not intake.is_complete:
-                yield from wait_on_loop(intake, lambda i=intake: i.is_complete).__await__()
+                yield from wait_on_loop(intake, partial(_is_complete, intake)).__await__()
         return self._resolved()
 
     def _resolved(self) -> BatchMetadata:
-        for error in self._rejected.values():
-            raise error
-        ranges = []
+        for rejection in self._rejected.values():
+            raise rejection
+        ranges: list[AppendedRange] = []
         for intake in self._intakes:
             error = intake.first_error()
             if error is not None:
@@ -217,6 +223,10 @@ class BatchHandle:
                 base = Offset(outcome.base_offset + first if outcome.base_offset >= 0 else -1)
                 ranges.append(AppendedRange(batch.topic_partition.partition, base, count))
         return BatchMetadata(self._topic, self._count, tuple(ranges))
+
+
+def _is_complete(intake: Intake) -> bool:
+    return intake.is_complete
 
 
 # A waiter is added first and the outcome looked at second, while the producer's loop sets the

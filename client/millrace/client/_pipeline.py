@@ -13,12 +13,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from millrace.client import _wire
 from millrace.client._cluster import Cluster
 from millrace.client._produce_stream import ProduceStream
+from millrace.client._token_lock import TokenLock
 from millrace.core.errors import (
     Appended,
     BufferExhaustedError,
@@ -110,8 +113,7 @@ class Pipeline:
     ) -> None:
         self.config = config
         self.cluster = cluster
-        self.lock = threading.Lock()
-        self.room = threading.Condition(self.lock)
+        self.lock = TokenLock()
         self.intakes = Intakes(config.batch_size, config.buffer_memory)
         self.counters = ProducerCounters()
         self.is_closed = False
@@ -138,7 +140,7 @@ class Pipeline:
         self._unfinished: dict[Intake, None] = {}
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
-        self._threads_waiting = 0
+        self._threads_waiting: list[threading.Event] = []
         self._first_error: MillraceError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._encoders: ThreadPoolExecutor | None = None
@@ -173,7 +175,7 @@ class Pipeline:
         return threading.get_ident() == self.loop_thread
 
     def wait_for_room(self, deadline: float) -> None:
-        """Block this thread until memory was given back; the lock is held.
+        """Block this thread until memory was given back; the lock is held, but not meanwhile.
 
         Raises:
             BufferExhaustedError: it is the loop's thread, or the deadline passed.
@@ -184,12 +186,15 @@ class Pipeline:
         if not self.is_on_loop():
             self.intakes.close_opened_until(MonotonicMs(2**62))  # What is open must leave first.
             self.wake()
-            self._threads_waiting += 1
+            given_back = threading.Event()
+            self._threads_waiting.append(given_back)
+            self.lock.token.append(None)
             try:
-                if self.room.wait(deadline - time.monotonic()):
-                    return
+                in_time = given_back.wait(max(0.0, deadline - time.monotonic()))
             finally:
-                self._threads_waiting -= 1
+                self.lock.acquire()
+            if in_time:
+                return
             remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
         else:
             remedy = "on the event loop send() never waits: `await producer.wait_for_room()`"
@@ -197,6 +202,12 @@ class Pipeline:
             f"buffer_memory={self.config.buffer_memory} is used up by records that are not "
             f"acknowledged yet; {remedy}, or raise buffer_memory"
         )
+
+    def _wake_threads(self) -> None:
+        """Let threads that wait for room try again; the lock is held."""
+        for given_back in self._threads_waiting:
+            given_back.set()
+        self._threads_waiting.clear()
 
     # Called on the loop.
 
@@ -242,7 +253,7 @@ class Pipeline:
             self.is_closed = True
             self.intakes.close_opened_until(MonotonicMs(2**62))
             self.intakes.plain.clear()
-            self.room.notify_all()
+            self._wake_threads()
         if self._timer is not None:
             self._timer.cancel()
         if self.config.acks == 0:
@@ -376,13 +387,13 @@ class Pipeline:
             if problem_found is None:
                 self._distribute(intake)
             else:
-                error = type(problem_found)(
+                failure = type(problem_found)(
                     f"{problem_found.message} (records for topic {topic!r} waited for "
                     f"max_block_ms={self.config.max_block_ms})"
                 )
-                intake.fail(error)
+                intake.fail(failure)
                 self.counters.failed_records += intake.record_count
-                self._first_error = self._first_error or error
+                self._first_error = self._first_error or failure
                 self._complete_intake(intake)
         self.wake()
 
@@ -392,7 +403,7 @@ class Pipeline:
         batches, self._distributor.sealed = self._distributor.sealed, []
         if self._encoders is None:
             for batch in batches:
-                self._encoded(batch, lambda batch=batch: encode(batch, self._compressor))
+                self._encoded(batch, partial(encode, batch, self._compressor))
             return
         for batch in batches:
             future = self.loop.run_in_executor(self._encoders, encode, batch, self._compressor)
@@ -462,8 +473,7 @@ class Pipeline:
     def _complete_intake(self, intake: Intake) -> None:
         with self.lock:
             self.intakes.release(intake)
-            if self._threads_waiting:
-                self.room.notify_all()
+            self._wake_threads()
         self._unfinished.pop(intake, None)
         waiters, intake.waiters = intake.waiters, []
         for waiter in waiters:
@@ -521,10 +531,10 @@ class Pipeline:
         self.wake()
 
     async def _refresh(self, topics: list[str]) -> None:
-        try:
+        with suppress(
+            MillraceError
+        ):  # The machine asks again after its pause; what waits has its own time limits.
             await self.cluster.refresh(topics)
-        except MillraceError:
-            pass  # The machine asks again after its pause; what waits has its own time limits.
         self._learn_leaders()
         self._sender.on_refreshed(monotonic_ms())
         self.wake()

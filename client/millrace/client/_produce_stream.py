@@ -54,9 +54,12 @@ class ProduceStream:
         self._messages: deque[bytes] = deque()
         self._has_message = asyncio.Event()
         self._is_closed = False
-        self._call: grpc.aio.StreamStreamCall = connection.channel.stream_stream(
-            _METHOD, response_deserializer=produce_pb2.ProduceResponse.FromString
-        )()
+        self._is_ending = False
+        self._call: grpc.aio.StreamStreamCall[bytes, produce_pb2.ProduceResponse] = (
+            connection.channel.stream_stream(
+                _METHOD, response_deserializer=produce_pb2.ProduceResponse.FromString
+            )()
+        )
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
 
     def send(self, correlation_id: int, batches: list[tuple[ProducerBatch, LeaderEpoch]]) -> None:
@@ -97,10 +100,9 @@ class ProduceStream:
 
     async def drain(self) -> None:
         """Hand everything queued to the transport and wait until the broker has taken it."""
-        while self._messages:
-            await asyncio.sleep(0.001)
-        await self._call.done_writing()
-        await asyncio.wait([self._tasks[1]])
+        self._is_ending = True
+        self._has_message.set()
+        await asyncio.wait(self._tasks)
 
     async def _write(self) -> None:
         try:
@@ -108,6 +110,9 @@ class ProduceStream:
                 while self._messages:
                     await self._call.write(self._messages[0])
                     self._messages.popleft()
+                if self._is_ending:
+                    await self._call.done_writing()
+                    return
                 self._has_message.clear()
                 await self._has_message.wait()
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
@@ -115,7 +120,7 @@ class ProduceStream:
 
     async def _read(self) -> None:
         try:
-            while (response := await self._call.read()) is not grpc.aio.EOF:
+            async for response in self._call:
                 self._answer(response)
             code, details = await self._call.code(), await self._call.details()
             self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())

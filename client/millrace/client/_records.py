@@ -1,11 +1,11 @@
 """What a consumer hands out: records as Python objects, or batches as Arrow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import chain, islice, repeat
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import pyarrow as pa
 
@@ -92,35 +92,117 @@ def _deserialized(
 _NO_HEADERS: Final[tuple[tuple[str, bytes | None], ...]] = ()
 
 
-def to_records(
-    kind: type[Record], topic: str, partition: int, records: pa.RecordBatch
-) -> list[Record]:
-    """Return the rows of an Arrow batch as records, column by column: no loop in Python."""
-    offsets, timestamps, keys, values, headers = records.columns
-    return list(
-        map(
-            partial(tuple.__new__, kind),
-            zip(
-                repeat(topic),
-                repeat(partition),
-                offsets.to_pylist(),
-                timestamps.to_pylist(),
-                _cells(keys),
-                _cells(values),
-                _headers(headers),
-                strict=False,
-            ),
+class Records(Sequence[Record]):
+    """What `poll` returns: a sequence of records.
+
+    Keys and values are decoded, column by column; a `Record` is made when one is asked for. So a
+    program that wants nothing but values takes `values()`, and pays for nothing else.
+    """
+
+    __slots__ = ("_columns", "_count", "_kind")
+
+    def __init__(self, kind: type[Record]) -> None:
+        self._kind = kind
+        self._columns: list[_Columns] = []
+        self._count = 0
+
+    def add(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
+        """Append the rows of an Arrow batch."""
+        offsets, timestamps, keys, values, headers = records.columns
+        self._columns.append(
+            _Columns(
+                topic,
+                partition,
+                len(records),
+                offsets,
+                timestamps,
+                None if keys.null_count == len(keys) else keys.to_pylist(),
+                None if values.null_count == len(values) else values.to_pylist(),
+                None if headers.null_count == len(headers) else headers,
+            )
         )
-    )
+        self._count += len(records)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Record]:
+        new = partial(tuple.__new__, self._kind)
+        return chain.from_iterable(map(new, columns.rows()) for columns in self._columns)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        if not -self._count <= index < self._count:
+            raise IndexError(f"{index} of {self._count} records")
+        index %= self._count
+        for columns in self._columns:
+            if index < columns.record_count:
+                return next(
+                    islice(map(partial(tuple.__new__, self._kind), columns.rows()), index, None)
+                )
+            index -= columns.record_count
+        raise IndexError(index)
+
+    def keys(self) -> list[Any]:
+        """Return the key of every record, deserialized."""
+        return (
+            [record.key for record in self]
+            if self._kind is not Record
+            else _joined(columns.keys or [None] * columns.record_count for columns in self._columns)
+        )
+
+    def values(self) -> list[Any]:
+        """Return the value of every record, deserialized."""
+        return (
+            [record.value for record in self]
+            if self._kind is not Record
+            else _joined(
+                columns.values or [None] * columns.record_count for columns in self._columns
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self._count} records>"
 
 
-def _cells(column: pa.Array) -> Any:
-    return repeat(None) if column.null_count == len(column) else column.to_pylist()
+@dataclass(slots=True)
+class _Columns:
+    """Neighbouring records of one partition."""
+
+    topic: str
+    partition: int
+    record_count: int
+    offsets: pa.Array
+    timestamps: pa.Array
+    keys: list[bytes | None] | None
+    values: list[bytes | None] | None
+    headers: pa.Array | None
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Return the fields of each record: no loop in Python."""
+        return zip(
+            repeat(self.topic),
+            repeat(self.partition),
+            self.offsets.to_pylist(),
+            self.timestamps.to_pylist(),
+            repeat(None) if self.keys is None else self.keys,
+            repeat(None) if self.values is None else self.values,
+            repeat(_NO_HEADERS) if self.headers is None else _headers(self.headers),
+            strict=False,
+        )
 
 
-def _headers(column: pa.Array) -> Any:
-    if column.null_count == len(column):
-        return repeat(_NO_HEADERS)
+def _joined(columns: Iterable[list[Any]]) -> list[Any]:
+    lists = list(columns)
+    return lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
+
+
+def _headers(column: pa.Array) -> list[tuple[tuple[str, bytes | None], ...]]:
     return [
         tuple((header["key"], header["value"]) for header in row or ())
         for row in column.to_pylist()

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -23,7 +22,7 @@ from millrace.client._admin import (
 )
 from millrace.client._consumer import Consumer, Place, Start
 from millrace.client._producer import BATCH_SIZE_DEFAULT, Producer, RecordSink
-from millrace.client._records import FetchedRecords, Record
+from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client.serialization import Deserializer, Serializer
 from millrace.core.errors import ClosedError, MillraceError
 from millrace.core.producer.partitioners import PartitionFunction
@@ -32,40 +31,27 @@ Result = TypeVar("Result")
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, for as long as somebody uses it."""
+    """An event loop in a daemon thread: one per process, from the first client on, for ever.
+
+    It is never closed, as grpc.aio keeps calling into every loop that it has once seen.
+    """
 
     _lock = threading.Lock()
     _shared: "_LoopThread | None" = None
 
     def __init__(self) -> None:
         self.process_id = os.getpid()
-        self.users = 0
         self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self._run, name="millrace-client", daemon=True)
-        self.thread.start()
+        self._thread = threading.Thread(target=self._run, name="millrace-client", daemon=True)
+        self._thread.start()
 
     @classmethod
-    def acquire(cls) -> "_LoopThread":
-        """Return the process's loop thread; `release` it once."""
+    def shared(cls) -> "_LoopThread":
+        """Return the process's loop thread."""
         with cls._lock:
-            shared = cls._shared
-            if shared is None or shared.process_id != os.getpid():
-                shared = cls._shared = _LoopThread()
-            shared.users += 1
-            return shared
-
-    def release(self) -> None:
-        """Let go; the last user ends the thread."""
-        with _LoopThread._lock:
-            self.users -= 1
-            if self.users:
-                return
-            if _LoopThread._shared is self:
-                _LoopThread._shared = None
-        if self.process_id == os.getpid():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            if threading.current_thread() is not self.thread:
-                self.thread.join()
+            if cls._shared is None or cls._shared.process_id != os.getpid():
+                cls._shared = _LoopThread()
+            return cls._shared
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop and wait for its result.
@@ -79,21 +65,13 @@ class _LoopThread:
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
-        except (KeyboardInterrupt, CancelledError):
+        except KeyboardInterrupt:
             future.cancel()
             raise
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-        finally:
-            pending = asyncio.all_tasks(self.loop)
-            for task in pending:
-                task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            self.loop.close()
+        self.loop.run_forever()
 
 
 async def _make(factory: Callable[[], Result]) -> Result:
@@ -103,7 +81,7 @@ async def _make(factory: Callable[[], Result]) -> Result:
 class SyncProducer(RecordSink):
     """Writes records, from any number of threads.
 
-        with SyncProducer("localhost:9990") as producer:
+        with SyncProducer("localhost:7092") as producer:
             for line in lines:
                 producer.send("orders", line)
             producer.flush()  # Raises if a record was not delivered.
@@ -132,34 +110,29 @@ class SyncProducer(RecordSink):
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
     ) -> None:
-        self._thread = _LoopThread.acquire()
-        self._is_released = False
-        try:
-            self._producer = self._thread.call(
-                _make(
-                    lambda: Producer(
-                        bootstrap,
-                        client_id=client_id,
-                        acks=acks,
-                        linger_ms=linger_ms,
-                        batch_size=batch_size,
-                        buffer_memory=buffer_memory,
-                        max_block_ms=max_block_ms,
-                        delivery_timeout_ms=delivery_timeout_ms,
-                        request_timeout_ms=request_timeout_ms,
-                        retry_backoff_ms=retry_backoff_ms,
-                        retry_backoff_max_ms=retry_backoff_max_ms,
-                        compression=compression,
-                        compression_level=compression_level,
-                        partitioner=partitioner,
-                        key_serializer=key_serializer,
-                        value_serializer=value_serializer,
-                    )
+        self._thread = _LoopThread.shared()
+        self._producer = self._thread.call(
+            _make(
+                lambda: Producer(
+                    bootstrap,
+                    client_id=client_id,
+                    acks=acks,
+                    linger_ms=linger_ms,
+                    batch_size=batch_size,
+                    buffer_memory=buffer_memory,
+                    max_block_ms=max_block_ms,
+                    delivery_timeout_ms=delivery_timeout_ms,
+                    request_timeout_ms=request_timeout_ms,
+                    retry_backoff_ms=retry_backoff_ms,
+                    retry_backoff_max_ms=retry_backoff_max_ms,
+                    compression=compression,
+                    compression_level=compression_level,
+                    partitioner=partitioner,
+                    key_serializer=key_serializer,
+                    value_serializer=value_serializer,
                 )
             )
-        except BaseException:
-            self._thread.release()
-            raise
+        )
         super().__init__(self._producer._pipeline, key_serializer, value_serializer)
 
     def flush(self) -> None:
@@ -184,13 +157,7 @@ class SyncProducer(RecordSink):
         Raises:
             MillraceError: the first failure since the last flush.
         """
-        if self._is_released:
-            return
-        self._is_released = True
-        try:
-            self._thread.call(self._producer.close())
-        finally:
-            self._thread.release()
+        self._thread.call(self._producer.close())
 
     def __enter__(self) -> Self:
         return self
@@ -211,7 +178,7 @@ class SyncProducer(RecordSink):
 class SyncConsumer:
     """Reads records, from one thread at a time.
 
-        with SyncConsumer("localhost:9990") as consumer:
+        with SyncConsumer("localhost:7092") as consumer:
             consumer.subscribe(["orders"])
             for record in consumer:
                 print(record.offset, record.key, record.value)
@@ -233,28 +200,23 @@ class SyncConsumer:
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: int = 30_000,
     ) -> None:
-        self._thread = _LoopThread.acquire()
-        self._is_released = False
-        try:
-            self._consumer = self._thread.call(
-                _make(
-                    lambda: Consumer(
-                        bootstrap,
-                        client_id=client_id,
-                        fetch_min_bytes=fetch_min_bytes,
-                        fetch_max_wait_ms=fetch_max_wait_ms,
-                        fetch_max_bytes=fetch_max_bytes,
-                        max_partition_fetch_bytes=max_partition_fetch_bytes,
-                        auto_offset_reset=auto_offset_reset,
-                        key_deserializer=key_deserializer,
-                        value_deserializer=value_deserializer,
-                        request_timeout_ms=request_timeout_ms,
-                    )
+        self._thread = _LoopThread.shared()
+        self._consumer = self._thread.call(
+            _make(
+                lambda: Consumer(
+                    bootstrap,
+                    client_id=client_id,
+                    fetch_min_bytes=fetch_min_bytes,
+                    fetch_max_wait_ms=fetch_max_wait_ms,
+                    fetch_max_bytes=fetch_max_bytes,
+                    max_partition_fetch_bytes=max_partition_fetch_bytes,
+                    auto_offset_reset=auto_offset_reset,
+                    key_deserializer=key_deserializer,
+                    value_deserializer=value_deserializer,
+                    request_timeout_ms=request_timeout_ms,
                 )
             )
-        except BaseException:
-            self._thread.release()
-            raise
+        )
         self._core = self._consumer._core
 
     def assign(self, partitions: Iterable[Place | str], *, start: Start | None = None) -> None:
@@ -269,7 +231,7 @@ class SyncConsumer:
         """Return the partitions that are read."""
         return self._core.assignment()
 
-    def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> list[Record]:
+    def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> Records:
         """Return records, as soon as there are some: see `Consumer.poll`."""
         # Records are decoded in this thread, while the loop's thread reads the next ones.
         with self._core.exclusive():
@@ -322,13 +284,7 @@ class SyncConsumer:
 
     def close(self) -> None:
         """Let go of everything; closing twice is harmless."""
-        if self._is_released:
-            return
-        self._is_released = True
-        try:
-            self._thread.call(self._consumer.close())
-        finally:
-            self._thread.release()
+        self._thread.call(self._consumer.close())
 
     def __enter__(self) -> Self:
         return self
@@ -345,7 +301,7 @@ class SyncConsumer:
 class SyncAdmin:
     """Creates, describes and changes topics.
 
-        with SyncAdmin("localhost:9990") as admin:
+        with SyncAdmin("localhost:7092") as admin:
             admin.create_topic("orders", partitions=4)
 
     The methods are those of `Admin`.
@@ -358,19 +314,12 @@ class SyncAdmin:
         client_id: str = "millrace-python",
         request_timeout_ms: int = 30_000,
     ) -> None:
-        self._thread = _LoopThread.acquire()
-        self._is_released = False
-        try:
-            self._admin = self._thread.call(
-                _make(
-                    lambda: Admin(
-                        bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms
-                    )
-                )
+        self._thread = _LoopThread.shared()
+        self._admin = self._thread.call(
+            _make(
+                lambda: Admin(bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms)
             )
-        except BaseException:
-            self._thread.release()
-            raise
+        )
 
     def create_topic(
         self,
@@ -440,13 +389,7 @@ class SyncAdmin:
 
     def close(self) -> None:
         """Close the connections; closing twice is harmless."""
-        if self._is_released:
-            return
-        self._is_released = True
-        try:
-            self._thread.call(self._admin.close())
-        finally:
-            self._thread.release()
+        self._thread.call(self._admin.close())
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
 """Ready-made serializers and deserializers; any callable from and to `bytes` will do as well.
 
-    producer = Producer("localhost:9990", key_serializer=from_str, value_serializer=from_json)
-    consumer = Consumer("localhost:9990", key_deserializer=to_str, value_deserializer=to_json)
+    producer = Producer("localhost:7092", key_serializer=from_str, value_serializer=from_json)
+    consumer = Consumer("localhost:7092", key_deserializer=to_str, value_deserializer=to_json)
 
 They are never called with None: a missing key or value is null in the log. One that raises fails
 its record alone, with `SerializationError`.

@@ -28,7 +28,9 @@ from millrace.core.errors import (
     OffsetOutOfRangeError,
 )
 from millrace.core.ids import (
+    NO_BROKER,
     NO_LEADER_EPOCH,
+    UNKNOWN_OFFSET,
     BrokerId,
     LeaderEpoch,
     MonotonicMs,
@@ -38,6 +40,7 @@ from millrace.core.ids import (
 from millrace.core.records.batch import walk
 from millrace.core.records.header import BatchHeader, Buffer
 
+_LONG_AGO: Final = MonotonicMs(0)
 _GRANT_FRACTION: Final = 4
 """Credit is given back in parts of the window this small, not batch by batch."""
 
@@ -126,7 +129,7 @@ class FetchedPartition:
     error: MillraceError | None = None
     is_retriable: bool = False
     diverging_epoch: LeaderEpoch | None = None
-    diverging_end_offset: Offset = Offset(-1)
+    diverging_end_offset: Offset = UNKNOWN_OFFSET
 
 
 @dataclass(slots=True)
@@ -163,16 +166,16 @@ class _Partition:
     topic_partition: TopicPartition
     step: _Step
     handle: int = 0
-    position: Offset = Offset(-1)
+    position: Offset = UNKNOWN_OFFSET
     """Offset of the next record to be taken."""
     last_epoch: LeaderEpoch = NO_LEADER_EPOCH
     """Leader epoch of the last batch that was taken."""
     reset: Reset = Reset.NONE
     step_after_pause: _Step = _Step.JOIN
-    broker_id: BrokerId = BrokerId(-1)
-    high_watermark: Offset = Offset(-1)
-    log_start_offset: Offset = Offset(-1)
-    retry_at: MonotonicMs = MonotonicMs(0)
+    broker_id: BrokerId = NO_BROKER
+    high_watermark: Offset = UNKNOWN_OFFSET
+    log_start_offset: Offset = UNKNOWN_OFFSET
+    retry_at: MonotonicMs = _LONG_AGO
 
 
 @dataclass(slots=True, eq=False)
@@ -354,7 +357,7 @@ class Fetcher:
         session.ungranted_bytes = self._window - session.buffered_bytes
 
     def on_disconnected(self, broker_id: BrokerId, reason: str) -> None:
-        """The stream broke or could not be opened; its partitions start again from what was taken."""
+        """The stream broke or was not opened; its partitions start again behind what was taken."""
         session = self._session(broker_id)
         session.is_connecting = session.is_connected = False
         for partition in self._partitions.values():
@@ -632,7 +635,7 @@ class Fetcher:
         is_paused = partition.step is _Step.PAUSED
         partition.last_epoch = NO_LEADER_EPOCH
         partition.retry_at = MonotonicMs(0)
-        partition.position = Offset(-1)
+        partition.position = UNKNOWN_OFFSET
         step = _Step.LOOK_UP
         if isinstance(to, Reset):
             if to is Reset.NONE and self._reset is Reset.NONE:

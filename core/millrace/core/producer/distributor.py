@@ -7,6 +7,7 @@ columns: intakes are distributed in the order in which they were sent.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,15 +15,15 @@ import pyarrow as pa
 
 from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
 from millrace.core.producer.batch import Piece, ProducerBatch
-from millrace.core.producer.intake import Intake, SentColumns
-from millrace.core.producer.partitioners import FAILED, STICKY, Partitioner, assign
-from millrace.core.records.batch import RECORDS_MAX
+from millrace.core.producer.intake import Intake, SentColumns, as_array
+from millrace.core.producer.partitioners import FAILED, STICKY, Keyed, Partitioner, assign
+from millrace.core.records.columns import RECORDS_MAX
 
 
 class Rng(Protocol):
     """Where choices come from: `random.Random`, seeded or not."""
 
-    def randrange(self, stop: int) -> int:
+    def randrange(self, stop: int, /) -> int:
         """Return a number from 0 to `stop` - 1."""
         ...
 
@@ -56,6 +57,7 @@ class Distributor:
         """Batches that are ready to be encoded; the shell takes them."""
         self._batch_size = batch_size
         self._partitioner = partitioner
+        self._splits_always = not isinstance(partitioner, Keyed)
         self._queue_length = queue_length
         self._rng = rng
         self._open: dict[TopicPartition, ProducerBatch] = {}
@@ -66,6 +68,10 @@ class Distributor:
 
         Records that can have no partition are in `intake.failures` afterwards.
         """
+        if intake.keys is not None or intake.partitions is not None or self._splits_always:
+            # Neighbours part: from here on columns are taken apart by index.
+            intake.keys = as_array(intake.keys)
+            intake.values = as_array(intake.values)
         chosen = assign(intake, self._partitioner, layout.partition_count)
         columns = SentColumns(
             intake.values,
@@ -106,7 +112,7 @@ class Distributor:
         if intake.failures:
             order = order[int(np.searchsorted(ranked, FAILED, "right")) :]
         intake.order = order
-        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, end in pairwise(bounds):
             partition = int(ranked[start])
             if partition != FAILED:
                 part = taken.slice(start, end - start)
@@ -114,7 +120,7 @@ class Distributor:
                     intake, layout, partition, part, int(sizes[start:end].sum()), sizes[start:end]
                 )
 
-    def _append(
+    def _append(  # noqa: PLR0917  # Called once per piece.
         self,
         intake: Intake,
         layout: TopicLayout,
@@ -187,13 +193,6 @@ def _taken(columns: SentColumns, order: Any) -> SentColumns:
     """Return the records in another order, as arrays."""
     indexes = pa.array(order)
 
-    def reorder(column: Any) -> Any:
-        if column is None:
-            return None
-        if not isinstance(column, pa.Array):
-            column = pa.array(column, pa.binary())
-        return column.take(indexes)
-
     headers = columns.headers
     if isinstance(headers, pa.Array):
         headers = headers.take(indexes)
@@ -201,5 +200,10 @@ def _taken(columns: SentColumns, order: Any) -> SentColumns:
         headers = [headers[row] for row in order.tolist()]
     timestamps = None if columns.timestamps is None else columns.timestamps[order]
     return SentColumns(
-        reorder(columns.values), reorder(columns.keys), headers, timestamps, None, len(order)
+        None if columns.values is None else columns.values.take(indexes),
+        None if columns.keys is None else columns.keys.take(indexes),
+        headers,
+        timestamps,
+        None,
+        len(order),
     )

@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from millrace.core.errors import MessageTooLargeError, MillraceError
 from millrace.core.ids import MonotonicMs, WallMs
-from millrace.core.records.batch import RECORDS_MAX
-from millrace.core.records.columns import RecordHeaders
+from millrace.core.records.columns import RECORDS_MAX, RecordHeaders
 
 if TYPE_CHECKING:
     from millrace.core.producer.batch import ProducerBatch
@@ -36,7 +35,7 @@ _FIRST_ROOM: Final = 16 * 1024
 _ROOM_GROWTH: Final = 4
 
 Waiter = Callable[[], bool]
-"""Called after a batch of the intake has an outcome; returns whether it need not be called again."""
+"""Called after a batch of the intake got its outcome; returns whether it is through."""
 
 
 def headers_size(headers: RecordHeaders) -> int:
@@ -119,12 +118,30 @@ class Intake:
     ) -> int:
         """Append one record and return its index. The room was taken before."""
         index = len(self.values)
-        self.values.append(value)
         self.keys = _append(self.keys, index, key, None)
         self.headers = _append(self.headers, index, headers, ())
         self.partitions = _append(self.partitions, index, partition, -1)
         self.timestamps = _append(self.timestamps, index, timestamp, self.timestamp)
+        self.values.append(value)  # The last: only with its value a record is there.
         return index
+
+    def add_key(self, key: bytes | None) -> None:
+        """Append a key before its value is appended."""
+        keys, index = self.keys, len(self.values)
+        if keys is None:
+            keys = self.keys = [None] * index
+        if len(keys) != index:
+            del keys[index:]  # See `_append`.
+        keys.append(key)
+
+    def close(self) -> None:
+        """Settle how many records there are."""
+        self.granted -= self.room
+        self.room = 0
+        self.record_count = len(self.values)
+        for column in (self.keys, self.headers, self.timestamps, self.partitions):
+            if column is not None:
+                del column[self.record_count :]
 
     def locate(self, index: int) -> "tuple[ProducerBatch, int] | MillraceError | None":
         """Return the batch of a record and its index there, why it has none, or None: not yet."""
@@ -151,6 +168,7 @@ def _append(column: list[Any] | None, index: int, cell: Any, default: Any) -> li
         if cell is None:
             return None
         column = [default] * index
+    del column[index:]  # Of a record whose `send()` was interrupted before its value was there.
     column.append(default if cell is None else cell)
     return column
 
@@ -203,6 +221,11 @@ class SentColumns:
         return sizes
 
 
+def as_array(cells: Any) -> pa.Array | None:
+    """Return keys or values as an Arrow array, if there are any."""
+    return pa.array(cells, pa.binary()) if isinstance(cells, list) else cells
+
+
 def cell_lengths(column: Any) -> Any:
     """Return the bytes of every cell of a binary or string array, or of a list of bytes."""
     if isinstance(column, pa.Array):
@@ -221,7 +244,8 @@ class Intakes:
 
     def __init__(self, intake_bytes: int, buffer_memory: int) -> None:
         self.plain: dict[str, Intake] = {}
-        """Open intakes that hold nothing but values: what the shell's shortest path appends to."""
+        """Open intakes that hold nothing but values, and keys or none: what the shell's shortest
+        path appends to. It compares the size with `room` and takes it off."""
         self.open: dict[str, Intake] = {}
         self.closed: deque[Intake] = deque()
         """Intakes that await their partitions, in the order sent."""
@@ -231,7 +255,7 @@ class Intakes:
         """Set when the owner of the closed intakes has new reason to look; cleared by the shell."""
         self._intake_bytes = intake_bytes
 
-    def add(
+    def add(  # noqa: PLR0917  # One call per record: keywords cost.
         self,
         topic: str,
         value: bytes | None,
@@ -262,7 +286,7 @@ class Intakes:
             return None
         intake.room -= size
         index = intake.add(value, key, partition, headers or None, timestamp)
-        if value is None or key is not None or partition is not None or headers or timestamp:
+        if partition is not None or headers or timestamp is not None:
             self.plain.pop(topic, None)
         if not self._intake_bytes or index + 1 == RECORDS_MAX:
             self.close(topic)
@@ -290,9 +314,7 @@ class Intakes:
             return
         self.plain.pop(topic, None)
         self.available += intake.room
-        intake.granted -= intake.room
-        intake.room = 0
-        intake.record_count = len(intake.values)
+        intake.close()
         self.closed.append(intake)
         self.must_wake = True
 

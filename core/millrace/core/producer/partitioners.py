@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.core.errors import InvalidRecordError, MillraceError, UnknownTopicOrPartitionError
-from millrace.core.producer.intake import Intake
+from millrace.core.producer.intake import Intake, as_array
 from millrace.core.producer.murmur2 import partitions_of
 
 STICKY: Final = -1
@@ -42,11 +42,9 @@ class Keyed:
 
     def partitions(self, intake: Intake, partition_count: int) -> Partitions | None:
         """See `Partitioner`."""
-        keys = intake.keys
+        keys = as_array(intake.keys)
         if keys is None:
             return None
-        if not isinstance(keys, pa.Array):
-            keys = pa.array(keys, pa.binary())
         chosen = partitions_of(keys, partition_count)
         if keys.null_count:
             chosen[keys.is_null().to_numpy(zero_copy_only=False)] = STICKY
@@ -117,7 +115,8 @@ def assign(intake: Intake, partitioner: Partitioner, partition_count: int) -> Pa
 def _cells(column: Any, count: int) -> list[bytes | None]:
     if column is None:
         return [None] * count
-    return column.to_pylist() if isinstance(column, pa.Array) else column
+    cells: list[bytes | None] = column.to_pylist() if isinstance(column, pa.Array) else column
+    return cells
 
 
 def _checked(partition: object, partition_count: int) -> int:

@@ -53,6 +53,7 @@ BATCHES_IN_FLIGHT_MAX: Final = 5
 """Batches of a partition, as the broker remembers that many (P42, P44)."""
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 ACKS_ALL: Final = -1
+_LONG_AGO: Final = MonotonicMs(0)
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
 
@@ -154,7 +155,7 @@ class _Broker:
     failures: int = 0
     """Streams that broke or did not open since the last that did."""
     requests: dict[int, _Request] = field(default_factory=dict)
-    not_before: MonotonicMs = MonotonicMs(0)
+    not_before: MonotonicMs = _LONG_AGO
     """The broker asked for a pause until then."""
 
 
@@ -170,7 +171,7 @@ class _Partition:
     next_sequence: int = 0
     must_renew: bool = False
     """There is a hole: go on under a new epoch as soon as the old one's outcomes are known."""
-    retry_at: MonotonicMs = MonotonicMs(0)
+    retry_at: MonotonicMs = _LONG_AGO
     failures: int = 0
     """Attempts that failed since the last success: the exponent of the pause."""
 
