@@ -23,9 +23,10 @@ An append is all or nothing, also when the disk is full half-way: the file is cu
 good length, which is verified, and the log is as before (P64). Any other error of a write, and any
 error of a flush, fails the log for good (P63).
 
-Threads: what changes the log takes a lock, which is never held during a flush that `checkpoint` or
-`flush` does; so a checkpoint may run in a thread beside the one that appends. Reads take no lock:
-they go by the tuple of segments and by `_tail`, both replaced as a whole. A read of a segment that
+Threads: what changes the log takes `_lock`, a flush takes `_flush_lock`, and who needs both takes
+them in this order. So a checkpoint may run in a thread beside the one that appends, and appends go
+on while it flushes. Reads take no lock: they go by the tuple of segments and by `_tail`, both
+replaced as a whole. A read of a segment that
 is deleted or truncated meanwhile returns fewer bytes than planned, or none.
 """
 
@@ -195,12 +196,13 @@ class PartitionLog:
         "_cache",
         "_checkpoints",
         "_directory",
-        "_directory_is_new",
         "_due_since",
         "_failure",
         "_files",
+        "_flush_lock",
         "_flushed_offset",
         "_lock",
+        "_names_are_durable",
         "_recovery_point",
         "_scrub_offset",
         "_segments",
@@ -232,12 +234,13 @@ class PartitionLog:
         self._checkpoints = checkpoints
         self._cache = cache
         self._lock = threading.Lock()
+        self._flush_lock = threading.Lock()
         self._failure: StorageError | None = None
         self._segments = recovered.segments
         active = self._segments[-1]
         self._tail = _Tail(active, Place(active.next_offset, active.size))
         self._snapshots = recovered.snapshots
-        self._directory_is_new = recovered.is_new
+        self._names_are_durable = recovered.names_are_durable
         self._flushed_offset = self._recovery_point = recovered.recovery_point
         self._uncheckpointed_bytes = recovered.scanned_bytes - recovered.truncated_bytes
         self._due_since: MonotonicMs | None = None
@@ -442,7 +445,7 @@ class PartitionLog:
 
     def _roll(self, now: WallMs) -> None:
         old = self._segments[-1]
-        self._flush(old)
+        self.flush()
         self._snapshots.save(old.next_offset, self.producer_states.snapshot())
         old.closed_at = now
         try:
@@ -466,22 +469,23 @@ class PartitionLog:
         Raises:
             LogDirFailedError: it may not; the log takes nothing any more.
         """
-        self._check()
-        tail = self._tail
-        if tail.end.offset > self._flushed_offset or self._directory_is_new:
-            self._flush(tail.active)
-            self._flushed_offset = max(self._flushed_offset, tail.end.offset)
-        return self._flushed_offset
+        with self._flush_lock:
+            return self._flush()
 
-    def _flush(self, dirty: Segment) -> None:
+    def _flush(self) -> Offset:
+        self._check()
+        active, end = self._tail
         try:
-            dirty.file.fdatasync()
-            if self._directory_is_new:
+            if end.offset > self._flushed_offset:
+                active.file.fdatasync()
+            if not self._names_are_durable:
                 self._files.fsync_directory(self._directory)
                 self._files.fsync_directory(self._directory.rpartition("/")[0])
-                self._directory_is_new = False
+                self._names_are_durable = True
         except OSError as error:
             raise self._fail(error, "flushing") from error
+        self._flushed_offset = end.offset
+        return end.offset
 
     def checkpoint_due(self, now: MonotonicMs) -> bool:
         """Return whether the recovery point must advance; to be asked about once a second."""
@@ -498,10 +502,12 @@ class PartitionLog:
     def checkpoint(self) -> None:
         """Advance the recovery point to what is written now; see the module for threads.
 
-        The log directory makes the point durable afterwards.
+        The log directory makes the point durable afterwards. A full disk does not keep it from
+        advancing: index and snapshot are caches, and wait until there is room.
 
         Raises:
-            StorageFullError, LogDirFailedError: as in `append`.
+            LogDirFailedError: the disk failed.
+            CorruptLogError: the log was found damaged before.
         """
         with self._lock:
             self._check()
@@ -511,18 +517,18 @@ class PartitionLog:
             covered_bytes = self._uncheckpointed_bytes
         self.flush()
         with self._lock:
-            if coverage.next_offset <= self._recovery_point:
-                return  # The segment was closed or truncated meanwhile: that is one, too.
+            if active is not self._segments[-1]:
+                return  # Closed or truncated meanwhile: each of them is a checkpoint, too.
             try:
                 self._snapshots.save(coverage.next_offset, states)
                 active.index.save(coverage)
             except OSError as error:
-                raise self._refusal(error, "checkpointing") from error
+                if not is_full(error):
+                    raise self._fail(error, "checkpointing") from error
             self._checkpointed(coverage.next_offset, covered_bytes)
 
     def _checkpointed(self, offset: Offset, covered_bytes: int) -> None:
         self._recovery_point = offset
-        self._flushed_offset = max(self._flushed_offset, offset)
         self._uncheckpointed_bytes -= covered_bytes
         self._due_since = None
         self._checkpoints.put(self.topic_partition, RecoveryPoint(self.log_start_offset, offset))
@@ -725,8 +731,7 @@ class PartitionLog:
     def _delete_before(self, offset: Offset) -> None:
         """Advance the log start durably, then remove what lies before it, the oldest first."""
         if offset > self._recovery_point:
-            self._flush(self._segments[-1])
-            self._flushed_offset = self.log_end_offset
+            self.flush()
             self._recovery_point = offset
         self.log_start_offset = offset
         self._checkpoints.put(self.topic_partition, RecoveryPoint(offset, self._recovery_point))
@@ -759,46 +764,46 @@ class PartitionLog:
             if offset < self.log_start_offset:
                 raise self._out_of_range(offset)
             try:
-                self._truncate_to(offset, now)
+                with self._flush_lock:
+                    self._truncate_to(offset, now)
             except (*scan.DAMAGE, scan.ScanStop) as error:
                 raise self._corrupt(str(error)) from error
             except OSError as error:
                 raise self._refusal(error, "truncating") from error
 
     def _truncate_to(self, offset: Offset, now: WallMs) -> None:
-        # Witnesses of what was flushed go first: a crash in between leaves a longer log, not a
-        # log that seems to have lost bytes.
         last = segment.segment_of(self._segments, offset)
-        place = self._segments[last].locate(offset, self._segments[last].size)
+        kept = self._segments[last]
+        place = kept.locate(offset, kept.size)
+        # Witnesses of what was flushed go first: a crash in between leaves a longer log, not one
+        # that seems to have lost bytes.
         self._recovery_point = min(self._recovery_point, place.offset)
-        self._flushed_offset = min(self._flushed_offset, place.offset)
+        # The log start may lie inside of the batch that goes.
+        self.log_start_offset = min(self.log_start_offset, place.offset)
         self._checkpoints.put(
             self.topic_partition, RecoveryPoint(self.log_start_offset, self._recovery_point)
         )
         self._checkpoints.write()
         self._snapshots.remove_after(place.offset)
-        for found in reversed(self._segments[last + 1 :]):
+        for found in reversed(self._segments[last:]):
             found.index.reset()
-            self._files.fsync_directory(self._directory)
+        self._files.fsync_directory(self._directory)
+        for found in reversed(self._segments[last + 1 :]):  # A crash must not leave a hole.
             found.file.close()
             self._files.unlink(found.path)
             self._files.fsync_directory(self._directory)
-        active = self._segments[last]
-        active.index.reset()
-        self._files.fsync_directory(self._directory)
-        self._segments = self._segments[: last + 1]
-        self._tail = _Tail(active, place)
+
+        active = Segment(self._files, self._directory, kept.base_offset, self._cache)
         active.file.truncate(place.position)
-        self._flush(active)
-        rebuild(
-            active,
-            self.topic_partition,
-            place.position,
-            self.config.index_interval_bytes,
-            now,
-        )
+        interval = self.config.index_interval_bytes
+        rebuild(active, self.topic_partition, place.position, interval, now)
         if active.next_offset != place.offset:
             raise scan.ScanStop("a batch is damaged", active.size, active.next_offset)
+        self._segments = (*self._segments[:last], active)
+        self._tail = _Tail(active, place)
+        active.file.fdatasync()
+        self._flushed_offset = place.offset
+
         epochs = LeaderEpochs(self.leader_epochs.entries)
         if epochs.truncate_from_end(place.offset):
             write_epochs(self._files, self._directory, epochs)
@@ -833,6 +838,8 @@ class PartitionLog:
             return 0
         verified = 0
         try:
+            if found.index.is_damaged:
+                self._rebuild_index(found)
             place = found.locate(offset, found.size)
             for position, header in scan.verified_batches(
                 found.file,
@@ -851,6 +858,17 @@ class PartitionLog:
         except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
             raise self._corrupt(f"{found.path} {error}") from error
         return max(verified, 1)
+
+    def _rebuild_index(self, found: Segment) -> None:
+        with self._lock:
+            if found not in self._segments[:-1]:
+                return
+            fresh = Segment(self._files, self._directory, found.base_offset, self._cache)
+            interval = self.config.index_interval_bytes
+            rebuild(fresh, self.topic_partition, found.size, interval, found.created_at)
+            fresh.restore(found.coverage)
+            fresh.index.save(found.coverage)
+            self._segments = tuple(fresh if each is found else each for each in self._segments)
 
     def expire_producers(self, seen_before: WallMs) -> int:
         """Forget producers that were silent since; return how many (P45)."""

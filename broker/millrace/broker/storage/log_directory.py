@@ -20,6 +20,7 @@ likes, and report progress: `LogDirectory.open`, then `open_partition` for each 
 cannot be opened is in `corrupt`, and the rest is served.
 """
 
+import os.path
 import threading
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
@@ -136,7 +137,7 @@ class LogDirectory:
             StorageFullError: the disk is full.
         """
         try:
-            files.make_directory(path)
+            _make_durable_directory(files, path)
             lock = files.lock(f"{path}/{_LOCK}")
         except BlockingIOError:
             raise LogDirFailedError(
@@ -392,6 +393,14 @@ class LogDirectory:
                 write_sealed(self._files, path, _CLEAN, marker)
         except OSError as error:
             raise refusal(error, f"marking {self.path} as closed") from error
+
+
+def _make_durable_directory(files: FileSystem, path: str) -> None:
+    parent = os.path.dirname(path) or "."
+    if not files.exists(parent):
+        _make_durable_directory(files, parent)
+    files.make_directory(path)
+    files.fsync_directory(parent)
 
 
 def _identify(files: FileSystem, path: str, wanted: Identity) -> Identity:

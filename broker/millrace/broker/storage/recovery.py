@@ -44,7 +44,7 @@ class RecoveredLog:
     snapshots: ProducerSnapshots
     log_start_offset: Offset
     recovery_point: Offset
-    is_new: bool
+    names_are_durable: bool
     scanned_bytes: int
     truncated_bytes: int
 
@@ -150,7 +150,7 @@ class Recovery:
         if active.size < file_bytes:
             active.file.truncate(active.size)
             active.file.fdatasync()
-        self._remove_leftovers(names, bases)
+        self._remove_leftovers(bases)
         must_save_epochs |= epochs.truncate_from_end(active.next_offset)
         must_save_epochs |= epochs.truncate_from_start(log_start_offset)
         if must_save_epochs and epochs.entries:
@@ -162,7 +162,7 @@ class Recovery:
             snapshots,
             log_start_offset,
             recovery_point,
-            is_new=False,
+            names_are_durable=self._is_clean,
             scanned_bytes=file_bytes - scan_from,
             truncated_bytes=file_bytes - active.size,
         )
@@ -181,7 +181,7 @@ class Recovery:
             snapshots,
             Offset(0),
             Offset(0),
-            is_new=True,
+            names_are_durable=False,
             scanned_bytes=0,
             truncated_bytes=0,
         )
@@ -244,9 +244,9 @@ class Recovery:
         except scan.DAMAGE as error:
             raise self._corrupt(error.message) from None
 
-    def _remove_leftovers(self, names: list[str], bases: list[Offset]) -> None:
+    def _remove_leftovers(self, bases: list[Offset]) -> None:
         """Remove what a deletion or the writing of a file left behind when it was interrupted."""
-        for name in names:
+        for name in self._files.list(self._directory):
             is_segment = parse_offset_name(name, segment.SUFFIX)
             is_index = parse_offset_name(name, sparse_index.SUFFIX)
             base = is_segment if is_segment is not None else is_index

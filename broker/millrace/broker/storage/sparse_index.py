@@ -255,6 +255,7 @@ class SparseIndex:
             chunk = self._chunk(coverage, rows)
             replace_file(self._files, self._path, chunk, durable=False)
             self._chunks, self._file_bytes = 1, len(chunk)
+            self.is_damaged = False
         else:
             chunk = self._chunk(coverage, rows)
             file = self._files.open(self._path, create=True, writable=True)
@@ -320,7 +321,11 @@ class SparseIndex:
         self._cache.drop(self)
 
     def _load(self, may_block: bool) -> Entries | None:
-        if self._chunks == 0 or self.is_damaged:
+        if self._chunks == 0:
+            return None
+        if self.is_damaged:
+            if not may_block:
+                raise BlockingIOError
             return None
         entries = self._cache.get(self)
         if entries is not None:

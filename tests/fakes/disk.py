@@ -1,0 +1,376 @@
+"""A disk in memory that does to storage what real disks do, repeatably from a seed.
+
+- A *power cut* keeps what was flushed. Of unflushed bytes each 512-byte sector is kept or lost by
+  itself; of unflushed names in a directory some first changes are kept, as by a journal.
+- A *full* disk writes what fits, and then refuses.
+- A *failed flush* raises EIO once. The bytes are never written, but later flushes succeed, as on
+  ext4, XFS and Btrfs (Rebello et al., USENIX ATC 2020).
+- Bits flip, files vanish, and power goes at any chosen call.
+
+What a process left behind without a power cut is there for the next one: see `restart`.
+"""
+
+import errno
+import os
+import posixpath
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from millrace.core.records.header import Buffer
+
+SECTOR_BYTES = 512
+
+
+class PowerCut(BaseException):
+    """The machine lost its power in the middle of a call; nothing catches this but tests."""
+
+
+@dataclass(eq=False)
+class Inode:
+    """A file's bytes as programs see them, and as the platter has them."""
+
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    never_written: set[int] = field(default_factory=set)
+    """Sectors that a failed flush has marked clean."""
+
+    def sectors(self) -> range:
+        return range(-(-max(len(self.data), len(self.durable)) // SECTOR_BYTES))
+
+    def is_dirty(self, sector: int) -> bool:
+        part = slice(sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES)
+        return self.data[part] != self.durable[part]
+
+    def flush(self) -> None:
+        stale = {sector: self._durable_sector(sector) for sector in self.never_written}
+        self.durable = bytearray(self.data)
+        for sector, old in stale.items():
+            at = sector * SECTOR_BYTES
+            self.durable[at : at + SECTOR_BYTES] = old[: max(len(self.data) - at, 0)]
+
+    def lose_dirty(self) -> None:
+        self.never_written |= {sector for sector in self.sectors() if self.is_dirty(sector)}
+
+    def cut_power(self, rng: random.Random) -> None:
+        kept = bytearray(self.durable)
+        dirty = [
+            sector
+            for sector in self.sectors()
+            if self.is_dirty(sector) and sector not in self.never_written
+        ]
+        if len(self.data) != len(self.durable) and rng.random() < 0.7:
+            sizes = sorted((len(self.data), len(self.durable)))
+            size = len(self.data) if rng.random() < 0.6 else rng.randint(*sizes)
+            kept = kept[:size] + bytes(max(size - len(kept), 0))
+        chance = rng.choice((0.0, 0.5, 0.9, 1.0))
+        for sector in dirty:
+            if rng.random() < chance:
+                at = sector * SECTOR_BYTES
+                new = self.data[at : at + SECTOR_BYTES]
+                kept[at : at + len(new)] = new[: max(len(kept) - at, 0)]
+        self.data, self.durable = kept, bytearray(kept)
+        self.never_written = set()
+
+    def _durable_sector(self, sector: int) -> bytes:
+        at = sector * SECTOR_BYTES
+        return bytes(self.durable[at : at + SECTOR_BYTES]).ljust(SECTOR_BYTES, b"\0")
+
+
+class Directory:
+    """The names in a directory as programs see them, as the platter has them, and the changes."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Entry] = {}
+        self.durable: dict[str, Entry] = {}
+        self.changes: list[dict[str, Entry | None]] = []
+
+    def change(self, change: dict[str, "Entry | None"]) -> None:
+        """Apply a change, whole or not at all: names and their new entries, None to remove."""
+        self.changes.append(change)
+        _apply(self.names, change)
+
+    def flush(self) -> None:
+        self.durable, self.changes = dict(self.names), []
+
+    def cut_power(self, rng: random.Random) -> None:
+        kept = dict(self.durable)
+        for change in self.changes[: rng.randint(0, len(self.changes))]:
+            _apply(kept, change)
+        self.names = kept
+        self.flush()
+        for name in sorted(kept):
+            kept[name].cut_power(rng)
+
+
+Entry = Inode | Directory
+
+
+def _apply(names: dict[str, Entry], change: dict[str, Entry | None]) -> None:
+    for name, entry in change.items():
+        if entry is None:
+            names.pop(name, None)
+        else:
+            names[name] = entry
+
+
+class Disk:
+    """See the module; implements `FileSystem`.
+
+    Args:
+        seed: of every choice that a power cut makes.
+        capacity: bytes of all files together; None is no limit.
+    """
+
+    def __init__(self, seed: int = 0, capacity: int | None = None) -> None:
+        self.rng = random.Random(seed)
+        self.capacity = capacity
+        self.root = Directory()
+        self.locks: set[str] = set()
+        self.is_cold = False
+        """Whether nothing is in memory, so that cached reads find nothing."""
+        self.calls = 0
+        """Calls that change something, so far."""
+        self.cut_power_at: int | None = None
+        self.flushes = 0
+        self.fail_flush_at: int | None = None
+        self.unreadable: set[str] = set()
+        """Files whose reads raise EIO."""
+
+    # --- What tests do to it -----------------------------------------------------------------
+
+    def restart(self) -> None:
+        """End the process that used the disk; the page cache survives it."""
+        self.locks.clear()
+        self.cut_power_at = None
+        self.fail_flush_at = None
+
+    def cut_power(self) -> None:
+        """Lose what was not flushed, or parts of it, and restart."""
+        self.root.cut_power(self.rng)
+        self.restart()
+
+    def flip_bit(self, path: str, byte: int, bit: int = 0) -> None:
+        """Change one bit of a file, on the platter and in memory."""
+        inode = self._inode(path)
+        inode.data[byte] ^= 1 << bit
+        inode.durable = bytearray(inode.data)
+
+    def contents(self, path: str) -> bytes:
+        return bytes(self._inode(path).data)
+
+    def write(self, path: str, contents: bytes) -> None:
+        """Put bytes into a file, flushed."""
+        directory, name = self._parent(path)
+        directory.names[name] = directory.durable[name] = _flushed(contents)
+
+    def copy(self, seed: int = 0) -> "Disk":
+        """Return a disk of equal contents, all of them flushed, that no process uses."""
+        twin = Disk(seed, self.capacity)
+        twin.root = _copy(self.root)
+        return twin
+
+    def files(self) -> list[str]:
+        """Return the paths of all files."""
+        return sorted(_walk("", self.root))
+
+    # --- FileSystem --------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> "DiskFile":
+        if create and not self.exists(path):
+            directory, name = self._parent(path)
+            self.call()
+            directory.change({name: Inode()})
+        return DiskFile(self, path)
+
+    def size(self, path: str) -> int:
+        return len(self._inode(path).data)
+
+    def exists(self, path: str) -> bool:
+        try:
+            return self._entry(path) is not None
+        except FileNotFoundError:
+            return False
+
+    def list(self, path: str) -> list[str]:
+        return sorted(self._directory(path).names)
+
+    def make_directory(self, path: str) -> None:
+        if not self.exists(path):
+            self.make_directory(posixpath.dirname(path))
+            directory, name = self._parent(path)
+            self.call()
+            directory.change({name: Directory()})
+
+    def remove_directory(self, path: str) -> None:
+        if self._directory(path).names:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self._remove(path)
+
+    def rename(self, source: str, target: str) -> None:
+        entry = self._entry(source)
+        directory, old = self._parent(source)
+        new_directory, new = self._parent(target)
+        assert directory is new_directory
+        self.call()
+        directory.change({old: None, new: entry})
+
+    def unlink(self, path: str) -> None:
+        self._inode(path)
+        self._remove(path)
+
+    def _remove(self, path: str) -> None:
+        directory, name = self._parent(path)
+        self.call()
+        directory.change({name: None})
+
+    def fsync_directory(self, path: str) -> None:
+        directory = self._directory(path)
+        self.call()
+        self.count_flush()
+        directory.flush()
+
+    def allocate(self, path: str, size: int) -> None:
+        file = self.open(path, create=True)
+        if self.room() < size - file.size():
+            raise OSError(errno.ENOSPC, "full", path)
+        file.truncate(size)
+
+    def free_space(self, path: str) -> int:
+        return self.room()
+
+    def lock(self, path: str) -> "DiskLock":
+        if path in self.locks:
+            raise BlockingIOError(errno.EWOULDBLOCK, "locked", path)
+        self.open(path, create=True)
+        self.locks.add(path)
+        return DiskLock(self, path)
+
+    # --- Faults ------------------------------------------------------------------------------
+
+    def call(self) -> None:
+        """Count a call that changes something; the power may go before it."""
+        self.calls += 1
+        if self.calls == self.cut_power_at:
+            raise PowerCut
+
+    def count_flush(self, inode: Inode | None = None) -> None:
+        self.flushes += 1
+        if self.flushes == self.fail_flush_at:
+            if inode is not None:
+                inode.lose_dirty()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def room(self) -> int:
+        if self.capacity is None:
+            return 2**62
+        used = sum(len(self._inode(path).data) for path in self.files())
+        return max(self.capacity - used, 0)
+
+    def _entry(self, path: str) -> Entry:
+        entry: Entry = self.root
+        for name in filter(None, path.split("/")):
+            found = entry.names.get(name) if isinstance(entry, Directory) else None
+            if found is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            entry = found
+        return entry
+
+    def _directory(self, path: str) -> Directory:
+        entry = self._entry(path)
+        assert isinstance(entry, Directory)
+        return entry
+
+    def _inode(self, path: str) -> Inode:
+        entry = self._entry(path)
+        assert isinstance(entry, Inode)
+        return entry
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        parent, name = posixpath.split(path)
+        return self._directory(parent), name
+
+    def inode_of(self, path: str) -> Inode:
+        if path in self.unreadable:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return self._inode(path)
+
+
+class DiskFile:
+    """Implements `File`; like a real one it is found by its name at every use."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        inode = self._disk.inode_of(self._path)
+        data = b"".join(buffers)
+        try:
+            self._disk.call()
+        except PowerCut:
+            inode.data += data[: self._disk.rng.randint(0, len(data))]
+            raise
+        fitting = data[: self._disk.room()]
+        if data and not fitting:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        inode.data += fitting
+        return len(fitting)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return bytes(self._disk.inode_of(self._path).data[offset : offset + size])
+
+    def pread_into_cached(self, buffer: memoryview, offset: int) -> int:
+        if self._disk.is_cold or not self._disk.exists(self._path):
+            return -1
+        found = self.pread(len(buffer), offset)
+        buffer[: len(found)] = found
+        return len(found)
+
+    def truncate(self, size: int) -> None:
+        inode = self._disk.inode_of(self._path)
+        self._disk.call()
+        inode.data = inode.data[:size] + bytes(max(size - len(inode.data), 0))
+
+    def fdatasync(self) -> None:
+        inode = self._disk.inode_of(self._path)
+        self._disk.call()
+        self._disk.count_flush(inode)
+        inode.flush()
+
+    def size(self) -> int:
+        return self._disk.size(self._path)
+
+    def close(self) -> None:
+        pass
+
+
+class DiskLock:
+    """Implements `Lock`."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.locks.discard(self._path)
+
+
+def _flushed(contents: Buffer) -> Inode:
+    return Inode(bytearray(contents), bytearray(contents))
+
+
+def _copy(directory: Directory) -> Directory:
+    twin = Directory()
+    for name, entry in directory.names.items():
+        twin.names[name] = _copy(entry) if isinstance(entry, Directory) else _flushed(entry.data)
+    twin.flush()
+    return twin
+
+
+def _walk(path: str, directory: Directory) -> Iterator[str]:
+    for name, entry in directory.names.items():
+        if isinstance(entry, Directory):
+            yield from _walk(f"{path}/{name}", entry)
+        else:
+            yield f"{path}/{name}"

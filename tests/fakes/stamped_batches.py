@@ -1,0 +1,43 @@
+"""Batches as a leader hands them to storage, made in one line."""
+
+from millrace.broker.storage.log import StampedBatch
+from millrace.core.ids import (
+    NO_PRODUCER_ID,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.header import parse_header, stamp
+
+TOPIC_PARTITION = TopicPartition(TopicId(bytes(range(16))), 3)
+
+
+def stamped_batch(
+    base_offset: int,
+    *,
+    records: int = 1,
+    value: bytes = b"value",
+    timestamp: int = 1000,
+    epoch: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    sequence: int = -1,
+    topic_partition: TopicPartition = TOPIC_PARTITION,
+) -> StampedBatch:
+    """Return a batch of equal records, all of them with `timestamp`."""
+    columns = Columns(records, WallMs(timestamp), values=[value] * records)
+    prepared = prepare(topic_partition, columns)
+    producer_epoch = ProducerEpoch(-1 if producer_id == NO_PRODUCER_ID else 0)
+    header = prepared.finish(ProducerId(producer_id), producer_epoch, sequence)
+    stamped = stamp(header, base_offset=Offset(base_offset), leader_epoch=LeaderEpoch(epoch))
+    return StampedBatch.of(parse_header(header), stamped, prepared.body)
+
+
+def bytes_of(batch: StampedBatch) -> bytes:
+    """Return the batch as it lies in the log."""
+    return batch.header + bytes(batch.body)

@@ -1,0 +1,198 @@
+"""Every byte of a small log torn, flipped or missing: what is served was appended, or nothing is.
+
+After a crash, bytes at or behind the recovery point may end the log early; damage before it may
+only make the partition refuse. No damage anywhere may make the log serve other bytes than were
+appended. Closed segments are looked at by the scrub, the active one by those who read it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import PARTITION, ROOT, LogOnDisk, open_directory
+from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
+
+from millrace.broker.storage.log import LogConfig
+from millrace.core.errors import (
+    CorruptBatchError,
+    CorruptLogError,
+    LogDirFailedError,
+    UnsupportedFormatError,
+)
+from millrace.core.records.header import parse_header, verify_body
+
+CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=100)
+BATCHES = {
+    offset: stamped_batch(
+        offset, epoch=offset // 3, producer_id=7, sequence=offset, timestamp=offset
+    )
+    for offset in range(9)
+}
+APPENDED = {offset: bytes_of(batch) for offset, batch in BATCHES.items()}
+LENGTH = len(APPENDED[0])
+FLUSHED = 7
+"""Batches up to here were flushed when the process died."""
+
+
+def crashed() -> Disk:
+    """Three segments of three batches, of which the last has one before the recovery point."""
+    opened = LogOnDisk(Disk(), CONFIG)
+    for offset, batch in BATCHES.items():
+        opened.append(batch)
+        if offset + 1 == FLUSHED:
+            opened.checkpoint()
+    assert opened.log.segment_count == 3
+    opened.disk.restart()
+    return opened.disk
+
+
+CRASHED = crashed()
+ACTIVE = f"{PARTITION}/{6:020}.log"
+
+
+@contextmanager
+def nothing_is_changed(disk: Disk) -> Iterator[None]:
+    before = {path: disk.contents(path) for path in disk.files() if path.endswith(".log")}
+    yield
+    assert before == {path: disk.contents(path) for path in disk.files() if path.endswith(".log")}
+
+
+def served(disk: Disk) -> dict[int, bytes] | None:
+    """Open and read everything as readers do, checksums included; None when that is refused."""
+    try:
+        with nothing_is_changed(disk):
+            opened = LogOnDisk(disk, CONFIG)
+    except (CorruptLogError, LogDirFailedError):
+        return None
+    except AssertionError:  # A torn tail was cut off.
+        disk.restart()
+        opened = LogOnDisk(disk, CONFIG)
+    try:
+        found = opened.batches(max_bytes=200)
+    except CorruptLogError:
+        return None
+    for batch in found.values():
+        verify_body(TOPIC_PARTITION, parse_header(batch), batch)
+    assert opened.log.producer_states.entry(7) is not None  # type: ignore[arg-type]
+    if 0 in found:
+        assert list(opened.log.leader_epochs.entries) == [
+            (epoch, 3 * epoch) for epoch in range(3) if 3 * epoch < opened.end
+        ]
+    return found
+
+
+def test_a_crash_without_damage_loses_nothing() -> None:
+    assert served(CRASHED.copy()) == APPENDED
+
+
+@pytest.mark.parametrize("lost", range(1, 3 * LENGTH + 1))
+def test_a_tail_torn_at_any_byte_ends_the_log_at_the_last_whole_batch(lost: int) -> None:
+    disk = CRASHED.copy()
+    whole = disk.contents(ACTIVE)
+    disk.write(ACTIVE, whole[:-lost])
+    kept = 9 - -(-lost // LENGTH)
+    found = served(disk)
+    if kept >= FLUSHED:
+        assert found == {offset: APPENDED[offset] for offset in range(kept)}
+        assert disk.size(ACTIVE) == (kept - 6) * LENGTH
+    else:
+        assert found is None
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 700, b"MRB\x01" + b"\xff" * 200, b"x"])
+def test_garbage_behind_the_tail_is_cut_off(garbage: bytes) -> None:
+    disk = CRASHED.copy()
+    disk.write(ACTIVE, disk.contents(ACTIVE) + garbage)
+    assert served(disk) == APPENDED
+    assert disk.size(ACTIVE) == 3 * LENGTH
+
+
+def batch_lost_to(path: str, byte: int) -> int:
+    return int(path[-24:-4]) + byte // LENGTH
+
+
+@pytest.mark.parametrize("path", [path for path in CRASHED.files() if path.endswith(".log")])
+def test_a_flipped_bit_of_a_segment_is_never_served(path: str) -> None:
+    for byte in range(CRASHED.size(path)):
+        disk = CRASHED.copy()
+        disk.flip_bit(path, byte, byte % 8)
+        lost = batch_lost_to(path, byte)
+        if lost >= FLUSHED:
+            assert served(disk) == {offset: APPENDED[offset] for offset in range(lost)}
+            continue
+        opened = LogOnDisk(disk, CONFIG)
+        with pytest.raises((CorruptLogError, CorruptBatchError, UnsupportedFormatError)):
+            read_or_scrub(opened)
+
+
+def read_or_scrub(opened: LogOnDisk) -> None:
+    """Scrub, and read as clients do: checking every checksum."""
+    while opened.log.scrub(1 << 20):
+        pass
+    for batch in opened.batches().values():
+        verify_body(TOPIC_PARTITION, parse_header(batch), batch)
+
+
+@pytest.mark.parametrize("path", [path for path in CRASHED.files() if not path.endswith(".log")])
+def test_a_flipped_bit_of_any_other_file_changes_nothing_that_is_served(path: str) -> None:
+    for byte in range(CRASHED.size(path)):
+        disk = CRASHED.copy()
+        disk.flip_bit(path, byte, byte % 8)
+        found = served(disk)
+        assert found == APPENDED or (found is None and path == f"{ROOT}/identity")
+
+
+@pytest.mark.parametrize("path", CRASHED.files())
+def test_any_file_cut_short_at_any_byte_never_changes_what_is_served(path: str) -> None:
+    for size in range(CRASHED.size(path)):
+        disk = CRASHED.copy()
+        disk.write(path, disk.contents(path)[:size])
+        found = served(disk)
+        if path.endswith(".log"):
+            kept = batch_lost_to(path, size)
+            expected = kept >= FLUSHED
+            assert found == ({o: APPENDED[o] for o in range(kept)} if expected else None)
+        else:
+            assert found == APPENDED or (found is None and path == f"{ROOT}/identity")
+
+
+@pytest.mark.parametrize("path", CRASHED.files())
+def test_a_missing_file_is_rebuilt_or_refused(path: str) -> None:
+    disk = CRASHED.copy()
+    disk.unlink(path)
+    found = served(disk)
+    if path.endswith(".log") or path == f"{ROOT}/identity":
+        assert found is None
+    else:
+        assert found == APPENDED
+
+
+@pytest.mark.parametrize("first", [path for path in CRASHED.files() if path.endswith(".log")])
+@pytest.mark.parametrize("second", [path for path in CRASHED.files() if path.endswith(".log")])
+def test_segments_in_each_other_s_place_are_refused(first: str, second: str) -> None:
+    disk = CRASHED.copy()
+    contents = disk.contents(first), disk.contents(second)
+    disk.write(first, contents[1])
+    disk.write(second, contents[0])
+    if first == second:
+        assert served(disk) == APPENDED
+        return
+    with pytest.raises(CorruptLogError):
+        read_or_scrub(LogOnDisk(disk, CONFIG))
+
+
+def test_a_stale_marker_does_not_make_an_unclean_stop_clean() -> None:
+    opened = LogOnDisk(Disk(), CONFIG)
+    opened.append(BATCHES[0])
+    opened.directory.close(clean=True)
+    marker = opened.disk.contents(f"{ROOT}/clean-shutdown")
+    opened = LogOnDisk(opened.disk, CONFIG)
+    assert opened.directory.was_clean
+    assert f"{ROOT}/clean-shutdown" not in opened.disk.files()
+    opened.append(BATCHES[1])
+    opened.checkpoint()
+    opened.append(BATCHES[2])
+    opened.disk.restart()
+    opened.disk.write(f"{ROOT}/clean-shutdown", marker)
+    assert not open_directory(opened.disk).was_clean

@@ -1,0 +1,414 @@
+"""One partition's log on a disk in memory: what it takes, finds, refuses and deletes."""
+
+import pytest
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk
+from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
+
+from millrace.broker.storage.log import LogConfig
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    OffsetOutOfRangeError,
+    StorageFullError,
+)
+from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, WallMs
+from millrace.core.records.batch import walk
+
+LENGTH = stamped_batch(0, records=2).length
+SMALL = LogConfig(segment_bytes=4 * LENGTH, index_interval_bytes=2 * LENGTH)
+
+
+def filled(config: LogConfig = SMALL, batches: int = 40, disk: Disk | None = None) -> LogOnDisk:
+    """A log of batches of two records, four in a segment, with timestamps 1000, 1010, ..."""
+    opened = LogOnDisk(disk or Disk(), config)
+    for number in range(batches):
+        opened.append(stamped_batch(2 * number, records=2, timestamp=1000 + 10 * number))
+    return opened
+
+
+def scrubbed(opened: LogOnDisk) -> int:
+    """Scrub to the end of a round; return how many bytes that were."""
+    total = 0
+    while step := opened.log.scrub(300):
+        total += step
+    return total
+
+
+def test_batches_come_back_byte_for_byte() -> None:
+    opened = LogOnDisk(Disk())
+    batches = [stamped_batch(0, records=3), stamped_batch(3), stamped_batch(4, value=b"x" * 9000)]
+    opened.append(*batches[:2])
+    opened.append(batches[2])
+    assert opened.batches() == {batch.base_offset: bytes_of(batch) for batch in batches}
+    assert opened.log.log_end_offset == 5
+    assert opened.log.flushed_offset == 0
+
+
+def test_flush_says_up_to_where_records_survive() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0, records=3))
+    assert opened.log.flush() == 3
+    opened.append(stamped_batch(3))
+    opened.disk.cut_power()
+    assert 3 <= LogOnDisk(opened.disk).end <= 4
+
+
+def test_flushing_twice_touches_the_disk_once() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.log.flush()
+    flushes = opened.disk.flushes
+    opened.log.flush()
+    assert opened.disk.flushes == flushes
+
+
+def test_a_read_holds_whole_batches_within_its_bounds() -> None:
+    opened = filled()
+    for start in range(80):
+        for limit in range(start, 81, 7):
+            for max_bytes in (1, LENGTH, LENGTH + 1, 3 * LENGTH, 10**6):
+                plan = opened.log.plan_read(Offset(start), max_bytes, Offset(limit))
+                if plan is None:
+                    assert limit < start - start % 2 + 2
+                    continue
+                found = [header for header, _ in walk(opened.log.read(plan))]
+                assert found[0].base_offset == start - start % 2
+                assert found[-1].next_offset == plan.end_offset <= limit
+                assert plan.length == len(found) * LENGTH <= max(max_bytes, LENGTH)
+                ends_with_segment = plan.position + plan.length == plan.segment.size
+                assert (
+                    ends_with_segment
+                    or plan.end_offset + 2 > limit
+                    or plan.length + LENGTH > max_bytes
+                )
+
+
+def test_a_reader_at_the_end_finds_nothing_and_beyond_it_is_told_so() -> None:
+    opened = filled(batches=2)
+    assert opened.log.plan_read(Offset(4), 100, Offset(4)) is None
+    assert opened.log.plan_read(Offset(4), 100, Offset(100)) is None
+    with pytest.raises(OffsetOutOfRangeError, match="0 to 4, not 5"):
+        opened.log.plan_read(Offset(5), 100, Offset(4))
+
+
+def test_cached_reads_take_what_is_in_memory_only() -> None:
+    opened = filled()
+    plan = opened.log.plan_read(Offset(0), 500, Offset(80))
+    assert plan is not None
+    buffer = bytearray(1000)
+    assert opened.log.read_cached(plan, memoryview(buffer)) == plan.length
+    assert bytes(buffer[: plan.length]) == opened.log.read(plan)
+    opened.disk.is_cold = True
+    assert opened.log.read_cached(plan, memoryview(buffer)) == -1
+
+
+def test_planning_that_would_wait_for_the_disk_says_so() -> None:
+    disk = filled().disk
+    disk.restart()
+    opened = LogOnDisk(disk, SMALL)
+    disk.is_cold = True
+    with pytest.raises(BlockingIOError):
+        opened.log.plan_read(Offset(9), 500, Offset(80), may_block=False)
+    assert opened.log.plan_read(Offset(9), 500, Offset(80)) is not None
+
+
+def test_the_end_of_an_append_is_planned_without_a_read() -> None:
+    opened = filled()
+    opened.disk.is_cold = True
+    start = opened.end
+    opened.append(stamped_batch(start))
+    assert opened.log.plan_read(start, 500, opened.end, may_block=False) is not None
+
+
+def test_segments_are_closed_by_size_and_by_age() -> None:
+    opened = filled()
+    assert opened.log.segment_count == 10
+    opened.append(stamped_batch(opened.end), now=WallMs(NOW + 100))
+    assert opened.log.segment_count == 11
+    opened.append(stamped_batch(opened.end), now=WallMs(NOW + 100 + SMALL.segment_ms - 1))
+    assert opened.log.segment_count == 11
+    opened.append(stamped_batch(opened.end), now=WallMs(NOW + 100 + SMALL.segment_ms))
+    assert opened.log.segment_count == 12
+
+
+def test_a_closed_segment_is_flushed() -> None:
+    opened = filled()
+    opened.disk.cut_power()
+    assert LogOnDisk(opened.disk, SMALL).end >= 72
+
+
+def test_an_offset_is_found_by_timestamp() -> None:
+    opened = filled()
+    assert opened.log.offset_for_timestamp(WallMs(0)) == (0, 1000)
+    assert opened.log.offset_for_timestamp(WallMs(1201)) == (42, 1210)
+    assert opened.log.offset_for_timestamp(WallMs(1390)) == (78, 1390)
+    assert opened.log.offset_for_timestamp(WallMs(1391)) is None
+    assert opened.log.offset_for_timestamp(WallMs(1201), Offset(42)) is None
+    assert opened.log.offset_of_largest_timestamp() == (78, 1390)
+
+
+def test_timestamps_out_of_order_are_found_too() -> None:
+    opened = LogOnDisk(Disk(), SMALL)
+    times = [50, 90, 10, 20, 95, 30] * 10
+    for offset, time in enumerate(times):
+        opened.append(stamped_batch(offset, timestamp=time))
+    for wanted in range(0, 100, 5):
+        expected = next((o for o, time in enumerate(times) if time >= wanted), None)
+        found = opened.log.offset_for_timestamp(WallMs(wanted))
+        assert (found.offset if found else None) == expected
+
+
+def test_a_full_disk_takes_nothing_and_recovers_by_itself() -> None:
+    opened = filled(batches=3)
+    opened.disk.capacity = 100 + sum(map(opened.disk.size, opened.disk.files()))
+    before = opened.disk.contents(f"{PARTITION}/{0:020}.log")
+    with pytest.raises(StorageFullError) as raised:
+        opened.append(stamped_batch(6, producer_id=9, sequence=0), stamped_batch(7))
+    assert raised.value.appended.name == "NO"
+    assert opened.disk.contents(f"{PARTITION}/{0:020}.log") == before
+    assert len(opened.log.producer_states) == 0
+    assert len(opened.batches()) == 3
+    opened.disk.capacity = None
+    opened.append(stamped_batch(6, producer_id=9, sequence=0), stamped_batch(7))
+    assert len(opened.batches()) == 5
+
+
+def test_a_disk_that_is_full_when_a_segment_is_closed_takes_nothing() -> None:
+    opened = filled(SMALL, batches=4)
+    used = sum(map(opened.disk.size, opened.disk.files()))
+    opened.disk.capacity = used + 50
+    with pytest.raises(StorageFullError):
+        opened.append(stamped_batch(8))
+    opened.disk.capacity = None
+    opened.append(stamped_batch(8))
+    assert list(opened.batches()) == [0, 2, 4, 6, 8]
+    opened.disk.restart()
+    assert list(LogOnDisk(opened.disk).batches()) == [0, 2, 4, 6, 8]
+
+
+def test_a_full_disk_does_not_hold_the_recovery_point_back() -> None:
+    opened = LogOnDisk(Disk(), ballast_bytes=2000)
+    opened.append(stamped_batch(0, value=b"x" * 1000))
+    opened.disk.capacity = sum(map(opened.disk.size, opened.disk.files()))
+    opened.checkpoint()
+    assert opened.log.recovery_point == 1
+    assert "/data/ballast" not in opened.disk.files()
+    assert not opened.directory.take_ballast() or opened.disk.room() >= 0
+    opened.disk.capacity = None
+    assert opened.directory.take_ballast()
+
+
+def test_a_failed_flush_is_never_tried_again() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.disk.fail_flush_at = opened.disk.flushes + 1
+    with pytest.raises(LogDirFailedError):
+        opened.log.flush()
+    flushes = opened.disk.flushes
+    for attempt in (opened.log.flush, opened.log.checkpoint):
+        with pytest.raises(LogDirFailedError):
+            attempt()
+    with pytest.raises(LogDirFailedError):
+        opened.append(stamped_batch(1))
+    assert opened.disk.flushes == flushes
+    assert opened.log.flushed_offset == 0
+
+
+def test_a_new_leader_epoch_is_durable_before_its_first_batch() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0, epoch=1))
+    opened.log.flush()
+    calls = opened.disk.calls
+    opened.append(stamped_batch(1, epoch=4), stamped_batch(2, epoch=5))
+    assert opened.disk.calls > calls + 1
+    assert opened.log.leader_epochs.entries == ((1, 0), (4, 1), (5, 2))
+    opened.disk.cut_power()
+    reopened = LogOnDisk(opened.disk)
+    kept = [entry for entry in ((1, 0), (4, 1), (5, 2)) if entry[1] < reopened.end]
+    assert list(reopened.log.leader_epochs.entries) == kept
+
+
+def test_the_producers_of_a_log_are_known_again_after_a_crash() -> None:
+    opened = LogOnDisk(Disk(), SMALL)
+    for number in range(60):
+        opened.append(stamped_batch(number, producer_id=number % 3, sequence=number // 3))
+        if number == 30:
+            opened.checkpoint()
+    before = opened.log.producer_states
+    opened.disk.restart()
+    reopened = LogOnDisk(opened.disk, SMALL)
+    assert {p: before.entry(p).batches for p in before} == {  # type: ignore[union-attr]
+        p: reopened.log.producer_states.entry(p).batches  # type: ignore[union-attr]
+        for p in reopened.log.producer_states
+    }
+
+
+def test_retention_by_size_keeps_as_much_as_it_says() -> None:
+    opened = filled()
+    opened.log.config = LogConfig(retention_bytes=8 * LENGTH)
+    deleted = opened.log.apply_retention(NOW, opened.end)
+    assert deleted > 0
+    assert opened.log.size_bytes == 8 * LENGTH
+    assert opened.log.log_start_offset == min(opened.batches())
+    with pytest.raises(OffsetOutOfRangeError):
+        opened.log.plan_read(Offset(0), 100, Offset(80))
+    opened.disk.cut_power()
+    assert min(LogOnDisk(opened.disk).batches()) == opened.log.log_start_offset
+
+
+def test_retention_by_time_deletes_even_the_active_segment() -> None:
+    opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_ms=500))
+    assert opened.log.apply_retention(WallMs(1200), opened.end) == 0
+    assert opened.log.apply_retention(WallMs(1000 + 500 + 31), opened.end) == 1
+    assert opened.log.log_start_offset == 8
+    assert opened.log.apply_retention(WallMs(5000), opened.end) == 9
+    assert opened.batches() == {}
+    assert opened.log.log_start_offset == opened.end == 80
+
+
+def test_retention_keeps_what_is_not_committed() -> None:
+    opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_ms=500))
+    assert opened.log.apply_retention(WallMs(10**9), Offset(20)) == 2
+    assert opened.log.log_start_offset == 16
+
+
+def test_records_from_the_future_are_not_kept_for_ever() -> None:
+    opened = LogOnDisk(Disk(), LogConfig(segment_bytes=300, retention_ms=1000))
+    opened.append(stamped_batch(0, timestamp=10**14), now=NOW)
+    opened.append(stamped_batch(1, value=b"x" * 300, timestamp=10**14), now=NOW)
+    assert opened.log.segment_count == 2
+    assert opened.log.apply_retention(WallMs(NOW + 1000), opened.end) == 0
+    assert opened.log.apply_retention(WallMs(NOW + 1001), opened.end) == 1
+
+
+def test_minus_one_keeps_everything() -> None:
+    opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_ms=-1, retention_bytes=-1))
+    assert opened.log.apply_retention(WallMs(2**60), opened.end) == 0
+
+
+def test_the_log_start_may_lie_inside_of_a_segment_and_outlives_a_power_cut() -> None:
+    opened = filled()
+    opened.log.advance_log_start(Offset(33))
+    assert min(opened.batches()) == 32
+    opened.disk.cut_power()
+    reopened = LogOnDisk(opened.disk)
+    assert reopened.log.log_start_offset == 33
+    assert reopened.log.offset_for_timestamp(WallMs(0)) == (33, 1160)
+    with pytest.raises(OffsetOutOfRangeError):
+        reopened.log.plan_read(Offset(32), 100, Offset(80))
+
+
+def test_truncation_ends_the_log_at_a_batch() -> None:
+    opened = filled()
+    before = opened.batches()
+    opened.log.truncate_to(Offset(33), NOW)
+    assert opened.end == 32
+    assert opened.batches() == {o: batch for o, batch in before.items() if o < 32}
+    opened.append(stamped_batch(32, epoch=7))
+    assert opened.log.leader_epochs.entries == ((0, 0), (7, 32))
+    opened.disk.restart()
+    assert LogOnDisk(opened.disk, SMALL).end == 33
+
+
+def test_truncation_takes_producers_and_epochs_back() -> None:
+    opened = LogOnDisk(Disk(), SMALL)
+    for number in range(40):
+        opened.append(
+            stamped_batch(number, epoch=number // 10, producer_id=number // 8, sequence=number % 8)
+        )
+    opened.log.truncate_to(Offset(18), NOW)
+    assert opened.log.leader_epochs.entries == ((0, 0), (1, 10))
+    assert set(opened.log.producer_states) == {0, 1, 2}
+    entry = opened.log.producer_states.entry(next(reversed(list(opened.log.producer_states))))
+    assert entry is not None
+    assert entry.batches[-1].last_offset == 17
+
+
+def test_the_recovery_point_is_due_by_bytes_and_by_time() -> None:
+    config = LogConfig(checkpoint_bytes=1000, checkpoint_ms=5000)
+    opened = LogOnDisk(Disk(), config)
+    assert not opened.log.checkpoint_due(MonotonicMs(0))
+    opened.append(stamped_batch(0))
+    assert not opened.log.checkpoint_due(MonotonicMs(10))
+    assert not opened.log.checkpoint_due(MonotonicMs(5009))
+    assert opened.log.checkpoint_due(MonotonicMs(5010))
+    opened.checkpoint()
+    assert opened.log.recovery_point == 1
+    assert not opened.log.checkpoint_due(MonotonicMs(99999))
+    opened.append(stamped_batch(1, value=b"x" * 1000))
+    assert opened.log.checkpoint_due(MonotonicMs(100000))
+
+
+def test_recovery_reads_nothing_before_the_recovery_point() -> None:
+    opened = filled(batches=5)
+    opened.checkpoint()
+    opened.append(stamped_batch(10))
+    opened.disk.restart()
+    assert LogOnDisk(opened.disk, SMALL).log.scanned_bytes == stamped_batch(10).length
+
+
+def test_a_clean_stop_leaves_nothing_to_read() -> None:
+    opened = filled()
+    opened.directory.close(clean=True)
+    reopened = LogOnDisk(opened.disk, SMALL)
+    assert reopened.directory.was_clean
+    assert reopened.log.scanned_bytes == 0
+    assert reopened.end == reopened.log.flushed_offset == 80
+
+
+def test_damage_in_a_closed_segment_is_found_by_the_scrub_and_ends_the_partition() -> None:
+    opened = filled()
+    assert scrubbed(opened) == 9 * 4 * LENGTH
+    opened.disk.flip_bit(f"{PARTITION}/{8:020}.log", 400)
+    with pytest.raises(CorruptLogError, match="damaged"):
+        scrubbed(opened)
+    with pytest.raises(CorruptLogError):
+        opened.append(stamped_batch(80))
+    with pytest.raises(CorruptLogError):
+        opened.log.plan_read(Offset(0), 100, Offset(80))
+
+
+def test_a_header_that_does_not_parse_fails_the_read_and_the_partition() -> None:
+    opened = filled()
+    opened.disk.flip_bit(f"{PARTITION}/{8:020}.log", LENGTH)
+    with pytest.raises(CorruptLogError, match=str(TOPIC_PARTITION)):
+        opened.batches(max_bytes=1)
+
+
+def test_a_file_that_cannot_be_read_fails_its_partition() -> None:
+    opened = filled()
+    plan = opened.log.plan_read(Offset(0), 200, Offset(80))
+    assert plan is not None
+    opened.disk.unreadable.add(f"{PARTITION}/{0:020}.log")
+    with pytest.raises(CorruptLogError, match="Input/output error"):
+        opened.log.read(plan)
+
+
+def test_a_read_of_a_deleted_segment_is_empty() -> None:
+    opened = filled()
+    plan = opened.log.plan_read(Offset(0), 200, Offset(80))
+    assert plan is not None
+    opened.log.advance_log_start(Offset(40))
+    assert opened.log.read(plan) == b""
+    assert opened.log.read_cached(plan, memoryview(bytearray(1000))) == -1
+
+
+def test_a_damaged_index_is_passed_over_and_repaired_by_the_scrub() -> None:
+    disk = filled().disk
+    disk.restart()
+    opened = LogOnDisk(disk, SMALL)
+    index = f"{PARTITION}/{8:020}.index"
+    sound = disk.contents(index)
+    disk.flip_bit(index, len(sound) - 3)
+    assert len(opened.batches(max_bytes=200)) == 40
+    scrubbed(opened)
+    assert disk.contents(index) == sound
+
+
+def test_batches_that_do_not_follow_on_are_a_programming_error() -> None:
+    opened = filled(batches=1)
+    for wrong in (stamped_batch(0), stamped_batch(3), stamped_batch(2, epoch=-1)):
+        with pytest.raises(AssertionError):
+            opened.append(wrong)
+    assert opened.log.leader_epochs.latest_epoch == LeaderEpoch(0)
