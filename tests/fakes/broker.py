@@ -288,9 +288,10 @@ class FakeBroker:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
             header, batches = codec.decode_produce_request(message)
             self.batches_per_request.append(len(batches))
-            response = produce_pb2.ProduceResponse(correlation_id=header.correlation_id)
+            response = produce_pb2.ProduceResponse()
+            answer = response.answers.add(correlation_id=header.correlation_id)
             for partition, batch in zip(header.partitions, batches, strict=True):
-                result = response.results.add(base_offset=-1, append_timestamp=-1)
+                result = answer.results.add(base_offset=-1, append_timestamp=-1)
                 try:
                     log = self._find(partition.topic_id, partition.partition)
                     result.base_offset = log.append(batch)

@@ -121,13 +121,14 @@ class ProduceStream:
     async def _read(self) -> None:
         try:
             async for response in self._call:
-                self._answer(response)
+                for answer in response.answers:
+                    self._answer(answer, response.throttle_time_ms)
             code, details = await self._call.code(), await self._call.details()
             self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             self._break(error)
 
-    def _answer(self, response: produce_pb2.ProduceResponse) -> None:
+    def _answer(self, response: produce_pb2.ProduceAnswer, throttle_time_ms: int) -> None:
         count = self._sizes.pop(response.correlation_id, 0)
         answers: list[Answer]
         if response.HasField("error") and response.error.code:
@@ -138,7 +139,7 @@ class ProduceStream:
         if len(answers) != count:
             self._break(f"{len(answers)} results came for {count} batches")
             return
-        self._on_answer(self.broker_id, response.correlation_id, answers, response.throttle_time_ms)
+        self._on_answer(self.broker_id, response.correlation_id, answers, throttle_time_ms)
 
     def _break(self, reason: str | BaseException) -> None:
         if self._is_closed:

@@ -8,7 +8,6 @@ stream are given offsets in the order in which they came, and answered as they f
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -184,7 +183,8 @@ class _ProduceStream:
         # One thread for the whole stream keeps its requests in order.
         self._checker = next(service.checkers)
         self._pending: dict[_Request, None] = {}
-        self._outgoing: deque[bytes] = deque()
+        self._outgoing: list[pb.ProduceAnswer] = []
+        self._in_write: list[pb.ProduceAnswer] = []
         self._has_outgoing = asyncio.Event()
         self._in_check = 0
         self._drained = asyncio.Event()
@@ -195,19 +195,24 @@ class _ProduceStream:
         try:
             await self._read()
             # The client has sent all; it still gets the answers that it waits for.
-            while self._in_check or self._pending or self._outgoing:
+            while self._in_check or self._pending or self._outgoing or self._in_write:
                 self._drained.clear()
                 await self._drained.wait()
         finally:
             writer.cancel()
+
+    @property
+    def _unanswered(self) -> int:
+        return self._in_check + len(self._pending) + len(self._outgoing) + len(self._in_write)
 
     async def _read(self) -> None:
         service = self._service
         bound = service.limits.produce_requests_in_flight_max
         while (message := await self._context.read()) is not grpc.aio.EOF:
             size = len(message)
-            await service.memory.take(size, self._memory)
-            while self._in_check + len(self._pending) + len(self._outgoing) >= bound:
+            if not service.memory.try_take(size, self._memory):
+                await service.memory.take(size, self._memory)
+            while self._unanswered >= bound:
                 self._drained.clear()
                 await self._drained.wait()
             self._in_check += 1
@@ -236,7 +241,7 @@ class _ProduceStream:
                 assert error is not None
                 raise error
             service.metrics.refused(error)
-            self._send(pb.ProduceResponse(error=to_proto(error, is_write=True)))
+            self._send(pb.ProduceAnswer(error=to_proto(error, is_write=True)))
             return
         header, checked = result
         timeout_ms = min(header.request_timeout_ms, service.limits.request_timeout_ms_max)
@@ -318,17 +323,19 @@ class _ProduceStream:
                         log_start_offset=log_start_offset,
                     )
                 )
-        self._send(pb.ProduceResponse(correlation_id=request.correlation_id, results=results))
+        self._send(pb.ProduceAnswer(correlation_id=request.correlation_id, results=results))
 
-    def _send(self, response: pb.ProduceResponse) -> None:
-        self._outgoing.append(response.SerializeToString())
+    def _send(self, answer: pb.ProduceAnswer) -> None:
+        self._outgoing.append(answer)
         self._has_outgoing.set()
 
     async def _write(self) -> None:
         while True:
             await self._has_outgoing.wait()
             self._has_outgoing.clear()
-            while self._outgoing:
-                await self._context.write(self._outgoing[0])
-                self._outgoing.popleft()
-                self._drained.set()
+            # All that is ready goes in one message: a write costs as much as reading a request.
+            self._in_write, self._outgoing = self._outgoing, []
+            response = pb.ProduceResponse(answers=self._in_write)
+            await self._context.write(response.SerializeToString())
+            self._in_write = []
+            self._drained.set()

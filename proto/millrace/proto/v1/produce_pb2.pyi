@@ -42,16 +42,22 @@ class ProducePartition(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
-    __slots__ = ("correlation_id", "throttle_time_ms", "results", "error")
-    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("answers", "throttle_time_ms")
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     THROTTLE_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[ProduceAnswer]
+    throttle_time_ms: int
+    def __init__(self, answers: _Optional[_Iterable[_Union[ProduceAnswer, _Mapping]]] = ..., throttle_time_ms: _Optional[int] = ...) -> None: ...
+
+class ProduceAnswer(_message.Message):
+    __slots__ = ("correlation_id", "results", "error")
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
-    throttle_time_ms: int
     results: _containers.RepeatedCompositeFieldContainer[ProduceResult]
     error: _common_pb2.Error
-    def __init__(self, correlation_id: _Optional[int] = ..., throttle_time_ms: _Optional[int] = ..., results: _Optional[_Iterable[_Union[ProduceResult, _Mapping]]] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
+    def __init__(self, correlation_id: _Optional[int] = ..., results: _Optional[_Iterable[_Union[ProduceResult, _Mapping]]] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class ProduceResult(_message.Message):
     __slots__ = ("error", "base_offset", "append_timestamp", "log_start_offset")
