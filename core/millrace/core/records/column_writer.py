@@ -26,6 +26,8 @@ _Part: TypeAlias = Buffer | pa.Buffer
 _PADS: Final = tuple(b"\0" * (-n % 8) for n in range(8))
 _ALL_NULL: Final = -1
 _ALL_EMPTY: Final = 0
+_SMALL_CELL_BYTES: Final = 200
+_MANY_CELLS: Final = 64
 
 
 @dataclass(slots=True, frozen=True)
@@ -141,10 +143,12 @@ def _binary(name: str, cells: BinaryColumn | None, count: int) -> tuple[int, lis
     elif isinstance(cells, pa.ChunkedArray):
         array = _one_array(name, cells, cells.type)
     else:
-        try:
-            return _binary_from_bytes(cells)
-        except TypeError:  # A None among them: Arrow builds the bitmap.
-            array = _one_array(name, cells, pa.binary())
+        array = _small_cells(cells)
+        if array is None:
+            try:
+                return _binary_from_bytes(cells)
+            except TypeError:  # A None among them: Arrow builds the bitmap.
+                array = _one_array(name, cells, pa.binary())
     if array.null_count == count:
         return 0, [], _ALL_NULL
     flags, buffers, data_length = _array_buffers(name, array)
@@ -163,6 +167,22 @@ def _one_array(name: str, cells: Sequence[object] | pa.ChunkedArray, kind: pa.Da
     if not isinstance(array, pa.Array):
         raise MessageTooLargeError(f"{name}: a batch's column is limited to {BODY_BYTES_MAX} bytes")
     return array
+
+
+def _small_cells(cells: Sequence[bytes | None]) -> pa.Array | None:
+    """Return an array of many cells that begin small; None: they do not, or are not simply bytes.
+
+    Arrow copies cells twice, but spends less on each than two loops do: measured, it takes half the
+    time for cells of 100 bytes, the same for 250, and twice the time for 1,000.
+    """
+    first = cells[0]
+    if len(cells) < _MANY_CELLS or (isinstance(first, bytes) and len(first) > _SMALL_CELL_BYTES):
+        return None
+    try:
+        array = pa.array(cells)
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+    return array if array.type in (pa.binary(), pa.null()) else None
 
 
 def _binary_from_bytes(cells: Sequence[bytes | None]) -> tuple[int, list[_Part], int]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.records.batches import (
     LIMITS,
@@ -269,7 +269,6 @@ def test_one_flipped_bit_behind_checksums_that_fit_is_refused_or_harmless() -> N
 
 
 @given(columns(), st.data())
-@settings(max_examples=300)
 def test_many_changed_bytes_behind_checksums_that_fit_are_refused_or_harmless(
     plain: Columns, data: st.DataObject
 ) -> None:

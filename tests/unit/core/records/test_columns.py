@@ -132,6 +132,8 @@ def test_cells_of_fixed_size_are_taken() -> None:
         [b"a", 2],
         [None, 2],
         ["a", "b"],
+        [b"x" * 300, "b"],
+        [b"x" * 300, 7],
         [b"a", object()],
         [memoryview(array("i", [1, 2])), b"b"],
     ],

@@ -3,6 +3,7 @@ import struct
 import threading
 import time
 import zlib
+from functools import cache
 
 import pyarrow as pa
 import pytest
@@ -81,12 +82,21 @@ def test_a_plain_body_of_another_length_than_declared_is_refused() -> None:
             inflate(Codec.NONE, BODY, declared)
 
 
+@cache
+def bomb_of(name: str) -> bytes:
+    zeros = bytes(256 * MIB)
+    if name == "gzip":
+        return zlib.compress(zeros, 1, wbits=31)
+    bomb: bytes = pa.Codec(name).compress(zeros, asbytes=True)
+    return bomb
+
+
 @pytest.mark.parametrize("name", COMPRESSING)
 @pytest.mark.parametrize("declared", [0, 1, MIB])
 def test_a_bomb_is_cut_at_the_declared_size_in_bounded_time_and_memory(
     name: str, declared: int
 ) -> None:
-    bomb = pa.Codec(name).compress(bytes(256 * MIB), asbytes=True)
+    bomb = bomb_of(name)
     pool = pa.default_memory_pool()
     before, started = pool.bytes_allocated(), time.process_time()
     with pytest.raises(CorruptBatchError):
