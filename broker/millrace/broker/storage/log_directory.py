@@ -427,6 +427,11 @@ def _identify(files: FileSystem, path: str, wanted: Identity) -> Identity:
     return found
 
 
+def is_log_directory(files: FileSystem, path: str) -> bool:
+    """Return whether `path` is a log directory, by its identity file."""
+    return files.exists(f"{path}/{_IDENTITY}")
+
+
 def read_identity(files: FileSystem, path: str) -> Identity:
     """Return whose directory `path` is.
 

@@ -1,0 +1,223 @@
+"""Log directories looked at without a broker: nothing is locked, recovered or changed.
+
+A broker that runs meanwhile goes on appending; the end of its active segments may then look torn.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+from typing import NamedTuple
+
+from millrace.broker.storage import scan, segment
+from millrace.broker.storage.epoch_checkpoint import read_epochs
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.log_directory import Identity, is_log_directory, read_identity
+from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
+from millrace.broker.storage.segment import offset_name, parse_offset_name
+from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
+from millrace.core.ids import NO_LEADER_EPOCH, Offset, TopicPartition, parse_topic_partition
+from millrace.core.log.leader_epochs import EpochStart
+from millrace.core.records.header import BatchHeader
+
+
+@dataclass(slots=True, frozen=True)
+class SegmentFile:
+    """One segment of a partition."""
+
+    path: str
+    base_offset: Offset
+    size_bytes: int
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionFiles:
+    """One partition's directory.
+
+    `point` is None when the recovery checkpoint is missing, damaged, or does not name it.
+    `leader_epochs` is None when its file is missing or damaged.
+    """
+
+    topic_partition: TopicPartition
+    directory: str
+    segments: tuple[SegmentFile, ...]
+    point: RecoveryPoint | None
+    leader_epochs: tuple[EpochStart, ...] | None
+
+
+class StoredBatch(NamedTuple):
+    """A batch as it lies in a file; its header is sound, its body was not read."""
+
+    path: str
+    position: int
+    header: BatchHeader
+
+
+class Severity(Enum):
+    """What a finding means for the next start of the broker."""
+
+    HARMLESS = "harmless"
+    """The broker rebuilds it, or cuts it off: a damaged cache, or a tail that was never flushed."""
+    CORRUPT = "corrupt"
+    """Flushed records are damaged or missing: the broker refuses the partition."""
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be."""
+
+    severity: Severity
+    path: str
+    position: int | None
+    message: str
+
+
+@dataclass(slots=True)
+class Verified:
+    """What `verify_partition` saw."""
+
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    log_start_offset: Offset = Offset(0)
+    log_end_offset: Offset = Offset(0)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the broker will serve the partition."""
+        return all(finding.severity is Severity.HARMLESS for finding in self.findings)
+
+
+def log_directories(files: FileSystem, root: str) -> list[tuple[str, Identity]]:
+    """Return the log directories at or directly below `root`, and whose they are.
+
+    Raises:
+        FileNotFoundError, DamagedFileError: an identity cannot be read.
+    """
+    paths = [root, *(f"{root}/{name}" for name in files.list(root))]
+    return [(path, read_identity(files, path)) for path in paths if is_log_directory(files, path)]
+
+
+def partitions(files: FileSystem, log_directory: str) -> list[PartitionFiles]:
+    """Return the partitions of a log directory, trash left out."""
+    checkpoint = RecoveryCheckpoint(files, log_directory)
+    checkpoint.read()
+    names = {name: parse_topic_partition(name) for name in files.list(log_directory)}
+    return [
+        _partition(files, f"{log_directory}/{name}", found, checkpoint.get(found))
+        for name, found in names.items()
+        if found is not None
+    ]
+
+
+def _partition(
+    files: FileSystem, directory: str, found: TopicPartition, point: RecoveryPoint | None
+) -> PartitionFiles:
+    segments = []
+    for name in files.list(directory):
+        base_offset = parse_offset_name(name, segment.SUFFIX)
+        if base_offset is not None:
+            path = f"{directory}/{name}"
+            segments.append(SegmentFile(path, base_offset, files.size(path)))
+    epochs = read_epochs(files, directory)
+    return PartitionFiles(
+        found, directory, tuple(segments), point, None if epochs is None else epochs.entries
+    )
+
+
+def batches(
+    files: FileSystem, partition: PartitionFiles, start_offset: Offset = Offset(0)
+) -> Iterator[StoredBatch]:
+    """Yield the batches from the one that holds `start_offset` on, reading headers alone.
+
+    Raises:
+        CorruptBatchError, UnsupportedFormatError: a header is damaged; the walk ends there.
+    """
+    ends = [each.base_offset for each in partition.segments[1:]] + [None]
+    for found, end in zip(partition.segments, ends, strict=True):
+        if end is not None and end <= start_offset:
+            continue
+        file = files.open(found.path)
+        try:
+            for position, header in scan.headers(file, 0, found.size_bytes):
+                if header.next_offset > start_offset:
+                    yield StoredBatch(found.path, position, header)
+        finally:
+            file.close()
+
+
+def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
+    """Verify every byte of a partition's batches, and that nothing is missing between them."""
+    seen = Verified()
+    if not partition.segments:
+        return seen
+    point = partition.point or RecoveryPoint(
+        partition.segments[0].base_offset, partition.segments[-1].base_offset
+    )
+    seen.log_start_offset = point.log_start_offset
+    first = partition.segments[0]
+    if first.base_offset > point.log_start_offset:
+        message = f"the segment of offset {point.log_start_offset} is missing"
+        seen.findings.append(Finding(Severity.CORRUPT, partition.directory, None, message))
+    for found in partition.segments:
+        _verify_segment(files, partition, found, point.recovery_point, seen)
+        seen.size_bytes += found.size_bytes
+    for before, after in pairwise(partition.segments):
+        _verify_index(files, before, seen, next_base=after.base_offset)
+    if seen.log_end_offset < point.recovery_point:
+        message = f"offsets {seen.log_end_offset} to {point.recovery_point} were flushed"
+        seen.findings.append(Finding(Severity.CORRUPT, partition.directory, None, message))
+    if partition.leader_epochs is None and seen.batches:
+        message = "the leader epochs are missing or damaged: they will be read from the log"
+        seen.findings.append(Finding(Severity.HARMLESS, partition.directory, None, message))
+    return seen
+
+
+def _verify_segment(
+    files: FileSystem,
+    partition: PartitionFiles,
+    found: SegmentFile,
+    recovery_point: Offset,
+    seen: Verified,
+) -> None:
+    is_active = found is partition.segments[-1]
+    following = [each.base_offset for each in partition.segments if each is not found]
+    next_base = min((base for base in following if base > found.base_offset), default=None)
+    seen.log_end_offset = found.base_offset
+    file = files.open(found.path)
+    try:
+        for _, header in scan.verified_batches(
+            file,
+            partition.topic_partition,
+            position=0,
+            end_position=found.size_bytes,
+            next_offset=found.base_offset,
+            leader_epoch=NO_LEADER_EPOCH,
+        ):
+            seen.batches += 1
+            seen.records += header.record_count
+            seen.log_end_offset = header.next_offset
+    except scan.ScanStop as stop:
+        is_torn = is_active and stop.offset >= recovery_point
+        severity = Severity.HARMLESS if is_torn else Severity.CORRUPT
+        meaning = "never flushed, will be cut off: " if is_torn else ""
+        seen.findings.append(Finding(severity, found.path, stop.position, meaning + stop.reason))
+    else:
+        if next_base is not None and seen.log_end_offset != next_base:
+            message = f"it ends at offset {seen.log_end_offset}, the next begins at {next_base}"
+            seen.findings.append(Finding(Severity.CORRUPT, found.path, None, message))
+    finally:
+        file.close()
+
+
+def _verify_index(
+    files: FileSystem, found: SegmentFile, seen: Verified, *, next_base: Offset
+) -> None:
+    stem = found.path.removesuffix(segment.SUFFIX)
+    coverage = SparseIndex(files, stem, found.base_offset, IndexCache(0)).open(whole=True)
+    if coverage is None or (coverage.next_offset, coverage.end_position) != (
+        next_base,
+        found.size_bytes,
+    ):
+        message = f"the index of {offset_name(found.base_offset)} does not fit: it will be rebuilt"
+        seen.findings.append(Finding(Severity.HARMLESS, found.path, None, message))
