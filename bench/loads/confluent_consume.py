@@ -1,0 +1,67 @@
+"""confluent-kafka-python as fast as it consumes: records whose key and value exist as Python bytes.
+
+All partitions are assigned from the beginning; when their ends are reached, reading begins again, so
+that a topic in the page cache serves for any time. The clock runs from the first batch on, which
+leaves out connecting and metadata.
+"""
+
+import time
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from bench.loads.spec import Load, Moved, run_from_command_line
+
+MESSAGES_PER_CALL = 10_000
+POLL_TIMEOUT_S = 10.0
+
+
+def consume(load: Load) -> Moved:
+    """Consume for the load's time and count what came."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": load.address,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "log_level": 3,
+            **load.settings,
+        }
+    )
+    start = [
+        TopicPartition(load.topic, partition, OFFSET_BEGINNING)
+        for partition in range(load.partitions)
+    ]
+    consumer.assign(start)
+    records = moved_bytes = at_end = 0
+    started = 0.0
+    while True:
+        messages = consumer.consume(MESSAGES_PER_CALL, POLL_TIMEOUT_S)
+        if not messages:
+            raise SystemExit(f"nothing came for {POLL_TIMEOUT_S} s after {records} records")
+        if not started:
+            started = time.perf_counter()
+            continue
+        for message in messages:
+            error = message.error()
+            if error is None:
+                value, key = message.value(), message.key()
+                moved_bytes += len(value) + (len(key) if key is not None else 0)
+                records += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end += 1
+            else:
+                raise KafkaException(error)
+        seconds = time.perf_counter() - started
+        if seconds >= load.seconds:
+            break
+        if at_end == load.partitions:
+            at_end = 0
+            consumer.assign(start)
+    consumer.close()
+    return Moved(records=records, bytes=moved_bytes, seconds=seconds)
+
+
+if __name__ == "__main__":
+    run_from_command_line(consume)

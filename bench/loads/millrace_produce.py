@@ -1,0 +1,93 @@
+"""Millrace's client as fast as it produces: from Python bytes to acknowledged by all replicas.
+
+Ways: `each` one send() per record; `keyed` likewise with a key; `handle` likewise, and every record's
+handle is asked for its outcome; `batch` send_batch() of `BATCH_BYTES`, `batch_keyed` likewise with
+keys. Delivery is checked by flush(), and by the end offsets of the topic.
+"""
+
+import time
+from collections.abc import Callable
+
+from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.records import keys_for, read_records
+from millrace.client import SyncAdmin, SyncProducer
+
+BATCH_BYTES = 1 << 20
+SEND_SLICE = 10_000
+
+
+def produce(load: Load) -> Moved:
+    """Produce for the load's time, flush, and check that all of it arrived."""
+    values = read_records(load.records_path)
+    keys = keys_for(values)
+    send = WAYS[load.way]
+    slice_records = BATCH_BYTES // len(values[0]) if "batch" in load.way else SEND_SLICE
+    with SyncProducer(load.address, acks="all", **load.settings) as producer:
+        producer.send(load.topic, values[0])  # Metadata and producer id come before the clock.
+        producer.flush()
+        sent = 1
+        started = time.perf_counter()
+        is_over = False
+        while not is_over:
+            for first in range(0, len(values), slice_records):
+                chosen = slice(first, first + slice_records)
+                send(producer, load.topic, values[chosen], keys[chosen])
+                sent += len(values[chosen])
+                is_over = (
+                    time.perf_counter() - started >= load.seconds or sent > load.records_max > 0
+                )
+                if is_over:
+                    break
+        producer.flush()
+        seconds = time.perf_counter() - started
+    arrived = _end_offsets(load)
+    if arrived != sent:
+        raise SystemExit(f"{sent} records sent and flushed, {arrived} are in the log")
+    record_bytes = len(values[0]) + (len(keys[0]) if "keyed" in load.way else 0)
+    return Moved(records=sent - 1, bytes=record_bytes * (sent - 1), seconds=seconds)
+
+
+def _each(producer: SyncProducer, topic: str, values: list[bytes], _: list[bytes]) -> None:
+    send = producer.send
+    for value in values:
+        send(topic, value)
+
+
+def _keyed(producer: SyncProducer, topic: str, values: list[bytes], keys: list[bytes]) -> None:
+    send = producer.send
+    for value, key in zip(values, keys, strict=True):
+        send(topic, value, key)
+
+
+def _handle(producer: SyncProducer, topic: str, values: list[bytes], _: list[bytes]) -> None:
+    send = producer.send
+    handles = [send(topic, value) for value in values]
+    for handle in handles:
+        handle.result()
+
+
+def _batch(producer: SyncProducer, topic: str, values: list[bytes], _: list[bytes]) -> None:
+    producer.send_batch(topic, values)
+
+
+def _batch_keyed(
+    producer: SyncProducer, topic: str, values: list[bytes], keys: list[bytes]
+) -> None:
+    producer.send_batch(topic, values, keys)
+
+
+def _end_offsets(load: Load) -> int:
+    with SyncAdmin(load.address) as admin:
+        return sum(end.offset for end in admin.list_offsets(load.topic, "end").values())
+
+
+WAYS: dict[str, Callable[[SyncProducer, str, list[bytes], list[bytes]], None]] = {
+    "each": _each,
+    "keyed": _keyed,
+    "handle": _handle,
+    "batch": _batch,
+    "batch_keyed": _batch_keyed,
+}
+
+if __name__ == "__main__":
+    run_from_command_line(produce)

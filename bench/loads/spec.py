@@ -1,0 +1,59 @@
+"""What a load process is told and what it answers, each as one line of JSON.
+
+Every load is a process of its own, so that a client's CPU time and memory are its alone:
+`python -m bench.loads.NAME '{"address": ...}'` runs until its time is over and prints a `Moved`.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """One load: where to, what, how long, and the settings of the client under it."""
+
+    address: str
+    topic: str
+    partitions: int
+    seconds: float
+    """How long to go on; a producer's flush comes on top of it."""
+    records_file: str = ""
+    """For producers: one record a line (`bench.records`)."""
+    way: str = ""
+    """Which of the client's calls are used; the load's module names the choices."""
+    records_max: int = 0
+    """For producers: end after so many records, however long it takes; 0 for no such end."""
+    rate: float = 0
+    """Records per second for paced loads; 0 for as fast as it goes."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the client library, by its own names."""
+
+    @property
+    def records_path(self) -> Path:
+        """Where the records are."""
+        return Path(self.records_file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """What a load has moved, and how long it took from the first record to the last."""
+
+    records: int
+    bytes: int
+    """Keys and values, without any framing."""
+    seconds: float
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+def run_from_command_line(load: Callable[[Load], Moved]) -> None:
+    """Run `load` as told by the first argument, and print what it moved."""
+    print(json.dumps(asdict(load(Load(**json.loads(sys.argv[1]))))), flush=True)
+
+
+def command_line(module: str, load: Load) -> list[str]:
+    """Return the command that runs `bench.loads.<module>` with `load`."""
+    return [sys.executable, "-m", f"bench.loads.{module}", json.dumps(asdict(load))]

@@ -1,0 +1,237 @@
+"""How every figure is measured: rounds, sides in turn, medians, bounds, one JSON line at the end.
+
+A ratio is taken between neighbours: in each round every side runs once for the same time, the order
+turns from round to round, and the value is the median of the rounds' ratios. So what else the machine
+does weighs on all sides alike. Before each run the disk is given time to write what the one before
+it left in the page cache.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.loads.spec import Moved
+from bench.peers.maven import PeerMissingError
+from bench.places import run_directory
+from bench.processes import LoadFailedError, Usage, unwind_on_terminate
+
+ROUNDS_MIN = 5
+SECONDS_MIN = 10.0
+WARM_UP_SECONDS_MAX = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of one side: what it moved, and what the client and the broker used for it."""
+
+    moved: Moved
+    client: Usage
+    broker: Usage
+
+    @property
+    def records_per_second(self) -> float:
+        """Records over the time from the first to the last."""
+        return self.moved.records / self.moved.seconds
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes of keys and values over the same time."""
+        return self.moved.bytes / self.moved.seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A measured value and the bound that it must hold."""
+
+    what: str
+    value: float
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value is within the bound."""
+        return (self.at_least is None or self.value >= self.at_least) and (
+            self.at_most is None or self.value <= self.at_most
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a figure found. The first bound's value is the figure's value."""
+
+    bounds: list[Bound]
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """The frame of one measurement: how many rounds, how long each run, where the data goes."""
+
+    rounds: int
+    seconds: float
+    directory: Path
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are enough rounds of enough seconds for a figure to count."""
+        return self.rounds >= ROUNDS_MIN and self.seconds >= SECONDS_MIN
+
+    @property
+    def warm_up_seconds(self) -> float:
+        """How long each side runs before the first round."""
+        return min(self.seconds, WARM_UP_SECONDS_MAX)
+
+    def interleave(self, sides: Mapping[str, Callable[[float], Run]]) -> dict[str, list[Run]]:
+        """Run all sides in turn, once to warm up and then once a round.
+
+        Args:
+            sides: by name; each runs for at least the seconds it is given.
+
+        Returns:
+            The runs of each side, one a round.
+        """
+        runs: dict[str, list[Run]] = {name: [] for name in sides}
+        for number in range(self.rounds + 1):
+            names = list(sides)
+            first = number % len(names)
+            for name in names[first:] + names[:first]:
+                settle()
+                if number == 0:
+                    sides[name](self.warm_up_seconds)
+                    continue
+                run = sides[name](self.seconds)
+                if run.moved.seconds < self.seconds * 0.999:
+                    raise LoadFailedError(f"{name} ran {run.moved.seconds:.2f} s only")
+                runs[name].append(run)
+                say(
+                    f"round {number}/{self.rounds} {name:12}"
+                    f" {run.records_per_second:12,.0f} records/s"
+                    f" {run.bytes_per_second / 1e6:9,.1f} MB/s"
+                )
+        return runs
+
+
+def figure(
+    name: str, *, unit: str, goal: str, measure: Callable[[Bench], Outcome]
+) -> None:
+    """Measure a figure as the command line says, and print its JSON as the last line.
+
+    A side that cannot be had or fails ends the program with a message, a non-zero exit code and no
+    value. A bound that does not hold is a value like any other, with `ok` false.
+    """
+    bench_options = _parse(f"Measure the figure {name}: {goal} ({unit}).")
+    unwind_on_terminate()
+    started = time.monotonic()
+    try:
+        with run_directory(bench_options.data_root) as directory:
+            bench = Bench(
+                rounds=bench_options.rounds, seconds=bench_options.seconds, directory=directory
+            )
+            outcome = measure(bench)
+    except (PeerMissingError, LoadFailedError) as error:
+        print(f"{name} was not measured: {error}", file=sys.stderr)
+        raise SystemExit(3) from error
+    detail = {
+        "bounds": [{**asdict(bound), "holds": bound.holds} for bound in outcome.bounds],
+        "seconds_per_run": bench.seconds,
+        "minutes": round((time.monotonic() - started) / 60, 1),
+        **outcome.detail,
+    }
+    answer = {
+        "name": name,
+        "value": rounded(outcome.bounds[0].value),
+        "goal": goal,
+        "unit": unit,
+        "ok": bench.is_full and all(bound.holds for bound in outcome.bounds),
+        "rounds": bench.rounds,
+        "detail": rounded(detail),
+    }
+    print(json.dumps(answer), flush=True)
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Return ours over theirs, round by round."""
+    return [our / their for our, their in zip(ours, theirs, strict=True)]
+
+
+def median_ratio(ours: Sequence[Run], theirs: Sequence[Run]) -> float:
+    """Return the median over the rounds of our records per second over theirs."""
+    return statistics.median(
+        ratios(
+            [run.records_per_second for run in ours], [run.records_per_second for run in theirs]
+        )
+    )
+
+
+def summaries(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+    """Return each side's rates, CPU seconds per million records and peak memory."""
+    return {name: summary(side) for name, side in runs.items()}
+
+
+def summary(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the medians over one side's runs, and the rate of each round."""
+
+    def per_million(cpu_seconds: float, run: Run) -> float:
+        return cpu_seconds / run.moved.records * 1e6
+
+    return {
+        "records_per_second": statistics.median(run.records_per_second for run in runs),
+        "mb_per_second": statistics.median(run.bytes_per_second for run in runs) / 1e6,
+        "rounds": [run.records_per_second for run in runs],
+        "client_cpu_seconds_per_million": statistics.median(
+            per_million(run.client.cpu_seconds, run) for run in runs
+        ),
+        "broker_cpu_seconds_per_million": statistics.median(
+            per_million(run.broker.cpu_seconds, run) for run in runs
+        ),
+        "client_peak_mb": max(run.client.peak_rss_bytes for run in runs) / 1e6,
+        "broker_peak_mb": max(run.broker.peak_rss_bytes for run in runs) / 1e6,
+    }
+
+
+def rounded(value: Any) -> Any:
+    """Return a JSON value with four significant digits in its numbers."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {name: rounded(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(inner) for inner in value]
+    return value
+
+
+def say(line: str) -> None:
+    """Tell how far the measurement is; standard output is for the figure alone."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def settle() -> None:
+    """Write out what earlier runs left in the page cache."""
+    os.sync()
+
+
+def _parse(description: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=ROUNDS_MIN, help="rounds (default: 5)")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS_MIN, help="seconds of each run (default: 10)"
+    )
+    parser.add_argument(
+        "--data-root",
+        type=Path,
+        help="where data directories are made (default: the user's cache directory); "
+        f"{tempfile.gettempdir()} is memory on some systems",
+    )
+    options = parser.parse_args()
+    if options.rounds < 1 or options.seconds <= 0:
+        parser.error("--rounds and --seconds must be positive")
+    return options

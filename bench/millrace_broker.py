@@ -1,0 +1,92 @@
+"""One Millrace broker as a process, with a fresh or a given data directory."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.processes import LoadFailedError, start, stop
+from millrace.client import SyncAdmin
+
+START_TIMEOUT_S = 60
+
+CONFIG = """\
+log_dirs = ["{directory}/log"]
+[node]
+name = "bench"
+[coordination]
+path = "{directory}/coordination.sqlite"
+[listener]
+port = 0
+[metrics]
+port = 0
+[logging]
+level = "warning"
+[storage]
+trash_delay_ms = 1000
+"""
+"""All else is as by default; deleted topics' files go as quickly as Kafka's do here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Millrace:
+    """A running broker."""
+
+    address: str
+    metrics_address: str
+    pid: int
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Create a topic; it has its leaders when this returns."""
+        with SyncAdmin(self.address) as admin:
+            admin.create_topic(name, partitions, 1, config)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; its files go a second later."""
+        with SyncAdmin(self.address) as admin:
+            admin.delete_topic(name)
+
+
+@contextmanager
+def running_millrace(directory: Path) -> Iterator[Millrace]:
+    """Start a broker with its data below `directory`, and stop it at the end of the block.
+
+    Raises:
+        LoadFailedError: it did not come up; with the end of its log.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    config = directory / "broker.toml"
+    config.write_text(CONFIG.format(directory=directory))
+    log = directory / "broker.log"
+    log.unlink(missing_ok=True)
+    command = [
+        sys.executable, "-m", "millrace.cli.main", "broker", "--config", str(config),
+        "--output", "json",
+    ]  # fmt: skip
+    process = start(command, log)
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (announced := _announced(log)) is None:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise LoadFailedError(
+                    f"Millrace did not start:\n{log.read_text(errors='replace')[-4000:]}"
+                )
+            time.sleep(0.005)
+        yield Millrace(
+            address=announced["address"],
+            metrics_address=announced["metrics_address"],
+            pid=process.pid,
+        )
+    finally:
+        stop(process)
+
+
+def _announced(log: Path) -> dict[str, str] | None:
+    for line in log.read_text(errors="replace").splitlines():
+        if line.startswith("{") and line.endswith("}") and '"metrics_address"' in line:
+            facts: dict[str, str] = json.loads(line)
+            return facts
+    return None

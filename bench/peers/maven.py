@@ -1,0 +1,152 @@
+"""Fetches Apache Kafka by Maven and finds the JDK that runs it.
+
+A JDK 17+ and Maven are taken from the machine; where they are missing they are installed if rights
+allow (Debian's packages, as root or by password-less sudo), and otherwise the exact command is told.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from bench.places import cache_directory
+
+KAFKA_VERSION = "4.1.1"
+ARTIFACTS = ("kafka_2.13", "kafka-tools")
+JAVA_VERSION_MIN = 17
+APT_PACKAGES = "openjdk-17-jre-headless maven"
+INSTALL_TIMEOUT_S = 1200
+
+POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>bench</groupId><artifactId>peer</artifactId><version>1</version>
+  <dependencies>{dependencies}</dependencies>
+</project>
+"""
+DEPENDENCY = (
+    "<dependency><groupId>org.apache.kafka</groupId>"
+    "<artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
+)
+
+
+class PeerMissingError(Exception):
+    """The peer cannot be had here; the message holds the command that helps."""
+
+
+@cache
+def class_path() -> str:
+    """Return the Java class path of Kafka's broker and tools, fetched at the first call.
+
+    Raises:
+        PeerMissingError: no JDK or Maven and no right to install them, or the fetch failed.
+    """
+    java()
+    directory = cache_directory() / f"kafka-{KAFKA_VERSION}"
+    complete = directory / "complete"
+    if not complete.exists():
+        directory.mkdir(exist_ok=True)
+        dependencies = "".join(
+            DEPENDENCY.format(artifact=artifact, version=KAFKA_VERSION) for artifact in ARTIFACTS
+        )
+        (directory / "pom.xml").write_text(POM.format(dependencies=dependencies))
+        command = [
+            _maven(), "--quiet", "--batch-mode", "dependency:copy-dependencies",
+            "-DoutputDirectory=libs", "-DincludeScope=runtime",
+        ]  # fmt: skip
+        _run(command, cwd=directory)
+        complete.touch()
+    return f"{directory / 'libs'}/*"
+
+
+@cache
+def java() -> str:
+    """Return the path of a `java` of version 17 or later.
+
+    Raises:
+        PeerMissingError: none is there and none may be installed.
+    """
+    found = _find_java()
+    if found is None:
+        _install()
+        found = _find_java()
+    if found is None:
+        raise PeerMissingError(f"no Java {JAVA_VERSION_MIN}+ found; {_how_to_install()}")
+    return found
+
+
+def _maven() -> str:
+    found = shutil.which("mvn")
+    if found is None:
+        _install()
+        found = shutil.which("mvn")
+    if found is None:
+        raise PeerMissingError(f"no Maven found; {_how_to_install()}")
+    return found
+
+
+def _find_java() -> str | None:
+    homes = [os.environ.get("JAVA_HOME"), *sorted(Path("/usr/lib/jvm").glob("*"), reverse=True)]
+    candidates = [str(Path(home) / "bin" / "java") for home in homes if home]
+    on_path = shutil.which("java")
+    for candidate in ([on_path] if on_path else []) + candidates:
+        if Path(candidate).exists() and _java_version(candidate) >= JAVA_VERSION_MIN:
+            return candidate
+    return None
+
+
+def _java_version(java_path: str) -> int:
+    printed = subprocess.run([java_path, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
+    return int(match[1]) if match else 0
+
+
+def _how_to_install() -> str:
+    return (
+        "install them and run again:\n"
+        f"    apt-get update && apt-get install -y --no-install-recommends {APT_PACKAGES}"
+    )
+
+
+@cache
+def _install() -> None:
+    """Install JDK and Maven where rights allow; once per process."""
+    if shutil.which("apt-get") is None:
+        raise PeerMissingError(
+            f"Java {JAVA_VERSION_MIN}+ and Maven are needed: install them with this system's"
+            " package manager and run again"
+        )
+    prefix = _root_prefix()
+    for arguments in (
+        ["update", "-qq"],
+        ["install", "-y", "-qq", "--no-install-recommends", *APT_PACKAGES.split()],
+    ):
+        command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *arguments]
+        print("benchmark set-up:", " ".join(command), flush=True)
+        _run(command)
+
+
+def _root_prefix() -> list[str]:
+    if os.geteuid() == 0:
+        return []
+    sudo = shutil.which("sudo")
+    if sudo and subprocess.run([sudo, "-n", "true"], capture_output=True, check=False).returncode == 0:
+        return [sudo, "-n"]
+    raise PeerMissingError(
+        f"Java {JAVA_VERSION_MIN}+ and Maven are needed; as root, {_how_to_install()}"
+    )
+
+
+def _run(command: list[str], cwd: Path | None = None) -> None:
+    try:
+        subprocess.run(
+            command, cwd=cwd, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired, OSError) as error:
+        output = getattr(error, "stdout", "") or ""
+        problem = getattr(error, "stderr", "") or ""
+        raise PeerMissingError(
+            f"`{' '.join(command)}` failed: {error}\n{output}{problem}".rstrip()
+        ) from error

@@ -1,0 +1,161 @@
+"""Child processes of the benchmark: started together with their accounting, ended by their id.
+
+CPU seconds are user + system time. Peak memory is `VmHWM`, the resident high-water mark of the
+running program (not `ru_maxrss`, which a child inherits from the process that forked it).
+"""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bench.places import CHECKOUT
+
+SAMPLE_INTERVAL_S = 0.1
+STOP_TIMEOUT_S = 30
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None)
+
+
+class LoadFailedError(Exception):
+    """A child process of the benchmark ended in failure or did not end in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a process has used since it started (or between two looks)."""
+
+    cpu_seconds: float
+    peak_rss_bytes: int
+
+    def since(self, earlier: "Usage") -> "Usage":
+        """Return the CPU time spent since `earlier`, with the present peak."""
+        return Usage(
+            cpu_seconds=self.cpu_seconds - earlier.cpu_seconds, peak_rss_bytes=self.peak_rss_bytes
+        )
+
+
+def usage(pid: int) -> Usage:
+    """Read the accounts of the running process `pid`."""
+    # The command name stands in parentheses and may hold anything; the fields follow the last one.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])  # utime, stime
+    return Usage(
+        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"), peak_rss_bytes=status_bytes(pid, "VmHWM")
+    )
+
+
+def status_bytes(pid: int, field: str) -> int:
+    """Return a memory field of /proc/PID/status (`VmRSS`, `VmHWM`), 0 when it is ending."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def reset_peak(pid: int) -> None:
+    """Let `VmHWM` of a child start again from what is resident now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Return this process's environment with `extra`, and the checkout importable."""
+    return {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1", **extra}
+
+
+def start(
+    command: Sequence[str], log: Path, *, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start a process that ends with this one; what it prints goes to the file `log`."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=log.parent,
+            env=environment(),
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process starts no threads.
+        )
+
+
+def stop(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """End a process by SIGTERM, and by SIGKILL when it has not ended in time."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def unwind_on_terminate() -> None:
+    """Turn SIGTERM into SystemExit, so that context managers stop what they started."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+def run_load(
+    command: Sequence[str], log: Path, timeout_s: float
+) -> tuple[str, Usage]:
+    """Run a load to its end.
+
+    Returns:
+        What it printed, and its accounts from start to end.
+
+    Raises:
+        LoadFailedError: it failed or took longer than `timeout_s`; with the end of its output.
+    """
+    log.unlink(missing_ok=True)
+    process = start(command, log)
+    deadline = time.monotonic() + timeout_s
+    peak = 0
+    try:
+        while True:
+            ended, status, resources = os.wait4(process.pid, os.WNOHANG)
+            if ended:
+                break
+            if time.monotonic() > deadline:
+                raise LoadFailedError(f"{_name(command)} took longer than {timeout_s:.0f} s")
+            peak = max(peak, status_bytes(process.pid, "VmHWM"))
+            time.sleep(SAMPLE_INTERVAL_S)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+    printed = log.read_text(errors="replace")
+    if process.returncode:
+        raise LoadFailedError(
+            f"{_name(command)} ended with {process.returncode}:\n{printed[-4000:].strip()}"
+        )
+    return printed, Usage(
+        cpu_seconds=resources.ru_utime + resources.ru_stime, peak_rss_bytes=peak
+    )
+
+
+def last_json(printed: str) -> dict[str, Any]:
+    """Return the object on the last line that a load printed."""
+    answer: dict[str, Any] = json.loads(printed.rstrip().rpartition("\n")[2])
+    return answer
+
+
+def _name(command: Sequence[str]) -> str:
+    return " ".join(part for part in command if ":" not in part)[:200]
+
+
+def _end_with_parent() -> None:
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,42 @@
+"""Client settings of both sides, each tuned by measurement on two cores (see bench/README.md).
+
+Only documented settings of the public clients. What is not named is the client's default.
+"""
+
+from typing import Any
+
+DURABILITIES = ("replicated", "fsync")
+
+KAFKA_TOPIC = {"replicated": {}, "fsync": {"flush.messages": "1"}}
+"""Kafka's default acknowledges from the page cache; flush.messages=1 flushes before."""
+MILLRACE_TOPIC = {
+    "replicated": {"durability": "replicated"},
+    "fsync": {"durability": "fsync"},
+}
+
+CONFLUENT_PRODUCER: dict[str, Any] = {
+    "linger.ms": 20,
+    "batch.size": 1_000_000,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 1_048_576,
+}
+CONFLUENT_CONSUMER: dict[str, Any] = {
+    "fetch.message.max.bytes": 16_777_216,
+    "fetch.max.bytes": 104_857_600,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 262_144,
+    "fetch.queue.backoff.ms": 1,  # The default pauses for a second whenever the queue is full.
+}
+CONFLUENT_LOW_LATENCY_CONSUMER: dict[str, Any] = {"fetch.wait.max.ms": 500, "fetch.min.bytes": 1}
+
+JAVA_PRODUCER: dict[str, str] = {
+    "batch.size": "262144",
+    "linger.ms": "10",
+    "buffer.memory": "268435456",
+}
+JAVA_CONSUMER: dict[str, str] = {"check.crcs": "true"}
+JAVA_CONSUMER_FETCH_BYTES = 4_194_304
+
+MILLRACE_PRODUCER: dict[str, Any] = {"buffer_memory": 128 << 20}
+MILLRACE_CONSUMER: dict[str, Any] = {}

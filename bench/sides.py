@@ -1,0 +1,220 @@
+"""One side of a comparison: a broker, a client on it, and how that client is loaded.
+
+A side is called with a number of seconds and runs for at least as long: the client as a process of
+its own, on a fresh topic when it produces. Its `Run` holds what the client used from start to end and
+what the broker used meanwhile.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench.loads.spec import Load, Moved, command_line
+from bench.measure import Run, say
+from bench.peers import kafka_tools
+from bench.processes import Usage, last_json, reset_peak, run_load, usage
+from bench.settings import JAVA_CONSUMER, JAVA_CONSUMER_FETCH_BYTES
+
+GRACE_S = 120
+"""How much longer than its time a load may take, for its start and its flush."""
+JAVA_MARGIN = 1.25
+"""How many more records than the last rate promises a Java tool is given."""
+
+_topic_numbers = itertools.count()
+
+
+class Broker(Protocol):
+    """Either system's broker process."""
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+
+    @property
+    def pid(self) -> int:
+        """The broker's process."""
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Create a topic that is ready for use."""
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its files."""
+
+
+@contextmanager
+def fresh_topic(broker: Broker, partitions: int, config: Mapping[str, str]) -> Iterator[str]:
+    """Make a topic for the block."""
+    name = f"bench-{next(_topic_numbers)}"
+    broker.create_topic(name, partitions, config)
+    yield name
+    broker.delete_topic(name)
+
+
+def run_client(broker: Broker, module: str, load: Load, log: Path) -> Run:
+    """Run one load process against a broker, with the accounts of both.
+
+    Raises:
+        LoadFailedError: the load failed or did not end.
+    """
+    reset_peak(broker.pid)
+    before = usage(broker.pid)
+    printed, used = run_load(command_line(module, load), log, load.seconds + GRACE_S)
+    return Run(
+        moved=Moved(**last_json(printed)), client=used, broker=usage(broker.pid).since(before)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Produce:
+    """A Python client that produces."""
+
+    broker: Broker
+    module: str
+    way: str
+    records_file: Path
+    topic_config: Mapping[str, str]
+    settings: Mapping[str, Any]
+    partitions: int = 4
+
+    def __call__(self, seconds: float) -> Run:
+        """Produce for so many seconds to a fresh topic."""
+        with fresh_topic(self.broker, self.partitions, self.topic_config) as topic:
+            load = Load(
+                address=self.broker.address,
+                topic=topic,
+                partitions=self.partitions,
+                seconds=seconds,
+                records_file=str(self.records_file),
+                way=self.way,
+                settings=dict(self.settings),
+            )
+            return run_client(self.broker, self.module, load, self.records_file.with_suffix(".log"))
+
+
+@dataclass(kw_only=True)
+class JavaProduce:
+    """Kafka's Java perf tool that produces; its count of records follows its last rate."""
+
+    broker: Broker
+    directory: Path
+    records_file: Path
+    record_bytes: int
+    topic_config: Mapping[str, str]
+    settings: Mapping[str, str]
+    partitions: int = 4
+    rate: float = field(default=100_000, init=False)
+
+    def __call__(self, seconds: float) -> Run:
+        """Produce for at least so many seconds to a fresh topic."""
+        while True:
+            with fresh_topic(self.broker, self.partitions, self.topic_config) as topic:
+                reset_peak(self.broker.pid)
+                before = usage(self.broker.pid)
+                moved, used = kafka_tools.produce(
+                    self.directory,
+                    self.broker.address,
+                    topic,
+                    records_file=self.records_file,
+                    record_bytes=self.record_bytes,
+                    records=int(self.rate * seconds * JAVA_MARGIN),
+                    settings=dict(self.settings),
+                    timeout_s=10 * seconds + GRACE_S,
+                )
+                run = Run(moved=moved, client=used, broker=usage(self.broker.pid).since(before))
+            self.rate = run.records_per_second
+            if moved.seconds >= seconds:
+                return run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consume:
+    """A Python client that consumes a filled topic, over and over."""
+
+    broker: Broker
+    module: str
+    way: str
+    topic: str
+    settings: Mapping[str, Any]
+    log: Path
+    partitions: int = 4
+
+    def __call__(self, seconds: float) -> Run:
+        """Consume for so many seconds."""
+        load = Load(
+            address=self.broker.address,
+            topic=self.topic,
+            partitions=self.partitions,
+            seconds=seconds,
+            way=self.way,
+            settings=dict(self.settings),
+        )
+        return run_client(self.broker, self.module, load, self.log)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JavaConsume:
+    """Kafka's Java perf tool that consumes a filled topic, as often as the time asks for."""
+
+    broker: Broker
+    directory: Path
+    topic: str
+    records: int
+    record_bytes: int
+
+    def __call__(self, seconds: float) -> Run:
+        """Consume for at least so many seconds; the time in which the tool fetches counts."""
+        records, elapsed, cpu, peak = 0, 0.0, 0.0, 0
+        reset_peak(self.broker.pid)
+        before = usage(self.broker.pid)
+        while elapsed < seconds:
+            moved, used = kafka_tools.consume(
+                self.directory,
+                self.broker.address,
+                self.topic,
+                records=self.records,
+                record_bytes=self.record_bytes,
+                fetch_bytes=JAVA_CONSUMER_FETCH_BYTES,
+                settings=JAVA_CONSUMER,
+                timeout_s=10 * seconds + GRACE_S,
+            )
+            records += moved.records
+            elapsed += moved.seconds
+            cpu += used.cpu_seconds
+            peak = max(peak, used.peak_rss_bytes)
+        return Run(
+            moved=Moved(records=records, bytes=records * self.record_bytes, seconds=elapsed),
+            client=Usage(cpu_seconds=cpu, peak_rss_bytes=peak),
+            broker=usage(self.broker.pid).since(before),
+        )
+
+
+def fill(
+    broker: Broker,
+    module: str,
+    way: str,
+    *,
+    topic: str,
+    partitions: int,
+    config: Mapping[str, str],
+    records_file: Path,
+    records: int,
+    settings: Mapping[str, Any],
+) -> int:
+    """Create a topic and fill it for consumers; return how many records it holds."""
+    broker.create_topic(topic, partitions, config)
+    load = Load(
+        address=broker.address,
+        topic=topic,
+        partitions=partitions,
+        seconds=600,
+        records_file=str(records_file),
+        way=way,
+        records_max=records,
+        settings=dict(settings),
+    )
+    run = run_client(broker, module, load, records_file.with_suffix(".log"))
+    say(f"filled {topic} with {run.moved.records:,} records in {run.moved.seconds:.0f} s")
+    return run.moved.records
