@@ -45,9 +45,9 @@ from millrace.broker.storage.log_directory import (
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core import settings
 from millrace.core.errors import InvalidConfigError, MillraceError
 from millrace.core.ids import NO_BROKER, BrokerId
-from millrace.core.metadata.lease import LeaseTimes
 from millrace.core.metadata.requests import RegisterBroker
 from millrace.core.metadata.topic_config import TopicConfig
 
@@ -87,6 +87,7 @@ def run(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
     """
     if not __debug__:
         raise SystemExit("a broker must not run with python -O: its assertions guard the data")
+    settings.check(config)
     configure_logging(config.logging)
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     return asyncio.run(_serve(config, on_ready))
@@ -174,11 +175,7 @@ class Broker:
         controller = self._controller = ControllerShell(
             config.cluster,
             await self._reader.call(SqliteStore, config.coordination.path),
-            LeaseTimes(
-                duration_ms=config.coordination.lease_duration_ms,
-                renew_deadline_ms=config.coordination.lease_renew_deadline_ms,
-                retry_ms=config.coordination.lease_retry_ms,
-            ),
+            config.coordination.lease_times,
             name=config.node.name,
             known_cluster_id=next((each.cluster_id for each in identities if each), None),
             on_failure=self._fail,

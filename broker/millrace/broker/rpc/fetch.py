@@ -223,7 +223,7 @@ class _FetchStream:
             self._wake.set()
 
     async def _listen(self) -> None:
-        while (request := await self._context.read()) is not grpc.aio.EOF:
+        while isinstance(request := await self._context.read(), pb.FetchRequest):  # Then it is EOF.
             try:
                 self._on_request(request)
             except MillraceError as error:

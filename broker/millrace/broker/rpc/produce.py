@@ -208,7 +208,7 @@ class _ProduceStream:
     async def _read(self) -> None:
         service = self._service
         bound = service.limits.produce_requests_in_flight_max
-        while (message := await self._context.read()) is not grpc.aio.EOF:
+        while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
             size = len(message)
             if not service.memory.try_take(size, self._memory):
                 await service.memory.take(size, self._memory)

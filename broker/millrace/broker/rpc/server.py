@@ -13,6 +13,7 @@ def make_server(limits: LimitsConfig) -> grpc.aio.Server:
         options=[
             ("grpc.max_receive_message_length", limits.message_bytes_max),
             ("grpc.max_send_message_length", limits.message_bytes_max),
+            ("grpc.max_allowed_incoming_connections", limits.connections_max),
             ("grpc.max_concurrent_streams", limits.connection_streams_max),
             ("grpc.server_handshake_timeout_ms", limits.handshake_ms_max),
             ("grpc.max_connection_idle_ms", INT32_MAX if idle_ms < 0 else idle_ms),

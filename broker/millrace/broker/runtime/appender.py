@@ -91,9 +91,9 @@ class Appender:
                 if work is None:
                     is_last = True
                 elif isinstance(work[1], tuple):
-                    calls.append(work)  # type: ignore[arg-type]
+                    calls.append(work)
                 else:
-                    partition, batch, generation = work  # type: ignore[misc]
+                    partition, batch, generation = work
                     known = appends.get(partition)
                     if known is None or known[0] != generation:
                         appends[partition] = (generation, [batch])
