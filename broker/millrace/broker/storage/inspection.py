@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millrace.broker.storage import scan, segment
 from millrace.broker.storage.epoch_checkpoint import read_epochs
@@ -19,6 +19,8 @@ from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, TopicPartition, parse_topic_partition
 from millrace.core.log.leader_epochs import EpochStart
 from millrace.core.records.header import BatchHeader
+
+_START: Final = Offset(0)
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,8 +80,8 @@ class Verified:
     batches: int = 0
     records: int = 0
     size_bytes: int = 0
-    log_start_offset: Offset = Offset(0)
-    log_end_offset: Offset = Offset(0)
+    log_start_offset: Offset = _START
+    log_end_offset: Offset = _START
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -126,7 +128,7 @@ def _partition(
 
 
 def batches(
-    files: FileSystem, partition: PartitionFiles, start_offset: Offset = Offset(0)
+    files: FileSystem, partition: PartitionFiles, start_offset: Offset = _START
 ) -> Iterator[StoredBatch]:
     """Yield the batches from the one that holds `start_offset` on, reading headers alone.
 

@@ -118,8 +118,9 @@ class Recovery:
 
         segments = (*closed, active)
         epochs = read_epochs(self._files, self._directory)
-        must_save_epochs = epochs is None
-        if epochs is None:
+        must_save_epochs = False
+        if epochs is None or epochs.epoch_of(log_start_offset) == NO_LEADER_EPOCH:
+            must_save_epochs = True
             epochs = LeaderEpochs()
             for header in self._headers(segments, log_start_offset):
                 epochs.append(header.leader_epoch, header.base_offset)

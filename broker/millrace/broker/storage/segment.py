@@ -191,7 +191,7 @@ class Segment:
             return Place(offset, known)
         if offset == self.base_offset:
             return Place(offset, 0)
-        start = self.index.floor(offset, end_position, may_block=may_block)
+        start = self.index.floor_of_offset(offset, may_block=may_block)
         if start.offset == offset:
             return start
         for position, header in scan.headers(
@@ -236,7 +236,10 @@ class Segment:
         known = self._known.get(limit_offset)
         if known is not None and start.position < known <= position_max:
             return Place(limit_offset, known)
-        stop = max(start, self.index.floor(limit_offset, position_max, may_block=may_block))
+        stop = self.index.floor_of_position(position_max, may_block=may_block)
+        if stop.offset > limit_offset:
+            stop = self.index.floor_of_offset(limit_offset, may_block=may_block)
+        stop = max(stop, start)
         for position, header in scan.headers(
             self.file, stop.position, end.position, may_block=may_block
         ):

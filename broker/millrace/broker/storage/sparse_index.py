@@ -270,8 +270,8 @@ class SparseIndex:
         self._cache.drop(self)
         self._pending = rest
 
-    def floor(self, offset: Offset, position: int, *, may_block: bool = True) -> Place:
-        """Return the last entry with at most this offset and at most this position.
+    def floor_of_offset(self, offset: Offset, *, may_block: bool = True) -> Place:
+        """Return the last entry of at most `offset`; the segment's beginning when there is none.
 
         Raises:
             BlockingIOError: entries must be loaded, and `may_block` is false.
@@ -279,42 +279,46 @@ class SparseIndex:
         relative = offset - self._base_offset
         pending = self._pending
         if pending is not None:
-            end = len(pending.offsets)
-            at = bisect_right(pending.offsets, relative, 0, end)
-            at = min(at, bisect_right(pending.positions, position, 0, end)) - 1
-            if at >= 0:
-                return Place(Offset(self._base_offset + pending.offsets[at]), pending.positions[at])
+            at = bisect_right(pending.offsets, relative)
+            if at:
+                return self._place(pending.offsets[at - 1], pending.positions[at - 1])
         entries = self._load(may_block)
         if entries is not None:
-            at = min(
-                int(np.searchsorted(entries.offsets, np.uint32(min(relative, _U32_MAX)), "right")),
-                int(
-                    np.searchsorted(entries.positions, np.uint32(min(position, _U32_MAX)), "right")
-                ),
-            )
-            if at > 0:
-                return Place(
-                    Offset(self._base_offset + int(entries.offsets[at - 1])),
-                    int(entries.positions[at - 1]),
-                )
+            at = int(entries.offsets.searchsorted(_u32(relative), "right"))
+            if at:
+                return self._place(int(entries.offsets[at - 1]), int(entries.positions[at - 1]))
+        return Place(self._base_offset, 0)
+
+    def floor_of_position(self, position: int, *, may_block: bool = True) -> Place:
+        """Return the last entry at or before byte `position`; raises as `floor_of_offset`."""
+        pending = self._pending
+        if pending is not None:
+            at = bisect_right(pending.positions, position, 0, len(pending.offsets))
+            if at:
+                return self._place(pending.offsets[at - 1], pending.positions[at - 1])
+        entries = self._load(may_block)
+        if entries is not None:
+            at = int(entries.positions.searchsorted(_u32(position), "right"))
+            if at:
+                return self._place(int(entries.offsets[at - 1]), int(entries.positions[at - 1]))
         return Place(self._base_offset, 0)
 
     def floor_of_time(self, timestamp: WallMs) -> Place:
         """Return the last entry before which no batch reaches `timestamp`."""
         pending = self._pending
         if pending is not None:
-            at = bisect_left(pending.timestamps, timestamp, 0, len(pending.offsets)) - 1
-            if at >= 0:
-                return Place(Offset(self._base_offset + pending.offsets[at]), pending.positions[at])
+            at = bisect_left(pending.timestamps, timestamp, 0, len(pending.offsets))
+            if at:
+                return self._place(pending.offsets[at - 1], pending.positions[at - 1])
         entries = self._load(may_block=True)
         if entries is not None:
-            at = int(np.searchsorted(entries.timestamps, timestamp, "left"))
-            if at > 0:
-                return Place(
-                    Offset(self._base_offset + int(entries.offsets[at - 1])),
-                    int(entries.positions[at - 1]),
-                )
+            at = int(entries.timestamps.searchsorted(timestamp, "left"))
+            if at:
+                return self._place(int(entries.offsets[at - 1]), int(entries.positions[at - 1]))
         return Place(self._base_offset, 0)
+
+    def _place(self, relative: int, position: int) -> Place:
+        return Place(Offset(self._base_offset + relative), position)
 
     def close(self) -> None:
         """Give loaded entries back."""
@@ -380,3 +384,8 @@ class SparseIndex:
         body = rows.tobytes()
         head = _CHUNK.pack(_MAGIC, len(rows), self._base_offset, *coverage, crc32c.crc32c(body))
         return head + _CRC.pack(crc32c.crc32c(head)) + body
+
+
+def _u32(number: int) -> np.uint32:
+    """Return a number of the columns' own type: another type would make numpy copy the column."""
+    return np.uint32(min(number, _U32_MAX))
