@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from millrace.cli.failures import ExitCode, explain
+from millrace.cli.failures import ExitCode, Failure, explain
 from millrace.core.errors import MillraceError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:7092"
@@ -45,6 +45,10 @@ class Command(_Teaching):
             # buffered must not be flushed into the closed pipe when the interpreter ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(ExitCode.DONE)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise Failure(f"{error.filename}: {error.strerror}") from error
         except KeyboardInterrupt:
             click.echo(err=True)  # The terminal shows `^C` on the current line.
             ctx.exit(ExitCode.INTERRUPTED)

@@ -49,6 +49,7 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
     errors.DeliveryTimedOutError: ExitCode.TIMED_OUT,
     errors.BufferExhaustedError: ExitCode.TIMED_OUT,
     errors.CorruptBatchError: ExitCode.DAMAGED,
+    errors.CorruptLogError: ExitCode.DAMAGED,
     errors.InvalidRecordError: ExitCode.DAMAGED,
 }
 
@@ -70,6 +71,7 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     errors.LogDirFailedError: "the broker's log says which disk failed",
     errors.BufferExhaustedError: "the broker does not keep up; try again, or send less at a time",
     errors.CorruptBatchError: "examine the broker's files with `millrace log verify DIRECTORY`",
+    errors.CorruptLogError: "examine the broker's files with `millrace log verify DIRECTORY`",
     errors.UnsupportedFeatureError: "compare `millrace --version` on both sides",
     errors.UnsupportedFormatError: "compare `millrace --version` on both sides",
 }

@@ -66,9 +66,14 @@ class Transfer:
             self.seconds - earlier.seconds,
         )
 
+    @property
+    def count(self) -> str:
+        """The number of records, in words."""
+        return f"{self.records:,} record{'' if self.records == 1 else 's'}"
+
     def __str__(self) -> str:
         return (
-            f"{self.records:,} records in {self.seconds:.1f} s: "
+            f"{self.count} in {self.seconds:.1f} s: "
             f"{self.records_per_second:,.0f} records/s, {self.megabytes_per_second:,.1f} MB/s"
         )
 

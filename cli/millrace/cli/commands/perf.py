@@ -21,10 +21,12 @@ from millrace.cli.producer_options import Acks, acks_option, compression_option
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millrace.client import SyncProducer
+    from millrace.client import BatchHandle, RecordHandle, SyncProducer
 
 PERCENTILES = (0.5, 0.95, 0.99, 0.999)
 POLL_MS = 500
+SINGLES_PER_SAMPLE = 100
+"""With one send() per record and no limit of rate, the latency of every hundredth is taken."""
 _POOL_BYTES = 16 << 20
 """Random values that are sent again and again; more than any codec looks back."""
 
@@ -225,10 +227,10 @@ def _send_all(
     report: "_Report",
 ) -> None:
     """Send from this thread and wait for acknowledgements in another, so that none is seen late."""
-    size = len(pool[0][0].as_py())
-    batch = len(pool[0])
-    singles = [array[0].as_py() for array in pool] if batch == 1 else []
-    sent: queue.SimpleQueue[tuple[Any, float, int] | None] = queue.SimpleQueue()
+    size, batch = len(pool[0][0].as_py()), len(pool[0])
+    values = [array[0].as_py() for array in pool]
+    sent: queue.SimpleQueue[tuple[RecordHandle | BatchHandle, float, int] | None]
+    sent = queue.SimpleQueue()
     failures: list[BaseException] = []
 
     def collect() -> None:
@@ -245,17 +247,22 @@ def _send_all(
     report.start()
     collector.start()
     started, done, turn = time.monotonic(), 0, 0
+    handle: RecordHandle | BatchHandle
     while done < records and not failures:
         if rate is not None:
             ahead = started + done / rate - time.monotonic()
             if ahead > 0:
                 time.sleep(ahead)
-        count = min(batch, records - done)
-        at = time.monotonic()
-        if singles:
-            handle: Any = producer.send(topic, singles[turn % len(singles)])
-        else:
+        if batch > 1:
+            count = min(batch, records - done)
+            at = time.monotonic()
             handle = producer.send_batch(topic, pool[turn % len(pool)].slice(0, count))
+        else:
+            count = min(SINGLES_PER_SAMPLE if rate is None else 1, records - done)
+            for _ in range(count - 1):
+                producer.send(topic, values[turn % len(values)])
+            at = time.monotonic()
+            handle = producer.send(topic, values[turn % len(values)])
         sent.put((handle, at, count))
         done, turn = done + count, turn + 1
     producer.flush()
@@ -313,8 +320,12 @@ class _Report:
             ("seconds", f"{self.transfer.seconds:,.2f}"),
             ("records/s", f"{self.transfer.records_per_second:,.0f}"),
             ("MB/s", f"{self.transfer.megabytes_per_second:,.1f}"),
-            (f"ms until {self._latency_of}, mean", f"{latencies.mean_ms:,.2f}"),
         ]
-        rows += [(name, f"{latencies.percentile(share):,.2f}") for name, share in shares.items()]
-        rows.append(("max", f"{latencies.max_ms:,.2f}"))
+        milliseconds = {
+            "mean": latencies.mean_ms,
+            **{name: latencies.percentile(share) for name, share in shares.items()},
+            "max": latencies.max_ms,
+        }
+        for name, value in milliseconds.items():
+            rows.append((f"ms until {self._latency_of}, {name}", f"{value:,.2f}"))
         print_table(["MEASURE", "VALUE"], rows)

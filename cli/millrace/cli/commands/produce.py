@@ -8,6 +8,7 @@ import click
 
 from millrace.cli.cluster import CLIENT_ID, check_topic, topic_argument
 from millrace.cli.command import Command, bootstrap_option, output_option, separator_bytes
+from millrace.cli.failures import Failure
 from millrace.cli.inputs import STDIN, Inputs
 from millrace.cli.measures import Transfer
 from millrace.cli.output import print_json, say
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 BLOCKS_IN_FLIGHT_MAX = 64
 """Blocks of records that wait for their acknowledgement; `buffer_memory` bounds their bytes."""
+RATE_SECONDS_MIN = 0.5
+"""What took less time has no rate worth telling."""
 
 
 @click.command(
@@ -106,7 +109,7 @@ def command(
     if output == "json":
         print_json({"topic": topic, **transfer.as_json()})
     else:
-        say(str(transfer))
+        say(f"{transfer if transfer.seconds > RATE_SECONDS_MIN else transfer.count} to {topic}")
 
 
 def _produce(
@@ -129,6 +132,10 @@ def _produce(
         transfer.seconds = time.monotonic() - started
         progress.update(inputs.bytes_read, transfer)
 
+    def acknowledge_all() -> None:
+        while in_flight:
+            acknowledge_oldest()
+
     with Progress(f"to {topic}", inputs.bytes_total) as progress:
         try:
             for columns in inputs.records(mapping):
@@ -143,9 +150,12 @@ def _produce(
                 in_flight.append((handle, columns))
                 if len(in_flight) > BLOCKS_IN_FLIGHT_MAX:
                     acknowledge_oldest()
-            while in_flight:
-                acknowledge_oldest()
+            acknowledge_all()
+        except Failure:  # The rest of the input cannot be read; what was sent before is good.
+            acknowledge_all()
+            say(f"{transfer.count} written before")
+            raise
         except BaseException:
-            say(f"acknowledged until then: {transfer}")
+            say(f"{transfer.count} acknowledged before")
             raise
     return transfer

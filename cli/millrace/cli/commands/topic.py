@@ -8,10 +8,10 @@ import click
 from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import Failure
-from millrace.cli.output import print_json, print_result, print_table, say
+from millrace.cli.output import print_json, print_result, print_table, say, size
 
 if TYPE_CHECKING:
-    from millrace.client import TopicDescription
+    from millrace.client import LogDescription, TopicDescription
 
 
 @click.group(
@@ -125,11 +125,14 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
     """Show TOPIC's partitions, and its settings with where each value comes from."""
     with connect_admin(bootstrap) as admin:
         description = admin.describe_topic(topic)
+        logs = {(log.partition, log.broker_id): log for log in admin.describe_logs(topic)}
     if output == "json":
-        print_json(_document(description))
+        print_json(
+            {**_document(description), "logs": [_log_document(log) for log in logs.values()]}
+        )
         return
     print_table(
-        ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "OFFLINE"],
+        ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "OFFLINE", "RECORDS", "SIZE"],
         [
             [
                 each.partition,
@@ -138,6 +141,7 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
                 _ids(each.replicas),
                 _ids(each.isr),
                 _ids(each.offline_replicas) or None,
+                *_amount(logs.get((each.partition, each.leader))),
             ]
             for each in description.partitions
         ],
@@ -234,6 +238,27 @@ def _print_change(verb: str, topic: "TopicDescription", output: str) -> None:
         f"{verb} {topic.name}: {count} partition{'s' * (count != 1)}, "
         f"replication factor {topic.replication_factor}"
     )
+
+
+def _amount(log: "LogDescription | None") -> tuple[int | None, str | None]:
+    """Return the records and the size of a leader's log, if it answered."""
+    if log is None:
+        return None, None
+    return log.high_watermark - log.log_start_offset, size(log.size_bytes)
+
+
+def _log_document(log: "LogDescription") -> dict[str, Any]:
+    return {
+        "partition": log.partition,
+        "broker": log.broker_id,
+        "log_start_offset": log.log_start_offset,
+        "high_watermark": log.high_watermark,
+        "log_end_offset": log.log_end_offset,
+        "flushed_offset": log.flushed_offset,
+        "size_bytes": log.size_bytes,
+        "segments": log.segments,
+        "log_dir": log.log_dir,
+    }
 
 
 def _ids(brokers: tuple[int, ...]) -> str:

@@ -1,0 +1,56 @@
+"""The entry of the `millrace` command."""
+
+import os
+
+import click
+
+from millrace.cli.command import Group
+from millrace.cli.commands import (
+    broker,
+    completion,
+    consume,
+    log,
+    offsets,
+    perf,
+    produce,
+    topic,
+    up,
+)
+from millrace.cli.failures import ExitCode
+
+_EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {code.meaning}" for code in ExitCode)
+
+
+@click.group(
+    cls=Group,
+    epilog=_EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    examples="""
+    millrace up                                  # a broker on this machine, Ctrl-C stops it
+    millrace topic create greetings
+    echo hello | millrace produce greetings
+    millrace consume greetings
+    """,
+)
+@click.version_option(package_name="millrace", prog_name="millrace")
+def cli() -> None:
+    """A durable, partitioned commit log: start brokers, make topics, write and read records.
+
+    Results go to standard output, everything else to standard error. Every command explains itself
+    with --help.
+    """
+
+
+for _module in (up, broker, topic, produce, consume, offsets, log, perf, completion):
+    cli.add_command(_module.command)
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    # gRPC's core would write to standard error by itself; whatever matters comes as an exception.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    cli(prog_name="millrace")
+
+
+if __name__ == "__main__":
+    main()
