@@ -8,6 +8,9 @@ offset. A batch keeps its sequence over all attempts.
 Invariants:
 - At most `BATCHES_IN_FLIGHT_MAX` batches of a partition have a sequence and no outcome (P44). They
   are repeated in their order, and no new batch passes one that has to be repeated.
+- A leader that knows nothing of a producer takes any sequence for its first (P43), so that a second
+  batch could pass a refused first one: until a leader has acknowledged a batch of a numbering, and
+  again when the last such is long ago, only one batch of the partition is in flight.
 - A batch whose attempt ended without a clear answer (`maybe_appended`) never gets another sequence.
 - A hole in the sequences (a batch that failed for good) is never filled: once no batch of the old
   numbering is in the air, or might be in the log, the partition goes on under the next producer
@@ -54,6 +57,8 @@ BATCHES_IN_FLIGHT_MAX: Final = 5
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 ACKS_ALL: Final = -1
 _LONG_AGO: Final = MonotonicMs(0)
+_KNOWN_FOR_MS: Final = 3_600_000
+"""How long after an acknowledgement a leader surely remembers the producer; Kafka's do for a day."""
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
 
@@ -169,6 +174,8 @@ class _Partition:
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     next_sequence: int = 0
+    known_until: MonotonicMs = _LONG_AGO
+    """Until then the leader knows the numbering, and refuses what does not follow."""
     must_renew: bool = False
     """There is a hole: go on under a new epoch as soon as the old one's outcomes are known."""
     retry_at: MonotonicMs = _LONG_AGO
@@ -280,7 +287,7 @@ class Sender:
             if batch.state is not BatchState.IN_THE_AIR:
                 continue  # It has timed out meanwhile.
             if isinstance(answer, Acknowledged):
-                self._on_acknowledged(batch, answer)
+                self._on_acknowledged(batch, answer, now)
             else:
                 self._on_refused(batch, answer, now, pause=True)
 
@@ -340,7 +347,7 @@ class Sender:
                 broker = self._brokers[leader.broker_id]
                 if len(broker.requests) >= self._config.requests_in_flight_max:
                     continue
-                batch = self._next_batch(partition, broker)
+                batch = self._next_batch(partition, broker, now)
                 if batch is None:
                     continue
                 size = sizes.get(leader.broker_id, 0) + _length(batch)
@@ -375,19 +382,24 @@ class Sender:
             return None
         return leader if now >= broker.not_before else None
 
-    def _next_batch(self, partition: _Partition, broker: _Broker) -> ProducerBatch | None:
+    def _next_batch(
+        self, partition: _Partition, broker: _Broker, now: MonotonicMs
+    ) -> ProducerBatch | None:
+        is_known = now < partition.known_until
         for batch in partition.in_flight:
             if batch.state is BatchState.TO_REPEAT:
                 if partition.must_renew and not batch.maybe_appended:
                     continue  # It waits for its new number.
                 return batch
-            if batch.connection != broker.connection:
-                return None  # In the air to another broker: its outcome decides what follows.
+            if batch.connection != broker.connection or not is_known:
+                return None  # Its outcome decides what follows.
         if partition.must_renew:
             if not self._can_renew(partition) or not self._renew(partition):
                 return None
             if partition.in_flight:
                 return partition.in_flight[0]
+        if partition.in_flight and not is_known:
+            return None
         if len(partition.in_flight) >= self._in_flight_max or not partition.waiting:
             return None
         if self._is_idempotent and partition.producer_id == NO_PRODUCER_ID:
@@ -424,7 +436,7 @@ class Sender:
         self._effects.append(Transmit(broker.broker_id, correlation_id, batches))
         if self._config.acks == 0:
             for batch, _ in batches:
-                self._on_acknowledged(batch, Acknowledged(UNKNOWN_OFFSET, WallMs(-1)))
+                self._on_acknowledged(batch, Acknowledged(UNKNOWN_OFFSET, WallMs(-1)), now)
             return
         deadline = MonotonicMs(now + self._config.request_timeout_ms + _ANSWER_GRACE_MS)
         broker.requests[correlation_id] = _Request([batch for batch, _ in batches], deadline)
@@ -451,6 +463,7 @@ class Sender:
             partition.producer_epoch = ProducerEpoch(partition.producer_epoch + 1)
         partition.must_renew = False
         partition.next_sequence = 0
+        partition.known_until = _LONG_AGO
         for batch in partition.in_flight:
             self._number(partition, batch)
         return True
@@ -465,9 +478,13 @@ class Sender:
 
     # Outcomes.
 
-    def _on_acknowledged(self, batch: ProducerBatch, answer: Acknowledged) -> None:
+    def _on_acknowledged(
+        self, batch: ProducerBatch, answer: Acknowledged, now: MonotonicMs
+    ) -> None:
         partition = self._partitions[batch.topic_partition]
         partition.in_flight.remove(batch)
+        if batch.producer_epoch == partition.producer_epoch:
+            partition.known_until = MonotonicMs(now + _KNOWN_FOR_MS)
         partition.failures = 0
         self._keep_sending(partition)
         self._finish(batch, answer)
@@ -512,7 +529,6 @@ class Sender:
         elif batch.maybe_appended:
             # An earlier attempt may still be under way on a broken connection: another number
             # could double it.
-            error.appended = Appended.MAYBE
             self._fail(partition, batch, error)
         else:
             batch.state = BatchState.TO_REPEAT
@@ -527,6 +543,9 @@ class Sender:
             partition.in_flight.remove(batch)
             partition.must_renew = self._is_idempotent
         self._keep_sending(partition)
+        if batch.maybe_appended and error.appended is Appended.NO:
+            # Refused this time; but an earlier attempt may have been appended.
+            error = type(error)(error.message, appended=Appended.MAYBE)
         self._finish(batch, error)
 
     def _finish(self, batch: ProducerBatch, outcome: Acknowledged | MillraceError) -> None:

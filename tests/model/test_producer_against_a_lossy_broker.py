@@ -1,0 +1,292 @@
+"""The sender machine against a broker that drops, repeats, delays and refuses.
+
+Hypothesis chooses what happens; the broker keeps the rules of P42 and P43 and nothing else.
+Whatever happens: a batch is in the log at most once, an acknowledged one is there exactly once,
+one that failed with `appended=NO` is not, and batches of a partition are in the order sent.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from millrace.core.errors import (
+    Appended,
+    DuplicateSequenceError,
+    InvalidProducerEpochError,
+    InvalidTimestampError,
+    MillraceError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    OutOfOrderSequenceError,
+)
+from millrace.core.ids import (
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.producer.batch import Acknowledged, ProducerBatch
+from millrace.core.producer.sender import (
+    AllocateProducerId,
+    Answer,
+    Complete,
+    Connect,
+    Disconnect,
+    Leader,
+    RefreshMetadata,
+    Refusal,
+    Sender,
+    SenderConfig,
+    Transmit,
+)
+
+PLACES = [TopicPartition(TopicId(b"t" * 16), number) for number in range(2)]
+BROKER = BrokerId(1)
+
+
+@dataclass
+class Attempt:
+    """A batch as it was on the wire: its numbers may change afterwards."""
+
+    batch: ProducerBatch
+    producer_id: int
+    producer_epoch: int
+    first: int
+    last: int
+
+
+@dataclass
+class Log:
+    """One partition: the rules that producers rely on."""
+
+    batches: list[ProducerBatch] = field(default_factory=list)
+    end_offset: int = 0
+    producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
+
+    def append(self, attempt: Attempt) -> int:
+        epoch, recent = self.producers.get(attempt.producer_id, (-1, deque(maxlen=5)))
+        if attempt.producer_epoch < epoch:
+            raise InvalidProducerEpochError("an older epoch")
+        if attempt.producer_epoch > epoch:
+            if epoch >= 0 and attempt.first != 0:
+                raise OutOfOrderSequenceError("a new epoch begins at 0")
+            recent = deque(maxlen=5)
+        else:
+            for first, last, base in recent:
+                if (first, last) == (attempt.first, attempt.last):
+                    return base
+            if attempt.last < recent[0][0]:
+                raise DuplicateSequenceError("older than what is remembered")
+            if attempt.first != recent[-1][1] + 1:
+                raise OutOfOrderSequenceError(f"{attempt.first} after {recent[-1][1]}")
+        base = self.end_offset
+        recent.append((attempt.first, attempt.last, base))
+        self.producers[attempt.producer_id] = (attempt.producer_epoch, recent)
+        self.batches.append(attempt.batch)
+        self.end_offset += attempt.batch.record_count
+        return base
+
+
+class LossyBroker(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.sender = Sender(
+            SenderConfig(
+                acks=-1,
+                request_timeout_ms=1_000,
+                delivery_timeout_ms=20_000,
+                retry_backoff_ms=100,
+                retry_backoff_ms_max=1_000,
+                request_bytes_max=300,
+                requests_in_flight_max=5,
+            )
+        )
+        self.logs = {place: Log() for place in PLACES}
+        self.order: dict[int, int] = {}
+        self.connection = 0
+        self.under_way: dict[int, deque[tuple[int, list[Attempt]]]] = {}
+        """Requests by connection, in order; those of broken ones may still arrive."""
+        self.answers: list[tuple[int, int, list[Answer]]] = []
+        self.done: list[ProducerBatch] = []
+        self.next_id = 100
+        self.is_connecting = False
+        self.must_look_up = False
+
+    def step(self) -> None:
+        for effect in self.sender.poll(MonotonicMs(self.now)):
+            match effect:
+                case Transmit():
+                    attempts = [
+                        Attempt(
+                            batch,
+                            batch.producer_id,
+                            batch.producer_epoch,
+                            batch.base_sequence,
+                            batch.base_sequence + batch.record_count - 1,
+                        )
+                        for batch, _ in effect.batches
+                    ]
+                    self.under_way[self.connection].append((effect.correlation_id, attempts))
+                case Complete():
+                    self.done.append(effect.batch)
+                case Connect():
+                    self.is_connecting = True
+                case Disconnect():
+                    self.connection = 0
+                case RefreshMetadata():
+                    self.must_look_up = True
+                case AllocateProducerId():
+                    self.next_id += 1
+                    self.sender.on_producer_id(ProducerId(self.next_id))
+                    self.step()
+
+    @rule(place=st.sampled_from(PLACES), counts=st.lists(st.integers(1, 3), min_size=1, max_size=7))
+    def send(self, place: TopicPartition, counts: list[int]) -> None:
+        for count in counts:
+            batch = ProducerBatch("t", place, MonotonicMs(self.now), record_count=count, size=100)
+            self.order[id(batch)] = len(self.order)
+            self.sender.on_batches([batch])
+        self.step()
+
+    @precondition(lambda self: self.must_look_up)
+    @rule()
+    def look_up(self) -> None:
+        self.must_look_up = False
+        self.sender.on_leaders({place: Leader(BROKER, LeaderEpoch(0)) for place in PLACES})
+        self.sender.on_refreshed(MonotonicMs(self.now))
+        self.step()
+
+    @precondition(lambda self: self.is_connecting)
+    @rule(works=st.booleans())
+    def connect(self, works: bool) -> None:
+        self.is_connecting = False
+        if works:
+            self.connection = len(self.under_way) + 1
+            self.under_way[self.connection] = deque()
+            self.sender.on_connected(BROKER)
+        else:
+            self.sender.on_disconnected(BROKER, "refused", MonotonicMs(self.now))
+        self.step()
+
+    @precondition(lambda self: any(self.under_way.values()))
+    @rule(
+        data=st.data(),
+        refusal=st.sampled_from([None, None, None, NotEnoughReplicasError, InvalidTimestampError]),
+        in_doubt=st.booleans(),
+    )
+    def arrive(
+        self, data: st.DataObject, refusal: type[MillraceError] | None, in_doubt: bool
+    ) -> None:
+        """A request reaches the broker, also when its connection is long gone."""
+        connection = data.draw(st.sampled_from([c for c, r in self.under_way.items() if r]))
+        correlation_id, attempts = self.under_way[connection].popleft()
+        answers: list[Answer] = []
+        for attempt in attempts:
+            error: MillraceError
+            try:
+                if refusal is not None:
+                    raise refusal("as it happens")
+                base = self.logs[attempt.batch.topic_partition].append(attempt)
+                if in_doubt and len(attempts) == 1:
+                    raise NotEnoughReplicasAfterAppendError("appended, but too few replicas")
+                answers.append(Acknowledged(Offset(base), WallMs(-1)))
+            except MillraceError as raised:
+                error = raised
+                answers.append(Refusal(error, error.retriable))
+        self.answers.append((connection, correlation_id, answers))
+
+    @precondition(lambda self: self.answers)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        """An answer comes back, in any order; of a broken connection never."""
+        index = data.draw(st.integers(0, len(self.answers) - 1))
+        connection, correlation_id, answers = self.answers.pop(index)
+        if connection == self.connection:
+            now = MonotonicMs(self.now)
+            self.sender.on_answer(BROKER, correlation_id, answers, 0, now)
+            self.step()
+
+    @precondition(lambda self: self.connection)
+    @rule()
+    def break_connection(self) -> None:
+        self.connection = 0
+        self.sender.on_disconnected(BROKER, "reset", MonotonicMs(self.now))
+        self.step()
+
+    @rule(ms=st.sampled_from([1, 100, 1_000, 7_000]))
+    def wait(self, ms: int) -> None:
+        self.now += ms
+        self.step()
+
+    @invariant()
+    def every_batch_is_there_once_and_in_order(self) -> None:
+        for log in self.logs.values():
+            places = [self.order[id(batch)] for batch in log.batches]
+            assert len(set(places)) == len(places), "doubled"
+            assert places == sorted(places), "out of order"
+
+    @invariant()
+    def outcomes_are_true(self) -> None:
+        for batch in self.done:
+            log = self.logs[batch.topic_partition]
+            is_there = any(other is batch for other in log.batches)
+            if isinstance(batch.outcome, Acknowledged):
+                assert is_there, "acknowledged and lost"
+                before = 0
+                for other in log.batches:
+                    if other is batch:
+                        break
+                    before += other.record_count
+                assert batch.outcome.base_offset == before
+            elif isinstance(batch.outcome, MillraceError):
+                assert not is_there or batch.outcome.appended is Appended.MAYBE, "NO, but there"
+        assert len({id(batch) for batch in self.done}) == len(self.done)
+
+    def teardown(self) -> None:
+        """Once nothing fails any more, everything gets its outcome."""
+        for _ in range(200):
+            if not self.sender.unfinished_count:
+                break
+            if self.must_look_up:
+                self.look_up()
+            if self.is_connecting:
+                self.connect(True)
+            while any(self.under_way.values()):
+                connection = next(c for c, requests in self.under_way.items() if requests)
+                correlation_id, attempts = self.under_way[connection].popleft()
+                answers: list[Answer] = []
+                for attempt in attempts:
+                    try:
+                        base = self.logs[attempt.batch.topic_partition].append(attempt)
+                        answers.append(Acknowledged(Offset(base), WallMs(-1)))
+                    except MillraceError as error:
+                        answers.append(Refusal(error, error.retriable))
+                self.answers.append((connection, correlation_id, answers))
+            while self.answers:
+                connection, correlation_id, answers = self.answers.pop(0)
+                if connection == self.connection:
+                    now = MonotonicMs(self.now)
+                    self.sender.on_answer(BROKER, correlation_id, answers, 0, now)
+                    self.step()
+            self.now += 200
+            self.step()
+        assert not self.sender.unfinished_count
+        self.every_batch_is_there_once_and_in_order()
+        self.outcomes_are_true()
+
+
+TestLossyBroker = LossyBroker.TestCase
+TestLossyBroker.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)

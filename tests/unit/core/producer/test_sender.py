@@ -1,0 +1,438 @@
+"""The sender machine, effect by effect."""
+
+import pytest
+
+from millrace.core.errors import (
+    Appended,
+    ConnectionFailedError,
+    DeliveryTimedOutError,
+    InvalidProducerEpochError,
+    InvalidTimestampError,
+    MillraceError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OutOfOrderSequenceError,
+    UnknownServerError,
+)
+from millrace.core.ids import (
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.producer.batch import Acknowledged, BatchState, ProducerBatch
+from millrace.core.producer.sender import (
+    AllocateProducerId,
+    Complete,
+    Connect,
+    Disconnect,
+    Effect,
+    Leader,
+    RefreshMetadata,
+    Refusal,
+    Sender,
+    SenderConfig,
+    Transmit,
+)
+
+BROKER = BrokerId(1)
+EPOCH = LeaderEpoch(7)
+PLACES = [TopicPartition(TopicId(b"t" * 16), number) for number in range(3)]
+ACKNOWLEDGED = Acknowledged(Offset(40), WallMs(-1))
+
+
+def at(ms: int) -> MonotonicMs:
+    return MonotonicMs(ms)
+
+
+def make(acks: int = -1, *, ready: bool = True, request_bytes_max: int = 1000) -> Sender:
+    sender = Sender(
+        SenderConfig(
+            acks=acks,
+            request_timeout_ms=30_000,
+            delivery_timeout_ms=120_000,
+            retry_backoff_ms=100,
+            retry_backoff_ms_max=1_000,
+            request_bytes_max=request_bytes_max,
+            requests_in_flight_max=5,
+        )
+    )
+    if ready:
+        sender.on_leaders({place: Leader(BROKER, EPOCH) for place in PLACES})
+        sender.on_connected(BROKER)
+        sender.on_producer_id(ProducerId(9))
+    if ready and acks == -1:  # Let the leaders know the producer: then there is no slow start.
+        sender.on_batches([batch_of(0, number, size=0) for number in range(3)])
+        sender.poll(at(0))
+        sender.on_answer(BROKER, 1, [ACKNOWLEDGED] * 3, 0, at(0))
+        sender.poll(at(0))
+    return sender
+
+
+def batch_of(count: int = 1, partition: int = 0, size: int = 100, now: int = 0) -> ProducerBatch:
+    batch = ProducerBatch("t", PLACES[partition], at(now))
+    batch.record_count, batch.size = count, size
+    return batch
+
+
+def sent(effects: list[Effect]) -> list[list[ProducerBatch]]:
+    return [[b for b, _ in e.batches] for e in effects if isinstance(e, Transmit)]
+
+
+def completed(effects: list[Effect]) -> list[ProducerBatch]:
+    return [effect.batch for effect in effects if isinstance(effect, Complete)]
+
+
+def refused(error: MillraceError) -> Refusal:
+    return Refusal(error, error.retriable)
+
+
+def test_nothing_is_sent_before_leader_connection_and_producer_id_are_there() -> None:
+    sender = make(ready=False)
+    batch = batch_of()
+    sender.on_batches([batch])
+    assert sender.poll(at(0)) == [RefreshMetadata(["t"])]
+    sender.on_leaders({PLACES[0]: Leader(BROKER, EPOCH)})
+    sender.on_refreshed(at(1))
+    assert sender.poll(at(1)) == [Connect(BROKER)]
+    sender.on_connected(BROKER)
+    assert sender.poll(at(2)) == [AllocateProducerId()]
+    assert sender.poll(at(3)) == []
+    sender.on_producer_id(ProducerId(9))
+    assert sender.poll(at(4)) == [Transmit(BROKER, 1, [(batch, EPOCH)])]
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (9, 0, 0)
+
+
+def test_sequences_follow_one_another_per_partition() -> None:
+    sender = make()
+    batches = [batch_of(3), batch_of(2), batch_of(4, partition=1)]
+    sender.on_batches(batches)
+    sender.poll(at(0))
+    assert [batch.base_sequence for batch in batches] == [0, 3, 0]
+
+
+def test_until_the_leader_knows_the_producer_one_batch_is_in_flight() -> None:
+    # Otherwise the second could be taken for the first, when the first is refused.
+    sender = make(ready=False)
+    sender.on_leaders({PLACES[0]: Leader(BROKER, EPOCH)})
+    sender.on_connected(BROKER)
+    sender.on_producer_id(ProducerId(9))
+    batches = [batch_of() for _ in range(3)]
+    sender.on_batches(batches)
+    assert sent(sender.poll(at(0))) == [[batches[0]]]
+    sender.on_answer(BROKER, 1, [refused(NotEnoughReplicasError("too few"))], 0, at(1))
+    assert sent(sender.poll(at(101))) == [[batches[0]]]
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(102))
+    assert sent(sender.poll(at(102))) == [[batches[1]], [batches[2]]]
+
+
+def test_batches_of_many_partitions_share_a_request_up_to_its_bound() -> None:
+    sender = make(request_bytes_max=250)
+    batches = [batch_of(partition=number) for number in range(3)]
+    sender.on_batches(batches)
+    assert sent(sender.poll(at(0))) == [batches[:2], batches[2:]]
+
+
+def test_a_request_holds_one_batch_of_a_partition() -> None:
+    sender = make()
+    batches = [batch_of() for _ in range(2)]
+    sender.on_batches(batches)
+    assert sent(sender.poll(at(0))) == [[batches[0]], [batches[1]]]
+
+
+def test_at_most_five_batches_of_a_partition_are_in_flight() -> None:
+    sender = make()
+    batches = [batch_of() for _ in range(8)]
+    sender.on_batches(batches)
+    assert sent(sender.poll(at(0))) == [[batch] for batch in batches[:5]]
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
+    effects = sender.poll(at(1))
+    assert completed(effects) == [batches[0]]
+    assert sent(effects) == [[batches[5]]]
+
+
+def test_a_refused_batch_is_repeated_in_order_with_its_sequence() -> None:
+    sender = make()
+    first, second = batch_of(3), batch_of(2)
+    sender.on_batches([first, second])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], 0, at(1))
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(1))
+    assert sender.poll(at(50)) == []
+    assert sender.next_wake(at(50)) == 101
+    assert sent(sender.poll(at(101))) == [[first], [second]]
+    assert (first.base_sequence, second.base_sequence) == (0, 3)
+    sender.on_answer(BROKER, 4, [Acknowledged(Offset(0), WallMs(-1))], 0, at(102))
+    sender.on_answer(BROKER, 5, [Acknowledged(Offset(3), WallMs(-1))], 0, at(102))
+    assert completed(sender.poll(at(102))) == [first, second]
+
+
+def test_no_new_batch_passes_one_that_must_be_repeated() -> None:
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], 0, at(1))
+    sender.on_batches([second])
+    assert sender.poll(at(2)) == []
+    assert sent(sender.poll(at(101))) == [[first], [second]]
+
+
+def test_the_pause_doubles_up_to_its_bound_and_a_success_ends_it() -> None:
+    sender = make()
+    batch = batch_of()
+    sender.on_batches([batch])
+    now = 0
+    pauses = []
+    for correlation_id in range(2, 8):
+        sender.poll(at(now))
+        refusal = refused(NotEnoughReplicasError("too few"))
+        sender.on_answer(BROKER, correlation_id, [refusal], 0, at(now))
+        sender.poll(at(now))
+        wake = sender.next_wake(at(now))
+        assert wake is not None
+        pauses.append(wake - now)
+        now = wake
+    assert pauses == [100, 200, 400, 800, 1000, 1000]
+
+
+def test_a_moved_leader_is_looked_up_and_followed() -> None:
+    sender = make()
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(NotLeaderError("moved"))], 0, at(1))
+    assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
+    sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(8))})
+    sender.on_refreshed(at(5))
+    assert sender.poll(at(101)) == [Connect(BrokerId(2))]
+    sender.on_connected(BrokerId(2))
+    effects = sender.poll(at(102))
+    assert effects == [Transmit(BrokerId(2), 3, [(batch, LeaderEpoch(8))])]
+
+
+def test_a_broken_connection_repeats_everything_in_order_after_reconnecting() -> None:
+    sender = make()
+    batches = [batch_of() for _ in range(3)]
+    sender.on_batches(batches)
+    sender.poll(at(0))
+    sender.on_disconnected(BROKER, "reset", at(1))
+    effects = sender.poll(at(1))
+    assert Connect(BROKER) in effects
+    assert not completed(effects)
+    sender.on_connected(BROKER)
+    assert sent(sender.poll(at(2))) == [[batch] for batch in batches]
+    assert [batch.base_sequence for batch in batches] == [0, 1, 2]
+    assert all(batch.maybe_appended for batch in batches)
+
+
+def test_an_answer_of_a_broken_connection_means_nothing() -> None:
+    sender = make()
+    sender.on_batches([batch_of()])
+    sender.poll(at(0))
+    sender.on_disconnected(BROKER, "reset", at(1))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(2))
+    assert not completed(sender.poll(at(2)))
+
+
+def test_a_batch_in_the_air_to_the_old_leader_holds_its_successors_back() -> None:
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first])
+    sender.poll(at(0))
+    sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(8))})
+    sender.on_connected(BrokerId(2))
+    sender.on_batches([second])
+    assert not sent(sender.poll(at(1)))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(2))
+    assert sent(sender.poll(at(2))) == [[second]]
+
+
+def test_a_failure_for_good_leaves_a_hole_that_a_new_epoch_closes() -> None:
+    sender = make()
+    first, second, third = batch_of(2), batch_of(2), batch_of(2)
+    sender.on_batches([first, second])
+    sender.poll(at(0))
+    error = InvalidTimestampError("too far off")
+    sender.on_answer(BROKER, 2, [refused(error)], 0, at(1))
+    effects = sender.poll(at(1))
+    assert completed(effects) == [first]
+    assert first.outcome is error
+    sender.on_batches([third])
+    assert not sent(sender.poll(at(1)))  # The second's outcome is not known yet.
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(2))
+    assert sent(sender.poll(at(2))) == [[second]]
+    sender.on_answer(BROKER, 4, [ACKNOWLEDGED], 0, at(3))
+    assert sent(sender.poll(at(3))) == [[third]]
+    assert (second.producer_epoch, second.base_sequence) == (1, 0)
+    assert (third.producer_epoch, third.base_sequence) == (1, 2)
+
+
+def test_a_batch_in_doubt_never_gets_another_number() -> None:
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first, second])
+    sender.poll(at(0))
+    sender.on_disconnected(BROKER, "reset", at(1))
+    sender.on_connected(BROKER)
+    sender.poll(at(2))
+    sender.on_answer(BROKER, 4, [refused(InvalidTimestampError("off"))], 0, at(3))
+    sender.on_answer(BROKER, 5, [refused(OutOfOrderSequenceError("a gap"))], 0, at(3))
+    effects = sender.poll(at(3))
+    assert completed(effects) == [first, second]
+    assert isinstance(second.outcome, OutOfOrderSequenceError)
+    assert second.outcome.appended is Appended.MAYBE
+
+
+def test_a_refusal_after_an_attempt_in_doubt_stays_in_doubt() -> None:
+    sender = make()
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_disconnected(BROKER, "reset", at(1))
+    sender.on_connected(BROKER)
+    sender.poll(at(2))
+    sender.on_answer(BROKER, 3, [refused(InvalidTimestampError("off"))], 0, at(3))
+    assert completed(sender.poll(at(3))) == [batch]
+    assert isinstance(batch.outcome, InvalidTimestampError)
+    assert batch.outcome.appended is Appended.MAYBE
+
+
+def test_an_unknown_failure_is_final_and_in_doubt() -> None:
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(UnknownServerError("?"))], 0, at(1))
+    assert completed(sender.poll(at(1))) == [first]
+    sender.on_batches([second])
+    assert sent(sender.poll(at(2))) == [[second]]
+    assert (second.producer_epoch, second.base_sequence) == (1, 0)
+
+
+def test_a_fenced_producer_takes_another_id() -> None:
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(InvalidProducerEpochError("fenced"))], 0, at(1))
+    sender.on_batches([second])
+    effects = sender.poll(at(1))
+    assert completed(effects) == [first]
+    assert AllocateProducerId() in effects
+    sender.on_producer_id(ProducerId(10))
+    assert sent(sender.poll(at(2))) == [[second]]
+    assert (second.producer_id, second.producer_epoch, second.base_sequence) == (10, 0, 0)
+
+
+def test_a_batch_that_was_never_sent_times_out_as_not_appended() -> None:
+    sender = make(ready=False)
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    assert sender.next_wake(at(0)) == 120_000
+    assert completed(sender.poll(at(120_000))) == [batch]
+    assert isinstance(batch.outcome, DeliveryTimedOutError)
+    assert batch.outcome.appended is Appended.NO
+    assert sender.unfinished_count == sender.waiting_count == 0
+
+
+def test_a_batch_in_the_air_times_out_in_doubt_and_its_late_answer_is_ignored() -> None:
+    sender = make()
+    first = batch_of()
+    sender.on_batches([first])
+    sender.poll(at(100_000))
+    assert completed(sender.poll(at(120_000))) == [first]
+    assert isinstance(first.outcome, DeliveryTimedOutError)
+    assert first.outcome.appended is Appended.MAYBE
+    second = batch_of(now=120_000)
+    sender.on_batches([second])
+    assert sent(sender.poll(at(120_001))) == [[second]]
+    assert (second.producer_epoch, second.base_sequence) == (1, 0)
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(120_002))
+    assert not completed(sender.poll(at(120_002)))
+    assert first.state is BatchState.DONE
+
+
+def test_a_silent_broker_is_given_up() -> None:
+    sender = make()
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    assert sender.next_wake(at(0)) == 35_000
+    effects = sender.poll(at(35_000))
+    assert isinstance(effects[0], Disconnect)
+    assert Connect(BROKER) in effects
+    sender.on_connected(BROKER)
+    assert sent(sender.poll(at(35_001))) == [[batch]]
+
+
+def test_a_broker_that_asks_for_a_pause_gets_it() -> None:
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 500, at(1))
+    sender.on_batches([second])
+    assert not sent(sender.poll(at(2)))
+    assert sender.next_wake(at(2)) == 501
+    assert sent(sender.poll(at(501))) == [[second]]
+
+
+def test_with_acks_1_one_batch_of_a_partition_is_in_flight_without_an_id() -> None:
+    sender = make(acks=1)
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first, second])
+    assert sent(sender.poll(at(0))) == [[first]]
+    assert (first.producer_id, first.base_sequence) == (-1, -1)
+    sender.on_answer(BROKER, 1, [ACKNOWLEDGED], 0, at(1))
+    assert sent(sender.poll(at(1))) == [[second]]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_repeated"),
+    [(NotEnoughReplicasError("too few"), True), (NotLeaderError("moved"), False)],
+)
+def test_with_acks_1_only_what_was_not_appended_is_repeated(
+    error: MillraceError, is_repeated: bool
+) -> None:
+    sender = make(acks=1)
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 1, [refused(error)], 0, at(1))
+    effects = sender.poll(at(101))
+    assert sent(effects) == ([[batch]] if is_repeated else [])
+    assert completed(effects) == ([] if is_repeated else [batch])
+
+
+def test_with_acks_1_a_broken_connection_is_final() -> None:
+    sender = make(acks=1)
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_disconnected(BROKER, "reset", at(1))
+    assert completed(sender.poll(at(1))) == [batch]
+    assert isinstance(batch.outcome, ConnectionFailedError)
+    assert batch.outcome.appended is Appended.MAYBE
+
+
+def test_with_acks_0_a_batch_is_through_when_it_is_sent() -> None:
+    sender = make(acks=0)
+    batch = batch_of()
+    sender.on_batches([batch])
+    assert sender.poll(at(0)) == [Transmit(BROKER, 1, [(batch, EPOCH)]), Complete(batch)]
+    assert batch.outcome == Acknowledged(Offset(-1), WallMs(-1))
+
+
+def test_sequences_wrap_to_zero() -> None:
+    sender = make()
+    first = batch_of(2**31 - 2)
+    second, third = batch_of(4), batch_of(1)
+    sender.on_batches([first, second, third])
+    sender.poll(at(0))
+    assert (second.base_sequence, third.base_sequence) == (2**31 - 2, 2)
