@@ -1,0 +1,201 @@
+"""Whose a log directory is, how it was left, and what happens to deleted partitions."""
+
+import pytest
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk, open_directory
+from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
+
+from millrace.broker.storage.log import LogConfig
+from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
+from millrace.core.errors import CorruptLogError, LogDirFailedError
+from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition, WallMs
+
+OTHER = TopicPartition(TopicId(bytes(16)), 0)
+
+
+def open_as(disk: Disk, cluster_id: str, broker_id: int) -> LogDirectory:
+    return LogDirectory.open(
+        disk,
+        ROOT,
+        DirectoryConfig(ballast_bytes=0),
+        cluster_id=cluster_id,
+        broker_id=BrokerId(broker_id),
+        new_directory_id="another",
+    )
+
+
+def used(*, clean: bool) -> Disk:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.directory.close(clean=clean)
+    return opened.disk
+
+
+def test_a_new_directory_gets_an_identity_that_outlives_a_power_cut() -> None:
+    disk = Disk()
+    directory = open_directory(disk)
+    assert directory.identity == ("cluster", 1, "directory")
+    disk.cut_power()
+    assert open_as(disk, "cluster", 1).identity.directory_id == "directory"
+
+
+@pytest.mark.parametrize(("cluster_id", "broker_id"), [("other", 1), ("cluster", 2)])
+def test_a_directory_of_somebody_else_is_refused(cluster_id: str, broker_id: int) -> None:
+    disk = used(clean=True)
+    with pytest.raises(LogDirFailedError, match="belongs to broker 1 of cluster cluster"):
+        open_as(disk, cluster_id, broker_id)
+    assert open_as(disk, "cluster", 1).was_clean, "nothing was touched"
+
+
+def test_a_broker_without_an_id_gives_its_directory_one_later() -> None:
+    disk = Disk()
+    directory = open_as(disk, "cluster", -1)
+    directory.assign_broker_id(BrokerId(4))
+    directory.close(clean=True)
+    with pytest.raises(LogDirFailedError, match="belongs to broker 4"):
+        open_as(disk, "cluster", 5)
+    assert open_as(disk, "cluster", -1).identity.broker_id == 4
+
+
+def test_a_directory_is_used_by_one_process_at_a_time() -> None:
+    disk = Disk()
+    directory = open_directory(disk)
+    with pytest.raises(LogDirFailedError, match="another process"):
+        open_directory(disk)
+    directory.close(clean=True)
+    open_directory(disk)
+
+
+def test_the_marker_of_a_clean_stop_is_gone_after_the_start() -> None:
+    disk = used(clean=True)
+    assert f"{ROOT}/clean-shutdown" in disk.files()
+    assert open_directory(disk).was_clean
+    disk.cut_power()
+    assert not open_directory(disk).was_clean
+
+
+def test_an_unclean_stop_leaves_no_marker() -> None:
+    assert not open_directory(used(clean=False)).was_clean
+
+
+def test_a_stop_is_not_clean_while_a_log_was_not_opened() -> None:
+    disk = used(clean=False)
+    open_directory(disk).close(clean=True)
+    assert not open_directory(disk).was_clean
+
+
+def test_a_stop_whose_flush_fails_is_not_clean() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.disk.fail_flush_at = opened.disk.flushes + 1
+    with pytest.raises(LogDirFailedError):
+        opened.directory.close(clean=True)
+    opened.disk.restart()
+    assert not open_directory(opened.disk).was_clean
+
+
+def test_partitions_that_were_there_are_found_again() -> None:
+    disk = used(clean=True)
+    assert open_directory(disk).found == [TOPIC_PARTITION]
+
+
+def test_a_partition_whose_directory_vanished_is_missing_and_not_new() -> None:
+    disk = used(clean=True)
+    for path in disk.files():
+        if path.startswith(PARTITION):
+            disk.unlink(path)
+    disk.remove_directory(PARTITION)
+    directory = open_directory(disk)
+    assert directory.found == [TOPIC_PARTITION]
+    with pytest.raises(CorruptLogError, match="missing"):
+        directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
+    assert TOPIC_PARTITION in directory.corrupt
+
+
+def test_partitions_without_an_identity_are_refused() -> None:
+    disk = used(clean=True)
+    disk.unlink(f"{ROOT}/identity")
+    with pytest.raises(LogDirFailedError, match="no identity"):
+        open_directory(disk)
+
+
+def test_one_damaged_partition_leaves_the_others_alone() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0), stamped_batch(1))
+    other = opened.directory.open_partition(OTHER, LogConfig(), NOW)
+    other.append([stamped_batch(0, topic_partition=OTHER)], NOW)
+    opened.directory.close(clean=True)
+    opened.disk.write(f"{PARTITION}/{0:020}.log", b"")
+    directory = open_directory(opened.disk)
+    with pytest.raises(CorruptLogError):
+        directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
+    assert directory.open_partition(OTHER, LogConfig(), NOW).log_end_offset == 1
+    directory.close(clean=True)
+    assert not open_directory(opened.disk).was_clean
+
+
+def test_a_deleted_partition_is_kept_under_another_name_for_a_while() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    directory = opened.directory
+    directory.delete_partition(TOPIC_PARTITION, WallMs(5000))
+    trash = f"{PARTITION}.5000.deleted"
+    assert opened.disk.exists(trash)
+    opened.disk.cut_power()
+    assert opened.disk.exists(trash)
+    directory = open_directory(opened.disk)
+    assert directory.found == []
+    delay = DirectoryConfig().file_delete_delay_ms
+    assert directory.empty_trash(WallMs(5000 + delay - 1)) == 0
+    assert directory.empty_trash(WallMs(5000 + delay)) == 1
+    assert not opened.disk.exists(trash)
+
+
+def test_directories_that_nobody_knows_are_left_alone() -> None:
+    disk = used(clean=True)
+    strangers = ["lost+found", f"{OTHER}.x.deleted", "photos.1.deleted"]
+    for name in strangers:
+        disk.make_directory(f"{ROOT}/{name}")
+    directory = open_directory(disk)
+    assert directory.empty_trash(WallMs(10**15)) == 0
+    assert set(strangers) <= set(disk.list(ROOT))
+
+
+def test_recovery_points_are_durable_once_the_checkpoint_is() -> None:
+    opened = LogOnDisk(Disk(), LogConfig(checkpoint_ms=100))
+    opened.append(stamped_batch(0))
+    assert opened.directory.checkpoint(MonotonicMs(0)) == 0
+    assert opened.directory.checkpoint(MonotonicMs(100)) == 1
+    opened.disk.cut_power()
+    assert LogOnDisk(opened.disk).log.recovery_point == 1
+
+
+def test_the_scrub_goes_through_all_partitions_in_turn() -> None:
+    config = LogConfig(segment_bytes=1)
+    opened = LogOnDisk(Disk(), config)
+    other = opened.directory.open_partition(OTHER, config, NOW)
+    for offset in range(4):
+        opened.append(stamped_batch(offset))
+        other.append([stamped_batch(offset, topic_partition=OTHER)], NOW)
+    length = stamped_batch(0).length
+    steps = [opened.directory.scrub(2 * length) for _ in range(4)]
+    assert steps == [2 * length, 2 * length, 2 * length, 0]
+    opened.disk.flip_bit(f"{ROOT}/{OTHER}/{1:020}.log", length - 1)
+    while opened.directory.scrub(2 * length):
+        pass
+    assert list(opened.directory.corrupt) == [OTHER]
+
+
+def start_append_and_flush(disk: Disk) -> None:
+    opened = LogOnDisk(disk)
+    opened.append(stamped_batch(0))
+    opened.log.flush()
+
+
+@pytest.mark.parametrize("failing", range(1, 9))
+def test_a_disk_that_fails_at_the_start_is_a_typed_error(failing: int) -> None:
+    disk = Disk()
+    disk.fail_flush_at = failing
+    with pytest.raises(LogDirFailedError):
+        start_append_and_flush(disk)
+    assert disk.flushes == failing, "and nothing is flushed after it"

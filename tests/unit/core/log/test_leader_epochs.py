@@ -1,0 +1,87 @@
+"""Where leader epochs begin and end (P2, P3)."""
+
+import pytest
+
+from millrace.core.ids import LeaderEpoch, Offset
+from millrace.core.log.leader_epochs import UNDEFINED_EPOCH_END, LeaderEpochs
+
+ENTRIES = [(1, 0), (3, 10), (4, 25)]
+
+
+def end_of(epoch: int, entries: list[tuple[int, int]] = ENTRIES, end: int = 40) -> tuple[int, int]:
+    return LeaderEpochs(entries).end_offset_for(LeaderEpoch(epoch), Offset(end))
+
+
+def test_the_latest_epoch_ends_where_the_log_ends() -> None:
+    assert end_of(4) == (4, 40)
+
+
+def test_an_epoch_ends_where_the_next_known_one_begins() -> None:
+    assert end_of(1) == (1, 10)
+    assert end_of(3) == (3, 25)
+
+
+def test_an_epoch_that_wrote_nothing_answers_for_the_one_before_it() -> None:
+    assert end_of(2) == (1, 10)
+
+
+def test_an_epoch_below_the_first_ends_where_the_first_begins() -> None:
+    assert end_of(0, [(2, 7), (5, 9)]) == (0, 7)
+
+
+@pytest.mark.parametrize("epoch", [5, -1])
+def test_an_epoch_from_the_future_or_none_is_undefined(epoch: int) -> None:
+    assert end_of(epoch) == UNDEFINED_EPOCH_END
+    assert end_of(1, []) == UNDEFINED_EPOCH_END
+
+
+def test_every_offset_has_the_epoch_that_wrote_it() -> None:
+    epochs = LeaderEpochs(ENTRIES)
+    assert [epochs.epoch_of(Offset(at)) for at in (0, 9, 10, 24, 25, 99)] == [1, 1, 3, 3, 4, 4]
+    assert LeaderEpochs([(2, 7)]).epoch_of(Offset(6)) == -1
+
+
+def test_only_a_new_epoch_is_news() -> None:
+    epochs = LeaderEpochs()
+    assert epochs.append(LeaderEpoch(1), Offset(0))
+    assert not epochs.append(LeaderEpoch(1), Offset(5))
+    assert epochs.append(LeaderEpoch(2), Offset(5))
+    assert not epochs.append(LeaderEpoch(1), Offset(3)), "a replay of the first epoch's batches"
+    assert epochs.entries == ((1, 0), (2, 5))
+
+
+def test_an_epoch_without_a_batch_leaves_no_trace() -> None:
+    epochs = LeaderEpochs([(1, 0), (2, 5)])
+    epochs.append(LeaderEpoch(3), Offset(5))
+    assert epochs.entries == ((1, 0), (3, 5))
+
+
+def test_what_a_batch_contradicts_goes() -> None:
+    epochs = LeaderEpochs([(1, 0), (5, 8)])
+    epochs.append(LeaderEpoch(3), Offset(9))
+    assert epochs.entries == ((1, 0), (3, 9))
+
+
+def test_truncation_at_the_end_forgets_epochs_that_began_there_or_later() -> None:
+    epochs = LeaderEpochs(ENTRIES)
+    assert not epochs.truncate_from_end(Offset(26))
+    assert epochs.truncate_from_end(Offset(25))
+    assert epochs.entries == ((1, 0), (3, 10))
+    assert epochs.truncate_from_end(Offset(0))
+    assert len(epochs.entries) == 0
+
+
+def test_truncation_at_the_start_keeps_the_epoch_that_it_falls_into() -> None:
+    epochs = LeaderEpochs(ENTRIES)
+    assert not epochs.truncate_from_start(Offset(0))
+    assert epochs.truncate_from_start(Offset(12))
+    assert epochs.entries == ((3, 12), (4, 25))
+    assert not epochs.truncate_from_start(Offset(12))
+    assert not epochs.truncate_from_start(Offset(5))
+
+
+def test_a_reader_keeps_the_entries_it_took() -> None:
+    epochs = LeaderEpochs(ENTRIES)
+    taken = epochs.entries
+    epochs.append(LeaderEpoch(9), Offset(40))
+    assert taken == tuple(ENTRIES)
