@@ -13,23 +13,42 @@ second thread: they may take long, and appends go on meanwhile.
 """
 
 import asyncio
-import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
-from millrace.broker.storage.log import StampedBatch
+from millrace.broker.storage.log import PartitionLog, StampedBatch
 from millrace.core.errors import LogDirFailedError, MillraceError, StorageError
+from millrace.core.ids import Offset
 
-if TYPE_CHECKING:
-    from millrace.broker.runtime.partition import Partition
 
-_log = logging.getLogger(__name__)
+class Target(Protocol):
+    """What batches are appended to: a log, and the machine that waits to hear of it.
 
-_Append = tuple["Partition", StampedBatch, int]
+    Attributes:
+        log: where the batches go.
+        is_flushed_before_ack: whether a round ends with a flush of the log.
+        generation_written: failed writes so far; the append thread's own count.
+    """
+
+    log: PartitionLog
+    is_flushed_before_ack: bool
+    generation_written: int
+
+    def on_written(self, end_offset: Offset) -> None:
+        """On the loop: all before `end_offset` is in the file."""
+
+    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
+        """On the loop: likewise, and all before `flushed_offset` is durable."""
+
+    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
+        """On the loop: the batches from `base_offset` on were not written."""
+
+
+_Append = tuple[Target, StampedBatch, int]
 _Call = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, BaseException | None], None]]
 
 
@@ -53,9 +72,9 @@ class Appender:
         self._thread = threading.Thread(target=self._run, name=f"{name}-append", daemon=True)
         self._thread.start()
 
-    def append(self, partition: "Partition", batch: StampedBatch, generation: int) -> None:
+    def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
         """Write a batch behind all that were submitted before; from the loop."""
-        self._work.put((partition, batch, generation))
+        self._work.put((target, batch, generation))
 
     def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run `job(*args)` on the append thread, between two rounds; from the loop."""
@@ -84,7 +103,7 @@ class Appender:
     def _run(self) -> None:
         while True:
             work = self._work.get()
-            appends: dict[Partition, tuple[int, list[StampedBatch]]] = {}
+            appends: dict[Target, tuple[int, list[StampedBatch]]] = {}
             calls: list[_Call] = []
             is_last = False
             while True:
@@ -93,10 +112,10 @@ class Appender:
                 elif isinstance(work[1], tuple):
                     calls.append(work)
                 else:
-                    partition, batch, generation = work
-                    known = appends.get(partition)
+                    target, batch, generation = work
+                    known = appends.get(target)
                     if known is None or known[0] != generation:
-                        appends[partition] = (generation, [batch])
+                        appends[target] = (generation, [batch])
                     else:
                         known[1].append(batch)
                 if is_last:
@@ -126,33 +145,33 @@ class Appender:
             result, error = None, raised
         self._mailbox.post(done, result, error)
 
-    def _round(self, appends: dict["Partition", tuple[int, list[StampedBatch]]]) -> None:
-        to_flush: list[Partition] = []
-        for partition, (generation, batches) in appends.items():
-            if generation != partition.generation_written:
+    def _round(self, appends: dict[Target, tuple[int, list[StampedBatch]]]) -> None:
+        to_flush: list[Target] = []
+        for target, (generation, batches) in appends.items():
+            if generation != target.generation_written:
                 continue  # Their offsets were taken back when an earlier write failed.
             try:
                 if self._failure is not None:
                     raise self._failure
-                partition.log.append(batches, wall_now())
+                target.log.append(batches, wall_now())
             except StorageError as error:
-                partition.generation_written += 1
-                self._mailbox.post(partition.on_write_failed, batches[0].base_offset, error)
+                target.generation_written += 1
+                self._mailbox.post(target.on_write_failed, batches[0].base_offset, error)
                 self._note(error)
                 continue
-            if partition.is_flushed_before_ack:
-                to_flush.append(partition)
+            if target.is_flushed_before_ack:
+                to_flush.append(target)
             else:
-                self._mailbox.post(partition.on_written, partition.log.log_end_offset)
-        for partition in to_flush:
+                self._mailbox.post(target.on_written, target.log.log_end_offset)
+        for target in to_flush:
             try:
                 if self._failure is not None:
                     raise self._failure
-                flushed = partition.log.flush()
+                flushed = target.log.flush()
             except StorageError as error:
                 self._note(error)
                 continue  # The directory is dead and so are all its appends: see `_fail`.
-            self._mailbox.post(partition.on_flushed, partition.log.log_end_offset, flushed)
+            self._mailbox.post(target.on_flushed, target.log.log_end_offset, flushed)
 
     def _note(self, error: MillraceError) -> None:
         if isinstance(error, LogDirFailedError) and self._failure is None:
