@@ -125,6 +125,7 @@ class Broker:
         self._directories: list[LogDirectory] = []
         self._controller: ControllerShell | None = None
         self._partitions: Partitions | None = None
+        self._streaming: tuple[ProduceService | FetchService, ...] = ()
         self._workers: list[Worker] = []
         self._reader: LogReader | None = None
         self._server = make_server(config.limits)
@@ -278,6 +279,7 @@ class Broker:
         cluster = ClusterService(
             broker_id=broker_id, controller=controller, partitions=partitions, limits=limits
         )
+        self._streaming = (produce, fetch)
         services = (produce, fetch, cluster)
         self._server.add_generic_rpc_handlers([service.handlers() for service in services])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -306,7 +308,11 @@ class Broker:
     async def stop(self) -> None:
         """Finish what is in flight, close everything cleanly, and leave."""
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(self._config.shutdown.grace_ms / 1000)
+        # Streams do not end by themselves: without this, every stop would take the whole grace.
+        stopping = asyncio.create_task(self._server.stop(self._config.shutdown.grace_ms / 1000))
+        for service in self._streaming:
+            service.end_streams()
+        await stopping
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

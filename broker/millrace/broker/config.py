@@ -249,6 +249,12 @@ class LimitsConfig:
         minimum=1,
         maximum=100_000,
     )
+    request_entries_max: int = setting(
+        10_000,
+        "Most partitions or topics that one request may name, produced ones too.",
+        minimum=1,
+        maximum=1_000_000,
+    )
     request_timeout_ms_max: int = setting(
         60_000,
         "The longest that a write may wait for its replicas, whatever the client asks for.",

@@ -1,6 +1,7 @@
 """The Cluster service: handshake, metadata, and the administration of topics."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
@@ -9,6 +10,7 @@ import grpc
 from millrace.broker.config import LimitsConfig
 from millrace.broker.controller import ControllerShell
 from millrace.broker.rpc.errors import to_proto
+from millrace.broker.rpc.requests import unary_handler
 from millrace.broker.runtime.partitions import Partitions
 from millrace.core import settings
 from millrace.core.errors import MalformedRequestError, MillraceError, UnknownTopicOrPartitionError
@@ -23,8 +25,6 @@ from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
 
 SOFTWARE_VERSION: Final = version("millrace")
-
-_unary = grpc.unary_unary_rpc_method_handler
 
 
 def _topic_id(data: bytes) -> TopicId | None:
@@ -53,37 +53,16 @@ class ClusterService:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register."""
+        unary = partial(unary_handler, entries_max=self._limits.request_entries_max)
         return grpc.method_handlers_generic_handler(
             self.NAME,
             {
-                "Hello": _unary(
-                    self._hello, HelloRequest.FromString, HelloResponse.SerializeToString
-                ),
-                "GetMetadata": _unary(
-                    self._get_metadata,
-                    pb.GetMetadataRequest.FromString,
-                    pb.GetMetadataResponse.SerializeToString,
-                ),
-                "CreateTopics": _unary(
-                    self._create_topics,
-                    pb.CreateTopicsRequest.FromString,
-                    pb.CreateTopicsResponse.SerializeToString,
-                ),
-                "AlterTopics": _unary(
-                    self._alter_topics,
-                    pb.AlterTopicsRequest.FromString,
-                    pb.AlterTopicsResponse.SerializeToString,
-                ),
-                "DeleteTopics": _unary(
-                    self._delete_topics,
-                    pb.DeleteTopicsRequest.FromString,
-                    pb.DeleteTopicsResponse.SerializeToString,
-                ),
-                "DescribeLogs": _unary(
-                    self._describe_logs,
-                    pb.DescribeLogsRequest.FromString,
-                    pb.DescribeLogsResponse.SerializeToString,
-                ),
+                "Hello": unary(self._hello, HelloRequest),
+                "GetMetadata": unary(self._get_metadata, pb.GetMetadataRequest),
+                "CreateTopics": unary(self._create_topics, pb.CreateTopicsRequest),
+                "AlterTopics": unary(self._alter_topics, pb.AlterTopicsRequest),
+                "DeleteTopics": unary(self._delete_topics, pb.DeleteTopicsRequest),
+                "DescribeLogs": unary(self._describe_logs, pb.DescribeLogsRequest),
             },
         )
 

@@ -1,9 +1,17 @@
-"""Errors as they travel: inside of messages, one for each thing that was refused."""
+"""Errors as they travel: inside of messages, one for each thing that was refused.
 
-from millrace.core.errors import Appended, MillraceError
+A call as a whole fails only where no message can say so: it could not be understood, or the broker
+cannot serve it now.
+"""
+
+from typing import Final
+
+import grpc
+
+from millrace.core.errors import Appended, InvalidRequestError, MillraceError, RetriableError
 from millrace.proto.v1 import common_pb2 as pb
 
-_APPENDED = {Appended.NO: pb.APPENDED_NO, Appended.MAYBE: pb.APPENDED_MAYBE}
+_APPENDED: Final = {Appended.NO: pb.APPENDED_NO, Appended.MAYBE: pb.APPENDED_MAYBE}
 
 
 def to_proto(error: MillraceError, *, is_write: bool = False) -> pb.Error:
@@ -14,3 +22,12 @@ def to_proto(error: MillraceError, *, is_write: bool = False) -> pb.Error:
         appended=_APPENDED[error.appended] if is_write else pb.APPENDED_UNSPECIFIED,
         retriable=error.retriable,
     )
+
+
+def status_of(error: MillraceError) -> grpc.StatusCode:
+    """Return the status of a call that fails as a whole."""
+    if isinstance(error, InvalidRequestError):
+        return grpc.StatusCode.INVALID_ARGUMENT
+    if isinstance(error, RetriableError):
+        return grpc.StatusCode.UNAVAILABLE
+    return grpc.StatusCode.INTERNAL

@@ -9,11 +9,14 @@ response, so that a reader which does not read costs the broker one response and
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import grpc
 
 from millrace.broker.config import LimitsConfig
-from millrace.broker.rpc.errors import to_proto
+from millrace.broker.rpc.errors import status_of, to_proto
+from millrace.broker.rpc.requests import decode_request, unary_handler
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
@@ -22,6 +25,7 @@ from millrace.broker.storage.log import TimestampedOffset
 from millrace.broker.storage.segment import ReadPlan
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
+    BrokerShuttingDownError,
     CorruptLogError,
     CreditTooSmallError,
     MalformedRequestError,
@@ -40,8 +44,13 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
+from millrace.core.records.header import Buffer
 from millrace.proto.codec import encode_fetch_response
 from millrace.proto.v1 import fetch_pb2 as pb
+from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
+
+_PARTITIONS_IN_RESPONSE: Final = 1000
+"""What one response tells of at the most: bounds how long the loop is busy with one session."""
 
 
 def _topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
@@ -68,6 +77,8 @@ class FetchService:
         self.partitions = partitions
         self.reader = reader
         self.metrics = metrics
+        self.limits = limits
+        self._streams: set[_FetchStream] = set()
         self.session_limits = SessionLimits(
             partitions_max=limits.fetch_session_partitions_max,
             response_bytes_max=limits.fetch_response_bytes_max,
@@ -75,37 +86,34 @@ class FetchService:
         )
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register; responses of the stream are bytes."""
-        unary = grpc.unary_unary_rpc_method_handler
+        """Return the handlers to register; messages of the stream stay bytes."""
+        unary = partial(unary_handler, entries_max=self.limits.request_entries_max)
         return grpc.method_handlers_generic_handler(
             self.NAME,
             {
-                "Fetch": grpc.stream_stream_rpc_method_handler(
-                    self._fetch, request_deserializer=pb.FetchRequest.FromString
-                ),
-                "ListOffsets": unary(
-                    self._list_offsets,
-                    request_deserializer=pb.ListOffsetsRequest.FromString,
-                    response_serializer=pb.ListOffsetsResponse.SerializeToString,
-                ),
+                "Fetch": grpc.stream_stream_rpc_method_handler(self._fetch),
+                "ListOffsets": unary(self._list_offsets, pb.ListOffsetsRequest),
                 "OffsetsForLeaderEpoch": unary(
-                    self._offsets_for_leader_epoch,
-                    request_deserializer=pb.OffsetsForLeaderEpochRequest.FromString,
-                    response_serializer=pb.OffsetsForLeaderEpochResponse.SerializeToString,
+                    self._offsets_for_leader_epoch, pb.OffsetsForLeaderEpochRequest
                 ),
             },
         )
 
-    async def _fetch(
-        self, _: object, context: grpc.aio.ServicerContext[pb.FetchRequest, bytes]
-    ) -> None:
+    async def _fetch(self, _: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         self.metrics.fetch_streams.inc()
         stream = _FetchStream(self, context)
+        self._streams.add(stream)
         try:
             await stream.run()
         finally:
             stream.close()
+            self._streams.remove(stream)
             self.metrics.fetch_streams.dec()
+
+    def end_streams(self) -> None:
+        """End all sessions, because the broker stops."""
+        for stream in self._streams:
+            stream.end()
 
     async def _list_offsets(
         self, request: pb.ListOffsetsRequest, _: object
@@ -115,8 +123,14 @@ class FetchService:
             try:
                 offsets.append(await self._list_offset(query))
             except MillraceError as error:
+                self._note_damage(query.topic_partition, error)
                 offsets.append(pb.ListedOffset(error=to_proto(error), offset=-1, timestamp=-1))
         return pb.ListOffsetsResponse(offsets=offsets)
+
+    def _note_damage(self, named: NamedPartition, error: MillraceError) -> None:
+        """A log that was found damaged is damaged for everybody (P65)."""
+        if isinstance(error, CorruptLogError):
+            self.partitions.take_offline(_topic_partition(named.topic_id, named.partition), error)
 
     async def _list_offset(self, query: pb.ListOffsetsPartition) -> pb.ListedOffset:
         named = query.topic_partition
@@ -190,7 +204,7 @@ class _FetchStream:
     def __init__(
         self,
         service: FetchService,
-        context: "grpc.aio.ServicerContext[pb.FetchRequest, bytes]",
+        context: "grpc.aio.ServicerContext[bytes, bytes]",
     ) -> None:
         self._service = service
         self._context = context
@@ -198,18 +212,29 @@ class _FetchStream:
         self._refused: list[pb.FetchedPartition] = []
         self._wake = asyncio.Event()
         self._is_configured = False
+        self._has_room = asyncio.Event()
+        self._ended = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         writer = asyncio.create_task(self._answer())
         reader = asyncio.create_task(self._listen())
         try:
             # The reader's half-close ends the session as well: nothing more can be granted.
-            done, _ = await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            done, _ = await asyncio.wait(
+                (reader, writer, self._ended), return_when=asyncio.FIRST_COMPLETED
+            )
+            for ended in done:
+                ended.result()
+        except MillraceError as error:
+            await self._context.abort(status_of(error), error.message)
         finally:
             reader.cancel()
             writer.cancel()
+
+    def end(self) -> None:
+        """End the session because the broker stops."""
+        if not self._ended.done():
+            self._ended.set_exception(BrokerShuttingDownError("the broker is stopping"))
 
     def close(self) -> None:
         """Leave all partitions."""
@@ -223,12 +248,14 @@ class _FetchStream:
             self._wake.set()
 
     async def _listen(self) -> None:
-        while isinstance(request := await self._context.read(), pb.FetchRequest):  # Then it is EOF.
-            try:
-                self._on_request(request)
-            except MillraceError as error:
-                await self._context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)
+        entries_max = self._service.limits.request_entries_max
+        while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
+            self._on_request(decode_request(pb.FetchRequest, message, entries_max))
             self._wake.set()
+            # A reader that is told of many errors and takes none is not listened to any more.
+            while len(self._refused) >= entries_max:
+                self._has_room.clear()
+                await self._has_room.wait()
 
     def _on_request(self, request: pb.FetchRequest) -> None:
         session = self._session
@@ -313,10 +340,9 @@ class _FetchStream:
         """Find what to send next; nothing is read yet. Partitions without news leave the queue."""
         session = self._session
         budget = min(session.credit, session.response_bytes_max)
-        plans = []
-        nothing = []
+        plans: list[_Plan] = []
         for position in session.next_turn():
-            if budget <= 0:
+            if budget <= 0 or len(plans) == _PARTITIONS_IN_RESPONSE:
                 break
             try:
                 partition = self._service.partitions.get(position.topic_partition)
@@ -325,8 +351,12 @@ class _FetchStream:
             except MillraceError as error:
                 self._refuse(position, error)
                 continue
+            if session.positions.get(position.handle) is not position:
+                continue  # The reader left, or sought, while the disk was read.
             if plan is None and self._is_told(position, partition):
-                nothing.append(position)
+                # At once, and not after the others were looked at: news that come while one of
+                # them waits for the disk must not be forgotten.
+                session.on_nothing([position])
             elif plan is None or plan.length <= budget:
                 budget -= plan.length if plan else 0
                 plans.append(_Plan(position, partition, plan))
@@ -334,7 +364,6 @@ class _FetchStream:
                 # A first batch that is larger than a response is sent whole, alone.
                 plans.append(_Plan(position, partition, plan))
                 break
-        session.on_nothing(nothing)
         return plans
 
     def _is_told(self, position: Position, partition: Partition) -> bool:
@@ -377,7 +406,9 @@ class _FetchStream:
 
     async def _respond(self, plans: list[_Plan]) -> None:
         session = self._session
-        partitions, self._refused = self._refused, []
+        partitions = self._refused[:_PARTITIONS_IN_RESPONSE]
+        del self._refused[:_PARTITIONS_IN_RESPONSE]
+        self._has_room.set()
         reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
         batches = self._service.reader.read_cached(reads)
         if batches is None:
@@ -385,7 +416,7 @@ class _FetchStream:
         sent = []
         unused = iter(batches)
         for plan in plans:
-            data = b"" if plan.read is None else next(unused)
+            data: Buffer | MillraceError = b"" if plan.read is None else next(unused)
             position, partition = plan.position, plan.partition
             if session.positions.get(position.handle) is not position:
                 continue  # The reader left, or sought, while the disk was read.
@@ -403,7 +434,7 @@ class _FetchStream:
                 self._service.metrics.fetched(partition.topic, plan.length)
         message = encode_fetch_response(pb.FetchHeader(partitions=partitions), sent)
         session.on_responded(monotonic_now())
-        del batches, sent, unused, data
+        del plans, reads, batches, sent, unused  # While this waits, it holds the message alone.
         await self._context.write(message)
 
     def _describe(self, plan: "_Plan") -> pb.FetchedPartition:

@@ -16,16 +16,21 @@ import grpc
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.controller import ControllerShell
-from millrace.broker.rpc.errors import to_proto
+from millrace.broker.rpc.errors import status_of, to_proto
+from millrace.broker.rpc.requests import unary_handler
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
+    Appended,
+    BrokerBusyError,
+    BrokerShuttingDownError,
     MalformedRequestError,
     MillraceError,
     RequestTimedOutError,
+    UnknownServerError,
     UnsupportedFeatureError,
 )
 from millrace.core.ids import TOPIC_ID_BYTES, LeaderEpoch, MonotonicMs, TopicId, TopicPartition
@@ -37,6 +42,8 @@ from millrace.proto.v1 import produce_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
+_ANSWER_OVERHEAD = 8
+"""Bytes of an answer in a response beside its own."""
 _SWEEP_SECONDS = 0.1
 """How often requests are looked through for those whose time is up."""
 
@@ -49,6 +56,9 @@ class _CheckedBatch:
     expected_epoch: LeaderEpoch
     batch: memoryview
     checked: BatchHeader | MillraceError
+
+
+_CheckedRequest = tuple[pb.ProduceHeader, list[_CheckedBatch] | MillraceError]
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +102,11 @@ class ProduceService:
         self.memory = memory
         self.limits = limits
         self.metrics = metrics
+        # A stream's next message is in memory before the pool can be asked; so there are no more
+        # streams than such messages fit into the connection's share.
+        self._connection_streams_max = (
+            limits.connection_request_memory_bytes_max // limits.message_bytes_max
+        )
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
         self._connections: dict[str, tuple[ConnectionMemory, list[_ProduceStream]]] = {}
@@ -102,10 +117,10 @@ class ProduceService:
             self.NAME,
             {
                 "Produce": grpc.stream_stream_rpc_method_handler(self._produce),
-                "InitProducerId": grpc.unary_unary_rpc_method_handler(
+                "InitProducerId": unary_handler(
                     self._init_producer_id,
-                    request_deserializer=pb.InitProducerIdRequest.FromString,
-                    response_serializer=pb.InitProducerIdResponse.SerializeToString,
+                    pb.InitProducerIdRequest,
+                    entries_max=self.limits.request_entries_max,
                 ),
             },
         )
@@ -113,6 +128,12 @@ class ProduceService:
     async def _produce(self, _: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         peer = context.peer()
         memory, streams = self._connections.setdefault(peer, (ConnectionMemory(), []))
+        if len(streams) >= self._connection_streams_max:
+            busy = BrokerBusyError(
+                f"a connection may have {self._connection_streams_max} produce streams: send on "
+                "those that are open"
+            )
+            await context.abort(status_of(busy), busy.message)
         stream = _ProduceStream(self, context, memory)
         streams.append(stream)
         self.metrics.produce_streams.inc()
@@ -139,6 +160,12 @@ class ProduceService:
             return pb.InitProducerIdResponse(error=to_proto(error))
         return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
+    def end_streams(self) -> None:
+        """Take no more requests, because the broker stops; answer those that came."""
+        for _, streams in self._connections.values():
+            for stream in streams:
+                stream.end()
+
     async def sweep(self) -> None:
         """Answer, for as long as the broker runs, the requests whose time is up."""
         while True:
@@ -148,9 +175,17 @@ class ProduceService:
                 for stream in streams:
                     stream.expire(now)
 
-    def check(self, message: bytes) -> tuple[pb.ProduceHeader, list[_CheckedBatch]]:
-        """Split a message and check its batches; runs on the checking thread."""
+    def check(self, message: bytes) -> _CheckedRequest:
+        """Split a message and check its batches; runs on the checking thread.
+
+        Raises:
+            MalformedRequestError: the message cannot be split.
+        """
         header, views = decode_produce_request(message)
+        try:
+            self._check_header(header)
+        except MillraceError as error:
+            return header, error
         checked = []
         for partition, view in zip(header.partitions, views, strict=True):
             topic_partition = TopicPartition(TopicId(partition.topic_id), partition.partition)
@@ -169,6 +204,22 @@ class ProduceService:
             )
         return header, checked
 
+    def _check_header(self, header: pb.ProduceHeader) -> None:
+        partitions = header.partitions
+        entries_max = self.limits.request_entries_max
+        if len(partitions) > entries_max:
+            raise MalformedRequestError(
+                f"the request names {len(partitions)} partitions; at most {entries_max} may be"
+            )
+        if len({(each.topic_id, each.partition) for each in partitions}) < len(partitions):
+            raise MalformedRequestError(
+                "the request names a partition twice: send one batch of each in a request"
+            )
+        if header.acks not in (-1, 0, 1):
+            raise MalformedRequestError(f"acks is {header.acks}; it must be -1, 0 or 1")
+        if header.transactional_id:
+            raise UnsupportedFeatureError("transactions are not supported by this broker")
+
 
 class _ProduceStream:
     def __init__(
@@ -185,6 +236,8 @@ class _ProduceStream:
         self._pending: dict[_Request, None] = {}
         self._outgoing: list[pb.ProduceAnswer] = []
         self._in_write: list[pb.ProduceAnswer] = []
+        self._outgoing_bytes = 0
+        self._ended = asyncio.get_running_loop().create_future()
         self._has_outgoing = asyncio.Event()
         self._in_check = 0
         self._drained = asyncio.Event()
@@ -192,33 +245,63 @@ class _ProduceStream:
 
     async def run(self) -> None:
         writer = asyncio.create_task(self._write())
+        reader = asyncio.create_task(self._read())
         try:
-            await self._read()
-            # The client has sent all; it still gets the answers that it waits for.
-            while self._in_check or self._pending or self._outgoing or self._in_write:
-                self._drained.clear()
-                await self._drained.wait()
+            await asyncio.wait((reader, writer, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            reader.cancel()
+            # No more requests come; those that came still get their answers.
+            draining = asyncio.create_task(self._drain())
+            await asyncio.wait((draining, writer), return_when=asyncio.FIRST_COMPLETED)
+            draining.cancel()
+            if writer.done():
+                writer.result()
+            if self._ended.done():
+                self._ended.result()
+        except MillraceError as error:
+            await self._context.abort(status_of(error), error.message)
         finally:
+            reader.cancel()
             writer.cancel()
+
+    def end(self) -> None:
+        """End the stream because the broker stops: what was read is answered, then it closes."""
+        if not self._ended.done():
+            self._ended.set_exception(BrokerShuttingDownError("the broker is stopping"))
+
+    async def _drain(self) -> None:
+        while self._unanswered:
+            self._drained.clear()
+            await self._drained.wait()
 
     @property
     def _unanswered(self) -> int:
         return self._in_check + len(self._pending) + len(self._outgoing) + len(self._in_write)
 
+    @property
+    def _is_full(self) -> bool:
+        limits = self._service.limits
+        return (
+            self._unanswered >= limits.produce_requests_in_flight_max
+            or self._outgoing_bytes >= limits.message_bytes_max
+        )
+
+    async def _next_message(self) -> bytes:
+        # At the bound nothing is read, so that nobody holds memory while he takes no answers.
+        while self._is_full:
+            self._drained.clear()
+            await self._drained.wait()
+        return await self._context.read()
+
     async def _read(self) -> None:
         service = self._service
-        bound = service.limits.produce_requests_in_flight_max
-        while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
+        while isinstance(message := await self._next_message(), bytes):  # Then it is EOF.
             size = len(message)
             if not service.memory.try_take(size, self._memory):
                 await service.memory.take(size, self._memory)
-            while self._unanswered >= bound:
-                self._drained.clear()
-                await self._drained.wait()
             self._in_check += 1
 
             def done(
-                result: tuple[pb.ProduceHeader, list[_CheckedBatch]] | None,
+                result: _CheckedRequest | None,
                 error: BaseException | None,
                 size: int = size,
             ) -> None:
@@ -230,20 +313,19 @@ class _ProduceStream:
     def _on_checked(
         self,
         size: int,
-        result: tuple[pb.ProduceHeader, list[_CheckedBatch]] | None,
+        result: _CheckedRequest | None,
         error: BaseException | None,
     ) -> None:
         self._in_check -= 1
         service = self._service
         if result is None:
-            service.memory.give_back(size, self._memory)
-            if not isinstance(error, MillraceError):
-                assert error is not None
-                raise error
-            service.metrics.refused(error)
-            self._send(pb.ProduceAnswer(error=to_proto(error, is_write=True)))
+            assert error is not None
+            self._refuse(size, 0, error)
             return
         header, checked = result
+        if isinstance(checked, MillraceError):
+            self._refuse(size, header.correlation_id, checked)
+            return
         timeout_ms = min(header.request_timeout_ms, service.limits.request_timeout_ms_max)
         request = _Request(
             self,
@@ -265,6 +347,22 @@ class _ProduceStream:
         if not request.outstanding:
             self.on_request_done(request)
 
+    def _refuse(self, size: int, correlation_id: int, error: BaseException) -> None:
+        """Answer a request of which nothing was appended."""
+        service = self._service
+        service.memory.give_back(size, self._memory)
+        if not isinstance(error, MillraceError):
+            # One stranger's bytes that nobody foresaw must not end the broker for everybody.
+            _log.error("checking a request failed", exc_info=error)
+            error = UnknownServerError(
+                "the broker failed to check the request; its log has the trace",
+                appended=Appended.NO,
+            )
+        service.metrics.refused(error)
+        self._send(
+            pb.ProduceAnswer(correlation_id=correlation_id, error=to_proto(error, is_write=True))
+        )
+
     def _append(
         self, request: _Request, batch: _CheckedBatch, acks: Acks
     ) -> Waiter | MillraceError:
@@ -280,7 +378,8 @@ class _ProduceStream:
             return error
         if not waiter.is_done:
             request.outstanding += 1
-        service.metrics.appended(partition.topic, batch.checked)
+        if not waiter.is_duplicate:
+            service.metrics.appended(partition.topic, batch.checked)
         return waiter
 
     def on_request_done(self, request: _Request) -> None:
@@ -327,15 +426,31 @@ class _ProduceStream:
 
     def _send(self, answer: pb.ProduceAnswer) -> None:
         self._outgoing.append(answer)
+        self._outgoing_bytes += answer.ByteSize()
         self._has_outgoing.set()
 
     async def _write(self) -> None:
         while True:
             await self._has_outgoing.wait()
             self._has_outgoing.clear()
-            # All that is ready goes in one message: a write costs as much as reading a request.
-            self._in_write, self._outgoing = self._outgoing, []
-            response = pb.ProduceResponse(answers=self._in_write)
-            await self._context.write(response.SerializeToString())
-            self._in_write = []
-            self._drained.set()
+            while self._outgoing:
+                self._take_outgoing()
+                response = pb.ProduceResponse(answers=self._in_write)
+                await self._context.write(response.SerializeToString())
+                self._in_write = []
+                self._drained.set()
+
+    def _take_outgoing(self) -> None:
+        """Move what is ready to `_in_write`: all of it, unless that made too large a message.
+
+        A write costs as much as reading a request, so answers share one.
+        """
+        total = count = 0
+        for answer in self._outgoing:
+            total += answer.ByteSize() + _ANSWER_OVERHEAD
+            if count and total > self._service.limits.message_bytes_max:
+                break
+            count += 1
+        self._in_write = self._outgoing[:count]
+        del self._outgoing[:count]
+        self._outgoing_bytes -= sum(answer.ByteSize() for answer in self._in_write)

@@ -26,6 +26,7 @@ from millrace.core.errors import (
     LogTruncatedError,
     MillraceError,
     OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
     NO_BROKER,
@@ -35,6 +36,7 @@ from millrace.core.ids import (
     LeaderEpoch,
     MonotonicMs,
     Offset,
+    TopicId,
     TopicPartition,
 )
 from millrace.core.records.batch import walk
@@ -342,6 +344,25 @@ class Fetcher:
                 self._leave(partition)
                 partition.step = _Step.JOIN
 
+    def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
+        """Take which topics have these names now; None: no topic has the name.
+
+        A partition whose topic is gone is given up, also when another took its name: what is in
+        there now is not what was subscribed to.
+        """
+        for partition in self._partitions.values():
+            if partition.topic not in topic_ids or partition.step is _Step.FAILED:
+                continue
+            topic_id = topic_ids[partition.topic]
+            if topic_id != partition.topic_partition.topic_id:
+                again = "" if topic_id is None else " and made again: subscribe to the new one"
+                self._give_up(
+                    partition,
+                    UnknownTopicOrPartitionError(
+                        f"the topic {partition.topic!r} was deleted{again}"
+                    ),
+                )
+
     def on_refreshed(self, now: MonotonicMs) -> None:
         """The look-up of metadata is over, whether it found anything or not."""
         self._is_refreshing = False
@@ -516,14 +537,19 @@ class Fetcher:
         self._next_handle += 1
         self._by_handle[partition.handle] = partition
 
-    def _leave(self, partition: _Partition) -> None:
-        """Take the partition's handle away: whatever comes or waits under it is dropped."""
+    def _leave(self, partition: _Partition, *, is_out: bool = False) -> None:
+        """Take the partition's handle away: whatever comes or waits under it is dropped.
+
+        Args:
+            partition: which.
+            is_out: the broker has taken it out of the session by itself.
+        """
         if not partition.handle:
             return
         del self._by_handle[partition.handle]
         if partition.step is _Step.FETCHING:
             session = self._session(partition.broker_id)
-            if session.is_connected:
+            if session.is_connected and not is_out:
                 session.removed.append(partition.handle)
             self._drop_buffered(session, partition.handle)
             self._owners.pop(partition.handle, None)
@@ -573,10 +599,9 @@ class Fetcher:
     def _on_error(
         self, partition: _Partition, error: MillraceError, is_retriable: bool, now: MonotonicMs
     ) -> None:
-        # The broker has taken the partition out of the session.
+        is_ahead = any(batch.handle == partition.handle for batch in self._buffer)
+        self._leave(partition, is_out=True)
         if isinstance(error, OffsetOutOfRangeError):
-            is_ahead = any(batch.handle == partition.handle for batch in self._buffer)
-            self._leave(partition)
             if is_ahead:  # The offset refused is not the position yet: ask again from there.
                 partition.step = _Step.JOIN
             elif partition.last_epoch != NO_LEADER_EPOCH:
@@ -584,7 +609,6 @@ class Fetcher:
             else:
                 self._reset_position(partition)
         elif is_retriable:
-            self._leave(partition)
             partition.step = _Step.JOIN
             partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
             self._leaderless[partition.topic] = None

@@ -1,0 +1,72 @@
+"""Requests that carry no records: decoded within bounds, and answered one at a time.
+
+A message of empty entries is small on the wire and large in memory; eight megabytes of them would
+keep the loop busy for a minute. So a request has few bytes, and few entries.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, Self, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from millrace.broker.rpc.errors import status_of
+from millrace.core.errors import MalformedRequestError, MillraceError
+
+REQUEST_BYTES_MAX: Final = 1 << 20
+"""Bytes of a request that carries no records."""
+
+
+class _Request(Protocol):
+    @classmethod
+    def FromString(cls, data: bytes) -> Self: ...
+    def ListFields(self) -> Any: ...
+
+
+_R = TypeVar("_R", bound=_Request)
+
+
+def decode_request(kind: type[_R], data: bytes, entries_max: int) -> _R:
+    """Return a request.
+
+    Args:
+        kind: class of the message.
+        data: its bytes.
+        entries_max: how many entries each of its lists may have.
+
+    Raises:
+        MalformedRequestError: no such message, or one that is too large.
+    """
+    if len(data) > REQUEST_BYTES_MAX:
+        raise MalformedRequestError(
+            f"a request without records is at most {REQUEST_BYTES_MAX} bytes, but {len(data)} came"
+        )
+    try:
+        request = kind.FromString(data)
+    except DecodeError as error:
+        raise MalformedRequestError(f"the request is no protobuf: {error}") from error
+    for field, value in request.ListFields():
+        if field.is_repeated and len(value) > entries_max:
+            raise MalformedRequestError(
+                f"the request has {len(value)} {field.name}; at most {entries_max} may be asked "
+                "for at once"
+            )
+    return request
+
+
+def unary_handler(
+    method: Callable[[_R, object], Awaitable[Message]], kind: type[_R], *, entries_max: int
+) -> "grpc.RpcMethodHandler[bytes, bytes]":
+    """Return the handler of a method with one request and one response.
+
+    A `MillraceError` that the method raises fails the call.
+    """
+
+    async def call(data: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+        try:
+            response = await method(decode_request(kind, data, entries_max), context)
+        except MillraceError as error:
+            await context.abort(status_of(error), error.message)
+        return response.SerializeToString()
+
+    return grpc.unary_unary_rpc_method_handler(call)

@@ -1,0 +1,185 @@
+"""A real broker in a process of its own, started through the command line on ports of its choice."""
+
+import json
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
+_LINES_SHOWN = 30
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+    """Return once `condition()` is true.
+
+    Raises:
+        AssertionError: it was not within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+class RunningBroker:
+    """A broker on one folder; it keeps its port from start to start.
+
+    Args:
+        folder: where its configuration, metadata and logs are kept.
+        settings: overrides by dotted names, such as `storage.trash_delay_ms`.
+        log_dirs: other places for the logs than `folder`.
+        wrapper: a command in front of the broker's own, such as strace.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, object] | None = None,
+        *,
+        log_dirs: Sequence[Path] = (),
+        wrapper: Sequence[str] = (),
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.log_dirs = list(log_dirs) or [folder / "log"]
+        self.settings = settings or {}
+        self.wrapper = wrapper
+        self.address = ""
+        self.metrics_address = ""
+        self.pid = 0
+        self.log_path = folder / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "RunningBroker":
+        """Start it and return once clients can connect."""
+        process = self._process = self.spawn()
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], START_SECONDS_MAX)
+        line = process.stdout.readline() if ready else b""
+        if not line:
+            self.abandon()
+            raise RuntimeError("the broker did not start; its log ends with\n" + self.log_end())
+        said = json.loads(line)
+        self.address, self.metrics_address = said["address"], said["metrics_address"]
+        self.pid = said["pid"]
+        return self
+
+    def spawn(self) -> "subprocess.Popen[bytes]":
+        """Start the process without waiting for anything."""
+        config = self.folder / "broker.toml"
+        config.write_text(
+            f"log_dirs = {json.dumps([str(path) for path in self.log_dirs])}\n"
+            f'[coordination]\npath = "{self.folder}/coordination.sqlite"\n'
+        )
+        port = self.address.rpartition(":")[2] or "0"
+        settings = {"listener.port": port, "metrics.port": 0, **self.settings}
+        environment = {
+            "MILLRACE_BROKER__" + name.upper().replace(".", "__"): str(value)
+            for name, value in settings.items()
+        }
+        command = [
+            *(*self.wrapper, sys.executable, "-m", "millrace.cli.main"),
+            *("broker", "--config", str(config), "--output", "json"),
+        ]
+        with self.log_path.open("ab") as log:
+            return subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, env=os.environ | environment
+            )
+
+    def log_end(self) -> str:
+        """Return the last lines of its log."""
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-_LINES_SHOWN:])
+
+    def log_has(self, text: str) -> bool:
+        """Return whether its log says something."""
+        return text in self.log_path.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        assert self._process is not None
+        os.kill(self.pid, signal.SIGKILL)
+        self._reap(self._process)
+
+    def stop(self, seconds: float = STOP_SECONDS_MAX) -> int:
+        """Stop it gracefully; return its exit code."""
+        assert self._process is not None
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait(seconds)
+
+    def wait(self, seconds: float = STOP_SECONDS_MAX) -> int:
+        """Wait until it ends by itself; return its exit code."""
+        assert self._process is not None
+        try:
+            return self._process.wait(seconds)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Leave nothing running, whatever happened before."""
+        process, self._process = self._process, None
+        if process is not None:
+            if process.poll() is None and self.pid:
+                os.kill(self.pid, signal.SIGKILL)
+            process.kill()
+            self._reap(process)
+
+    def _reap(self, process: "subprocess.Popen[bytes]") -> None:
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics page: samples by their names with labels."""
+        with urlopen(f"http://{self.metrics_address}/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
+    def rss_bytes(self) -> int:
+        """Return the memory that is resident."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        kilobytes = next(line.split()[1] for line in status.splitlines() if "VmRSS" in line)
+        return int(kilobytes) << 10
+
+    def threads(self) -> int:
+        """Return how many threads it has."""
+        return len(list(Path(f"/proc/{self.pid}/task").iterdir()))
+
+    def partition_directory(self, topic_id: bytes, partition: int = 0) -> Path:
+        """Return where a partition's files are."""
+        name = f"{topic_id.hex()}-{partition}"
+        return next(path / name for path in self.log_dirs if (path / name).exists())
+
+    def __repr__(self) -> str:
+        """What a failing test shows."""
+        return f"RunningBroker({self.address}, {shlex.quote(str(self.folder))})"
+
+
+def failed_start(broker: RunningBroker) -> tuple[int, str]:
+    """Start a broker that must refuse to; return its exit code and what it wrote."""
+    process = broker.spawn()
+    try:
+        process.wait(START_SECONDS_MAX)
+    finally:
+        process.kill()
+        process.communicate()
+    return process.returncode, broker.log_path.read_text(errors="replace")
+
+
+def as_json(line: str) -> Any:
+    """Return one line of a broker's log."""
+    return json.loads(line)

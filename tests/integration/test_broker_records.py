@@ -1,0 +1,241 @@
+"""What is produced is what is consumed: durabilities, codecs, columns, offsets by time and epoch."""
+
+import time
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.raw_client import RawClient, batch_of, named, request_of
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.ids import TopicPartition
+from millrace.core.records.compression import CODEC_NAMES
+from millrace.proto.v1 import fetch_pb2
+from millrace.proto.v1.common_pb2 import ErrorCode
+
+MINUTE = 60_000
+
+
+def consumed(address: str, topic: str, count: int) -> list[Record]:
+    """Read the first `count` records of a topic."""
+    with SyncConsumer(address) as consumer:
+        consumer.assign([topic], start="beginning")
+        return list(islice(consumer, count))
+
+
+@pytest.mark.parametrize("durability", ["fsync", "replicated"])
+@pytest.mark.parametrize("codec", CODEC_NAMES)
+def test_every_kind_of_record_comes_back_as_it_was(
+    shared_broker: RunningBroker, topic_name: str, durability: str, codec: str
+) -> None:
+    now = int(time.time() * 1000)
+    sent = [
+        (b"key", b"value", [("h", b"1"), ("h", None), ("leer", b"")], now),
+        (None, b"no key", None, now - MINUTE),
+        (b"a tombstone", None, None, now - 2 * MINUTE),
+        (b"", b"", None, now),
+        (None, None, None, now + 1),
+        (b"long", bytes(200_000), None, now),
+        ("schlüssel".encode(), b"\x00\xff" * 500, [("ü", b"\x00")], now),
+    ]
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(topic_name, partitions=1, config={"durability": durability})
+    with SyncProducer(shared_broker.address, compression=codec) as producer:
+        handles = [
+            producer.send(topic_name, value, key, partition=0, headers=headers, timestamp=timestamp)
+            for key, value, headers, timestamp in sent
+        ]
+        offsets = [handle.result(20).offset for handle in handles]
+    assert offsets == list(range(len(sent)))
+    records = consumed(shared_broker.address, topic_name, len(sent))
+    assert [record.offset for record in records] == offsets
+    assert [
+        (record.key, record.value, list(record.headers) or None, record.timestamp)
+        for record in records
+    ] == sent
+
+
+def test_records_of_many_partitions_and_batches_keep_their_order(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(topic_name, partitions=8)
+    with SyncProducer(shared_broker.address, batch_size=2000) as producer:
+        for number in range(20_000):
+            producer.send(topic_name, b"%d" % number, partition=number % 8)
+    records = consumed(shared_broker.address, topic_name, 20_000)
+    by_partition: dict[int, list[int]] = {}
+    for record in records:
+        by_partition.setdefault(record.partition, []).append(int(record.value))
+    assert by_partition == {p: list(range(p, 20_000, 8)) for p in range(8)}
+
+
+def test_append_time_replaces_the_producers_time(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(
+            topic_name, partitions=1, config={"message.timestamp.type": "LogAppendTime"}
+        )
+    before = int(time.time() * 1000)
+    with SyncProducer(shared_broker.address) as producer:
+        metadata = producer.send(topic_name, b"x", timestamp=1000).result(20)
+    after = int(time.time() * 1000)
+    assert before <= metadata.timestamp <= after
+    (record,) = consumed(shared_broker.address, topic_name, 1)
+    assert record.timestamp == metadata.timestamp
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_every_kind_of_acknowledgement(
+    shared_broker: RunningBroker, topic_name: str, acks: int
+) -> None:
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(topic_name, partitions=1)
+    with SyncProducer(shared_broker.address, acks=acks) as producer:
+        for number in range(1000):
+            producer.send(topic_name, b"%d" % number)
+        producer.flush()
+        records = consumed(shared_broker.address, topic_name, 1000)
+    assert [int(record.value) for record in records] == list(range(1000))
+
+
+def test_offsets_are_found_by_place_and_by_time(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    now = int(time.time() * 1000)
+    times = [now - 5000, now - 3000, now - 4000, now - 1000]
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(topic_name, partitions=1)
+        for timestamp in times:
+            with SyncProducer(shared_broker.address) as producer:
+                producer.send(topic_name, b"x", timestamp=timestamp).result(20)
+        assert admin.list_offsets(topic_name, "beginning")[0].offset == 0
+        assert admin.list_offsets(topic_name, "end")[0].offset == 4
+        newest = admin.list_offsets(topic_name, "max_timestamp")[0]
+        assert (newest.offset, newest.timestamp) == (3, times[3])
+        # The first record that is not older, in the order of offsets: not of times.
+        found = [admin.list_offsets(topic_name, time)[0] for time in (0, now - 4500, now - 2000)]
+        assert [(each.offset, each.timestamp) for each in found] == [
+            (0, times[0]),
+            (1, times[1]),
+            (3, times[3]),
+        ]
+    with RawClient(shared_broker.address) as client:
+        topic_id = client.create_topic(topic_name + "-empty")
+        empty = TopicPartition(topic_id, 0)
+        assert client.list_offset(empty, timestamp=now).offset == -1
+        assert client.list_offset(empty, max_timestamp=True).offset == -1
+        assert client.list_offset(empty, latest=True).offset == 0
+        assert client.list_offset(empty).error.code == ErrorCode.ERROR_CODE_MALFORMED_REQUEST
+
+
+def test_a_record_that_waits_is_sent_as_soon_as_it_is_there(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    with RawClient(shared_broker.address) as client:
+        partition = TopicPartition(client.create_topic(topic_name), 0)
+        session = client.fetch()
+        session.ask([(7, partition, 0)], credit=1 << 20, max_wait_ms=60_000)
+        wait_until(
+            lambda: shared_broker.metrics()["millrace_fetch_streams"] > 0, "the session is open"
+        )
+        client.produce_batch(partition, batch_of(partition))
+        news, batch = next(session.answers())
+        assert (news.handle, news.high_watermark, news.fetch_offset) == (7, 1, 0)
+        assert len(batch) == news.length > 0
+        session.close()
+
+
+def test_epochs_grow_over_restarts_and_their_ends_are_known(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with RawClient(broker.address) as client:
+        partition = TopicPartition(client.create_topic("epochs"), 0)
+    appended = []
+    for restart in range(3):
+        if restart:
+            broker.kill() if restart == 1 else broker.stop()
+            broker.start()
+        with RawClient(broker.address) as client:
+            appended.append(client.produce_batch(partition, batch_of(partition, [b"x"] * 2)))
+            epoch = client.list_offset(partition, latest=True).leader_epoch
+            future = client.produce_batch(partition, batch_of(partition), epoch=epoch + 1)
+            if restart:
+                stale = client.produce_batch(partition, batch_of(partition), epoch=epoch - 1)
+                assert stale.error.code == ErrorCode.ERROR_CODE_FENCED_LEADER_EPOCH
+            assert future.error.code == ErrorCode.ERROR_CODE_UNKNOWN_LEADER_EPOCH
+    assert [result.base_offset for result in appended] == [0, 2, 4]
+    with RawClient(broker.address) as client:
+        epochs = [
+            client.list_offset(partition, timestamp=0).leader_epoch,
+            client.list_offset(partition, latest=True).leader_epoch,
+        ]
+        first, last = epochs
+        assert first < last
+
+        def end_of(epoch: int) -> tuple[int, int]:
+            query = fetch_pb2.LeaderEpochQuery(
+                topic_partition=named(partition), current_leader_epoch=last, leader_epoch=epoch
+            )
+            request = fetch_pb2.OffsetsForLeaderEpochRequest(partitions=[query])
+            (result,) = client.fetches.OffsetsForLeaderEpoch(request, timeout=10).results
+            assert not result.error.code, result.error
+            return result.end.leader_epoch, result.end.end_offset
+
+        assert end_of(first) == (first, 2)
+        assert end_of(last) == (last, 6)
+        for unknown in (last + 1, 2**31 - 1, -1, -(2**31)):
+            assert end_of(unknown) == (-1, -1)
+
+
+def test_a_request_whose_batches_partly_fail_appends_the_others(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    with RawClient(shared_broker.address) as client:
+        topic_id = client.create_topic(topic_name, partitions=3)
+        good, bad, other = (TopicPartition(topic_id, number) for number in range(3))
+        missing = TopicPartition(topic_id, 3)
+        (answer,) = client.produce(
+            request_of(
+                (good, batch_of(good, [b"a"] * 3)),
+                (bad, batch_of(good)),
+                (missing, batch_of(missing)),
+                (other, batch_of(other)),
+            )
+        )
+        assert [result.error.code for result in answer.results] == [
+            0,
+            ErrorCode.ERROR_CODE_CORRUPT_BATCH,
+            ErrorCode.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+            0,
+        ]
+        assert [result.base_offset for result in answer.results] == [0, -1, -1, 0]
+        ends = [client.end_offset(each) for each in (good, bad, other)]
+        assert ends == [3, 0, 1]
+
+
+def test_memory_of_requests_is_given_back(shared_broker: RunningBroker, topic_name: str) -> None:
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(topic_name, partitions=4)
+    with SyncProducer(shared_broker.address) as producer:
+        producer.send_batch(topic_name, [bytes(1000)] * 20_000)
+        producer.flush()
+    wait_until(
+        lambda: shared_broker.metrics()["millrace_request_memory_bytes"] == 0, "all given back"
+    )
+
+
+def test_a_topic_made_durable_acknowledges_what_is_under_way(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker()
+    with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:
+        admin.create_topic("changing", partitions=1, config={"durability": "replicated"})
+        handles = []
+        for change in range(20):
+            handles += [producer.send("changing", b"%d" % change) for _ in range(50)]
+            durability = ("fsync", "replicated")[change % 2]
+            admin.alter_topic("changing", set_config={"durability": durability})
+        assert [handle.result(5).offset for handle in handles] == list(range(1000))
