@@ -1,21 +1,21 @@
 """How every figure is measured: rounds, sides in turn, medians, bounds, one JSON line at the end.
 
 A ratio is taken between neighbours: in each round every side runs once for the same time, the order
-turns from round to round, and the value is the median of the rounds' ratios. So what else the machine
-does weighs on all sides alike. Before each run the disk is given time to write what the one before
-it left in the page cache.
+turns from round to round, and the value is the median of the rounds' ratios. So what else the
+machine does weighs on all sides alike. Before each run the disk is given time to write what the one
+before it left in the page cache.
 """
 
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.loads.spec import Moved
@@ -120,9 +120,7 @@ class Bench:
         return runs
 
 
-def figure(
-    name: str, *, unit: str, goal: str, measure: Callable[[Bench], Outcome]
-) -> None:
+def figure(name: str, *, unit: str, goal: str, measure: Callable[[Bench], Outcome]) -> None:
     """Measure a figure as the command line says, and print its JSON as the last line.
 
     A side that cannot be had or fails ends the program with a message, a non-zero exit code and no
@@ -165,10 +163,8 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 def median_ratio(ours: Sequence[Run], theirs: Sequence[Run]) -> float:
     """Return the median over the rounds of our records per second over theirs."""
-    return statistics.median(
-        ratios(
-            [run.records_per_second for run in ours], [run.records_per_second for run in theirs]
-        )
+    return median(
+        ratios([run.records_per_second for run in ours], [run.records_per_second for run in theirs])
     )
 
 
@@ -184,13 +180,13 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
         return cpu_seconds / run.moved.records * 1e6
 
     return {
-        "records_per_second": statistics.median(run.records_per_second for run in runs),
-        "mb_per_second": statistics.median(run.bytes_per_second for run in runs) / 1e6,
+        "records_per_second": median(run.records_per_second for run in runs),
+        "mb_per_second": median(run.bytes_per_second for run in runs) / 1e6,
         "rounds": [run.records_per_second for run in runs],
-        "client_cpu_seconds_per_million": statistics.median(
+        "client_cpu_seconds_per_million": median(
             per_million(run.client.cpu_seconds, run) for run in runs
         ),
-        "broker_cpu_seconds_per_million": statistics.median(
+        "broker_cpu_seconds_per_million": median(
             per_million(run.broker.cpu_seconds, run) for run in runs
         ),
         "client_peak_mb": max(run.client.peak_rss_bytes for run in runs) / 1e6,

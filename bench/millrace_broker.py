@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processes import LoadFailedError, start, stop
+
 from millrace.client import SyncAdmin
 
 START_TIMEOUT_S = 60

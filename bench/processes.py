@@ -108,9 +108,7 @@ def unwind_on_terminate() -> None:
     signal.signal(signal.SIGTERM, leave)
 
 
-def run_load(
-    command: Sequence[str], log: Path, timeout_s: float
-) -> tuple[str, Usage]:
+def run_load(command: Sequence[str], log: Path, timeout_s: float) -> tuple[str, Usage]:
     """Run a load to its end.
 
     Returns:
@@ -119,32 +117,49 @@ def run_load(
     Raises:
         LoadFailedError: it failed or took longer than `timeout_s`; with the end of its output.
     """
-    log.unlink(missing_ok=True)
-    process = start(command, log)
+    return run_loads([command], log, timeout_s)[0]
+
+
+def run_loads(
+    commands: Sequence[Sequence[str]], log: Path, timeout_s: float
+) -> list[tuple[str, Usage]]:
+    """Run several loads at the same time, each to its end; see `run_load`."""
+    logs = [log.with_suffix(f".{number}.log") for number in range(len(commands))]
+    for path in logs:
+        path.unlink(missing_ok=True)
+    processes = [start(command, path) for command, path in zip(commands, logs, strict=True)]
+    peaks = [0] * len(processes)
+    used: list[Usage | None] = [None] * len(processes)
     deadline = time.monotonic() + timeout_s
-    peak = 0
     try:
-        while True:
-            ended, status, resources = os.wait4(process.pid, os.WNOHANG)
-            if ended:
-                break
+        while not all(used):
+            for number, process in enumerate(processes):
+                if used[number] is not None:
+                    continue
+                ended, status, resources = os.wait4(process.pid, os.WNOHANG)
+                if not ended:
+                    peaks[number] = max(peaks[number], status_bytes(process.pid, "VmHWM"))
+                    continue
+                process.returncode = os.waitstatus_to_exitcode(status)
+                used[number] = Usage(
+                    cpu_seconds=resources.ru_utime + resources.ru_stime,
+                    peak_rss_bytes=peaks[number],
+                )
+                if process.returncode:
+                    raise LoadFailedError(
+                        f"{_name(commands[number])} ended with {process.returncode}:\n"
+                        + logs[number].read_text(errors="replace")[-4000:].strip()
+                    )
             if time.monotonic() > deadline:
-                raise LoadFailedError(f"{_name(command)} took longer than {timeout_s:.0f} s")
-            peak = max(peak, status_bytes(process.pid, "VmHWM"))
+                raise LoadFailedError(f"{_name(commands[0])} took longer than {timeout_s:.0f} s")
             time.sleep(SAMPLE_INTERVAL_S)
-        process.returncode = os.waitstatus_to_exitcode(status)
     finally:
-        if process.returncode is None:
-            process.kill()
-            process.wait()
-    printed = log.read_text(errors="replace")
-    if process.returncode:
-        raise LoadFailedError(
-            f"{_name(command)} ended with {process.returncode}:\n{printed[-4000:].strip()}"
-        )
-    return printed, Usage(
-        cpu_seconds=resources.ru_utime + resources.ru_stime, peak_rss_bytes=peak
-    )
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+                process.wait()
+    printed = [path.read_text(errors="replace") for path in logs]
+    return [(text, usage) for text, usage in zip(printed, used, strict=True) if usage is not None]
 
 
 def last_json(printed: str) -> dict[str, Any]:

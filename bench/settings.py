@@ -40,3 +40,6 @@ JAVA_CONSUMER_FETCH_BYTES = 4_194_304
 
 MILLRACE_PRODUCER: dict[str, Any] = {"buffer_memory": 128 << 20}
 MILLRACE_CONSUMER: dict[str, Any] = {}
+
+GRPC_OPTIONS = "reads"
+"""Channel options that carried raw streaming best, over sizes, directions and kinds of server."""

@@ -1,8 +1,8 @@
 """One side of a comparison: a broker, a client on it, and how that client is loaded.
 
 A side is called with a number of seconds and runs for at least as long: the client as a process of
-its own, on a fresh topic when it produces. Its `Run` holds what the client used from start to end and
-what the broker used meanwhile.
+its own, on a fresh topic when it produces. Its `Run` holds what the client used from start to end
+and what the broker used meanwhile.
 """
 
 import itertools

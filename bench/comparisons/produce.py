@@ -81,7 +81,7 @@ def compare_batches(
 
 
 def compare_single_sends(bench: Bench, record_bytes: int, *, over_confluent: float) -> Outcome:
-    """Compare one send() per record with confluent's produce(): plain, keyed, with an outcome each."""
+    """Compare one call per record: plain, with a key, with an outcome for each."""
     records = write_random_records(bench.directory / "records", record_bytes)
     with ExitStack() as stack:
         kafka = stack.enter_context(running_kafka(bench.directory / "kafka"))
@@ -122,7 +122,7 @@ def compare_single_sends(bench: Bench, record_bytes: int, *, over_confluent: flo
 
 
 def compare_fsync(bench: Bench, record_bytes: int, *, over_java: float) -> Outcome:
-    """Compare appends that are on disk before they are acknowledged with Kafka's, by Java's tool."""
+    """Compare appends that are on disk before the acknowledgement; Kafka's by Java's tool."""
     records = write_random_records(bench.directory / "records", record_bytes)
     with ExitStack() as stack:
         kafka = stack.enter_context(running_kafka(bench.directory / "kafka"))

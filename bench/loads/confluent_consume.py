@@ -1,15 +1,14 @@
 """confluent-kafka-python as fast as it consumes: records whose key and value exist as Python bytes.
 
-All partitions are assigned from the beginning; when their ends are reached, reading begins again, so
-that a topic in the page cache serves for any time. The clock runs from the first batch on, which
+All partitions are assigned from the beginning; when their ends are reached, reading begins again,
+so that a topic in the page cache serves for any time. The clock runs from the first batch on, which
 leaves out connecting and metadata.
 """
 
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-
 from bench.loads.spec import Load, Moved, run_from_command_line
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 MESSAGES_PER_CALL = 10_000
 POLL_TIMEOUT_S = 10.0
@@ -46,8 +45,8 @@ def consume(load: Load) -> Moved:
         for message in messages:
             error = message.error()
             if error is None:
-                value, key = message.value(), message.key()
-                moved_bytes += len(value) + (len(key) if key is not None else 0)
+                value, key = message.value() or b"", message.key() or b""
+                moved_bytes += len(value) + len(key)
                 records += 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 at_end += 1

@@ -1,18 +1,17 @@
 """confluent-kafka-python as fast as it produces: from Python bytes to acknowledged by all replicas.
 
-Ways: `each` one produce() per record; `keyed` likewise with a key; `callback` likewise with a delivery
-callback per record; `batch` produce_batch() of `BATCH_RECORDS`. Delivery is checked by flush(), and by
-the end offsets of the topic.
+Ways: `each` one produce() per record; `keyed` likewise with a key; `callback` likewise with a
+delivery callback per record; `batch` produce_batch() of `BATCH_RECORDS`. Delivery is checked by
+flush(), and by the end offsets of the topic.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-
 from bench.loads.spec import Load, Moved, run_from_command_line
 from bench.records import keys_for, read_records
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 BATCH_RECORDS = 10_000
 FLUSH_TIMEOUT_S = 120
@@ -35,7 +34,9 @@ def produce(load: Load) -> Moved:
     values = read_records(load.records_path)
     keys = keys_for(values)
     send = WAYS[load.way]
-    producer.produce(load.topic, values[0])  # Metadata and producer id are fetched before the clock.
+    producer.produce(
+        load.topic, values[0]
+    )  # Metadata and producer id are fetched before the clock.
     producer.flush(FLUSH_TIMEOUT_S)
     sent = 1
     started = time.perf_counter()

@@ -1,16 +1,17 @@
 """Millrace's client as fast as it consumes; every batch's checksums are verified by the library.
 
-Ways: `records` poll(), whose records hold key and value as Python bytes; `columns` poll_batches() with
-the key and value columns turned into lists of bytes; `arrow` poll_batches() alone. All partitions are
-assigned from the beginning; when their ends are reached, reading begins again, so that a topic in the
-page cache serves for any time. The clock runs from the first batch on, which leaves out connecting
-and metadata.
+Ways: `records` poll(), whose records hold key and value as Python bytes; `columns` poll_batches()
+with the key and value columns turned into lists of bytes; `arrow` poll_batches() alone. All
+partitions are assigned from the beginning; when their ends are reached, reading begins again, so
+that a topic in the page cache serves for any time. The clock runs from the first batch on, which
+leaves out connecting and metadata.
 """
 
 import time
 from collections.abc import Callable
 
 from bench.loads.spec import Load, Moved, run_from_command_line
+
 from millrace.client import SyncAdmin, SyncConsumer
 
 POLL_TIMEOUT_MS = 10_000
@@ -61,8 +62,7 @@ def _columns(consumer: SyncConsumer) -> tuple[int, int]:
         values = batch.records.column("value").to_pylist()
         keys = batch.records.column("key").to_pylist()
         count += len(values)
-        for value, key in zip(values, keys, strict=True):
-            size += len(value) + (len(key) if key is not None else 0)
+        size += sum(map(len, values)) + sum(map(len, keys))
     return count, size
 
 

@@ -1,8 +1,8 @@
 """Millrace's client as fast as it produces: from Python bytes to acknowledged by all replicas.
 
-Ways: `each` one send() per record; `keyed` likewise with a key; `handle` likewise, and every record's
-handle is asked for its outcome; `batch` send_batch() of `BATCH_BYTES`, `batch_keyed` likewise with
-keys. Delivery is checked by flush(), and by the end offsets of the topic.
+Ways: `each` one send() per record; `keyed` likewise with a key; `handle` likewise, and every
+record's handle is asked for its outcome; `batch` send_batch() of `BATCH_BYTES`, `batch_keyed`
+likewise with keys. Delivery is checked by flush(), and by the end offsets of the topic.
 """
 
 import time
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from bench.loads.spec import Load, Moved, run_from_command_line
 from bench.records import keys_for, read_records
+
 from millrace.client import SyncAdmin, SyncProducer
 
 BATCH_BYTES = 1 << 20

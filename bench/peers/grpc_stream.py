@@ -3,8 +3,8 @@
 `python -m bench.peers.grpc_stream server KIND OPTIONS` serves until it is ended and prints its port
 first; `... client KIND OPTIONS DIRECTION ADDRESS SIZE SECONDS` moves messages of SIZE bytes in one
 direction for SECONDS and prints one JSON line. KIND is sync or aio, DIRECTION produce (client to
-server, one answer at the end) or fetch. Messages are random bytes that nobody looks at: no protobuf,
-no checksum, no file.
+server, one answer at the end) or fetch. A server echoes as well (`bench.loads.many_clients`).
+Messages are random bytes that nobody looks at: no protobuf, no checksum, no file.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 
 SERVICE = "bench.Stream"
+SYNC_THREADS = 4
 BASE_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -80,8 +81,11 @@ def _serve_sync(options: list[tuple[str, Any]]) -> None:
         while context.is_active():
             yield message
 
-    server = grpc.server(futures.ThreadPoolExecutor(4), options=options)
-    server.add_generic_rpc_handlers((_handlers(produce, fetch),))
+    def echo(messages: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from messages
+
+    server = grpc.server(futures.ThreadPoolExecutor(SYNC_THREADS), options=options)
+    server.add_generic_rpc_handlers((_handlers(produce, fetch, echo),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
@@ -100,9 +104,13 @@ def _serve_aio(options: list[tuple[str, Any]]) -> None:
         while True:
             yield message
 
+    async def echo(messages: AsyncIterator[bytes], _: Any) -> AsyncIterator[bytes]:
+        async for message in messages:
+            yield message
+
     async def serve() -> None:
         server = grpc.aio.server(options=options)
-        server.add_generic_rpc_handlers((_handlers(produce, fetch),))
+        server.add_generic_rpc_handlers((_handlers(produce, fetch, echo),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         print(port, flush=True)
@@ -111,13 +119,13 @@ def _serve_aio(options: list[tuple[str, Any]]) -> None:
     asyncio.run(serve())
 
 
-def _handlers(produce: Callable[..., Any], fetch: Callable[..., Any]) -> grpc.GenericRpcHandler:
+def _handlers(
+    produce: Callable[..., Any], fetch: Callable[..., Any], echo: Callable[..., Any]
+) -> grpc.GenericRpcHandler:
+    methods = {"produce": produce, "fetch": fetch, "echo": echo}
     return grpc.method_handlers_generic_handler(
         SERVICE,
-        {
-            "produce": grpc.stream_stream_rpc_method_handler(produce),
-            "fetch": grpc.stream_stream_rpc_method_handler(fetch),
-        },
+        {name: grpc.stream_stream_rpc_method_handler(method) for name, method in methods.items()},
     )
 
 
@@ -125,7 +133,7 @@ def _move_sync(
     options: list[tuple[str, Any]], direction: str, address: str, size: int, seconds: float
 ) -> tuple[int, float]:
     with grpc.insecure_channel(address, options=options) as channel:
-        call = channel.stream_stream(f"/{SERVICE}/{direction}")
+        call: Callable[..., Any] = channel.stream_stream(f"/{SERVICE}/{direction}")
         message = os.urandom(size)
         started = time.perf_counter()
 
@@ -150,7 +158,7 @@ async def _move_aio(
     options: list[tuple[str, Any]], direction: str, address: str, size: int, seconds: float
 ) -> tuple[int, float]:
     async with grpc.aio.insecure_channel(address, options=options) as channel:
-        call = channel.stream_stream(f"/{SERVICE}/{direction}")()
+        call: Any = channel.stream_stream(f"/{SERVICE}/{direction}")()
         message = os.urandom(size)
         started = time.perf_counter()
         if direction == "produce":

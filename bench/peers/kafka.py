@@ -1,8 +1,8 @@
 """One Apache Kafka node as a process: KRaft broker and controller in one JVM, fresh data directory.
 
-Heap and garbage collector are those of Kafka's own start script; the only broker settings that differ
-from its defaults are the replication factors of internal topics (there is one node) and quick
-removal of deleted topics, so that one round's files do not weigh on the next.
+Heap and garbage collector are those of Kafka's own start script; the only broker settings that
+differ from its defaults are the replication factors of internal topics (there is one node) and
+quick removal of deleted topics, so that one round's files do not weigh on the next.
 """
 
 import base64
@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
-
 from bench.peers.maven import class_path, java
 from bench.processes import LoadFailedError, start, stop
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 START_TIMEOUT_S = 60
 ADMIN_TIMEOUT_S = 30
@@ -136,7 +136,9 @@ def _format(directory: Path, properties: Path) -> None:
     )  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise LoadFailedError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
+        raise LoadFailedError(
+            f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}"
+        )
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], address: str, log: Path) -> None:

@@ -1,7 +1,8 @@
 """Fetches Apache Kafka by Maven and finds the JDK that runs it.
 
 A JDK 17+ and Maven are taken from the machine; where they are missing they are installed if rights
-allow (Debian's packages, as root or by password-less sudo), and otherwise the exact command is told.
+allow (Debian's packages, as root or by password-less sudo), and otherwise the exact command is
+told.
 """
 
 import os
@@ -132,7 +133,10 @@ def _root_prefix() -> list[str]:
     if os.geteuid() == 0:
         return []
     sudo = shutil.which("sudo")
-    if sudo and subprocess.run([sudo, "-n", "true"], capture_output=True, check=False).returncode == 0:
+    if (
+        sudo
+        and subprocess.run([sudo, "-n", "true"], capture_output=True, check=False).returncode == 0
+    ):
         return [sudo, "-n"]
     raise PeerMissingError(
         f"Java {JAVA_VERSION_MIN}+ and Maven are needed; as root, {_how_to_install()}"

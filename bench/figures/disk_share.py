@@ -1,0 +1,85 @@
+"""What share of the disk the broker reaches when every append is flushed before it is acknowledged.
+
+The broker gets prebuilt requests of one batch each, at most one for each of four partitions in
+flight: so each of its flushes covers one batch. The raw side writes the same sizes to one file,
+each followed by fdatasync. What group commit adds with more requests in flight is in `detail`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from bench.loads.spec import Load, Moved, command_line
+from bench.measure import Bench, Bound, Outcome, Run, figure, ratios, summaries
+from bench.millrace_broker import Millrace, running_millrace
+from bench.processes import Usage, last_json, run_load
+from bench.records import write_random_records
+from bench.settings import MILLRACE_TOPIC
+from bench.sides import GRACE_S, fresh_topic, run_client
+
+SIZES = {"256KiB": 256 << 10, "1MiB": 1 << 20}
+PARTITIONS = 4
+PIPELINED_BYTES = 16 << 20
+SHARE_MIN = 0.7
+
+
+def measure(bench: Bench) -> Outcome:
+    """Measure both sizes one after another, each interleaved with raw writes."""
+    records = write_random_records(bench.directory / "records", 1000)
+    shares: dict[str, float] = {}
+    detail = {}
+    with running_millrace(bench.directory / "millrace") as millrace:
+        for name, size in SIZES.items():
+            runs = bench.interleave(
+                {
+                    "millrace": _broker(millrace, size, PARTITIONS, records),
+                    "raw": _raw(size, bench.directory),
+                    "millrace_pipelined": _broker(millrace, size, PIPELINED_BYTES // size, records),
+                }
+            )
+            raw = [run.bytes_per_second for run in runs["raw"]]
+            shares[name] = median(ratios([run.bytes_per_second for run in runs["millrace"]], raw))
+            pipelined = [run.bytes_per_second for run in runs["millrace_pipelined"]]
+            detail[name] = {"pipelined_share": median(ratios(pipelined, raw)), **summaries(runs)}
+    return Outcome(
+        bounds=[Bound(what="smaller share", value=min(shares.values()), at_least=SHARE_MIN)],
+        detail={"shares": shares, **detail},
+    )
+
+
+def _broker(millrace: Millrace, size: int, in_flight: int, records: Path) -> Callable[[float], Run]:
+    def run(seconds: float) -> Run:
+        with fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["fsync"]) as topic:
+            load = Load(
+                address=millrace.address,
+                topic=topic,
+                partitions=PARTITIONS,
+                seconds=seconds,
+                records_file=str(records),
+                way="produce",
+                settings={"message_bytes": size, "in_flight": in_flight},
+            )
+            return run_client(millrace, "wire_millrace", load, records.with_suffix(".log"))
+
+    return run
+
+
+def _raw(size: int, directory: Path) -> Callable[[float], Run]:
+    def run(seconds: float) -> Run:
+        load = Load(
+            address="",
+            topic="",
+            partitions=1,
+            seconds=seconds,
+            settings={"directory": str(directory), "write_bytes": size},
+        )
+        command = command_line("disk_write", load)
+        printed, used = run_load(command, directory / "disk.log", seconds + GRACE_S)
+        nobody = Usage(cpu_seconds=0, peak_rss_bytes=0)
+        return Run(moved=Moved(**last_json(printed)), client=used, broker=nobody)
+
+    return run
+
+
+if __name__ == "__main__":
+    figure("disk_share", unit="share of the disk", goal=">= 0.7", measure=measure)

@@ -1,0 +1,41 @@
+"""The broker's resident memory with 1,000 partitions that hold a record each and no client: the
+most of all rounds, each with a broker that was started afresh on the same data, the first one on
+none.
+"""
+
+import time
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.millrace_broker import running_millrace
+from bench.processes import status_bytes
+from bench.settings import MILLRACE_TOPIC
+
+from millrace.client import SyncProducer
+
+PARTITIONS = 1000
+TOPIC = "idle"
+MB_MAX = 150
+
+
+def measure(bench: Bench) -> Outcome:
+    """Start, let it be idle, look; several times."""
+    data = bench.directory / "millrace"
+    resident_mb = []
+    for number in range(bench.rounds):
+        with running_millrace(data) as millrace:
+            if number == 0:
+                millrace.create_topic(TOPIC, PARTITIONS, MILLRACE_TOPIC["replicated"])
+            with SyncProducer(millrace.address) as producer:
+                for partition in range(PARTITIONS):
+                    producer.send(TOPIC, b"a record", partition=partition)
+            time.sleep(bench.seconds)
+            resident_mb.append(status_bytes(millrace.pid, "VmRSS") / 1e6)
+            say(f"round {number + 1}/{bench.rounds} {resident_mb[-1]:.1f} MB")
+    return Outcome(
+        bounds=[Bound(what="MB resident", value=max(resident_mb), at_most=MB_MAX)],
+        detail={"first_start": resident_mb[0], "rounds": resident_mb},
+    )
+
+
+if __name__ == "__main__":
+    figure("idle_rss", unit="MB", goal="<= 150", measure=measure)

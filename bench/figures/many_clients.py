@@ -1,0 +1,51 @@
+"""200 producers, each with its own connection, at 10 single records a second: p99 until
+acknowledged.
+
+In `detail` the percentiles, the highest rate held at a p99 of 50 ms, and both for a raw gRPC echo.
+"""
+
+from contextlib import ExitStack
+from statistics import median
+from typing import Any
+
+from bench.loads.paced import percentiles
+from bench.many_clients import P99_MAX_MS, RATE_EACH, Crowd
+from bench.measure import Bench, Bound, Outcome, figure, say, settle
+from bench.millrace_broker import running_millrace
+from bench.peers.grpc_server import running_grpc_server
+from bench.settings import MILLRACE_TOPIC
+
+PARTITIONS = 4
+TOPIC = "single-records"
+
+
+def measure(bench: Bench) -> Outcome:
+    """Measure both in turn, then raise the rate of each."""
+    log = bench.directory / "clients.log"
+    found: dict[str, list[dict[str, Any]]] = {"millrace": [], "grpc": []}
+    with ExitStack() as stack:
+        millrace = stack.enter_context(running_millrace(bench.directory / "millrace"))
+        server = stack.enter_context(running_grpc_server(bench.directory, "aio", "default"))
+        millrace.create_topic(TOPIC, PARTITIONS, MILLRACE_TOPIC["replicated"])
+        crowds = {
+            "millrace": Crowd(address=millrace.address, way="millrace", topic=TOPIC, log=log),
+            "grpc": Crowd(address=server.address, way="grpc", topic="", log=log),
+        }
+        for number in range(1, bench.rounds + 1):
+            for name, crowd in crowds.items():
+                settle()
+                found[name].append(percentiles(crowd.latencies_ms(RATE_EACH, bench.seconds)))
+                say(f"round {number}/{bench.rounds} {name:12} {found[name][-1]}")
+        highest = {name: crowd.highest_rate(bench.seconds) for name, crowd in crowds.items()}
+    medians = {
+        name: {what: median([each[what] for each in of_side]) for what in of_side[0]}
+        for name, of_side in found.items()
+    }
+    return Outcome(
+        bounds=[Bound(what="p99 in ms", value=medians["millrace"]["p99_ms"], at_most=P99_MAX_MS)],
+        detail={**medians, "highest_records_per_second_held": highest, "rounds": found},
+    )
+
+
+if __name__ == "__main__":
+    figure("many_clients", unit="ms", goal="<= 50", measure=measure)

@@ -1,0 +1,81 @@
+"""The broker's CPU seconds per 64 KiB batch with 1,000 partitions, over those with 10.
+
+Two brokers, one with a topic of 10 partitions and one with 1,000; the same producer sends full
+batches of 64 KiB to all partitions in turn.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from bench.loads.spec import Load
+from bench.measure import Bench, Bound, Outcome, Run, figure, ratios, summaries
+from bench.millrace_broker import Millrace, running_millrace
+from bench.records import write_random_records
+from bench.settings import MILLRACE_PRODUCER, MILLRACE_TOPIC
+from bench.sides import fresh_topic, run_client
+
+FEW, MANY = 10, 1000
+BATCH_BYTES = 64 << 10
+RECORD_BYTES = 1024
+RATIO_MAX = 1.2
+
+
+def measure(bench: Bench) -> Outcome:
+    """Measure both brokers in turn."""
+    records = write_random_records(bench.directory / "records", RECORD_BYTES)
+    with ExitStack() as stack:
+        runs = bench.interleave(
+            {
+                str(partitions): _side(
+                    stack.enter_context(running_millrace(bench.directory / str(partitions))),
+                    partitions,
+                    records,
+                )
+                for partitions in (FEW, MANY)
+            }
+        )
+    cost = {
+        partitions: [run.broker.cpu_seconds / run.moved.detail["batches"] for run in of_side]
+        for partitions, of_side in runs.items()
+    }
+    return Outcome(
+        bounds=[
+            Bound(
+                what="CPU seconds per batch, 1,000 partitions over 10",
+                value=median(ratios(cost[str(MANY)], cost[str(FEW)])),
+                at_most=RATIO_MAX,
+            )
+        ],
+        detail={
+            "cpu_microseconds_per_batch": {
+                partitions: median(of_side) * 1e6 for partitions, of_side in cost.items()
+            },
+            "records_per_batch": {
+                partitions: median([run.moved.detail["records_per_batch"] for run in of_side])
+                for partitions, of_side in runs.items()
+            },
+            **summaries(runs),
+        },
+    )
+
+
+def _side(millrace: Millrace, partitions: int, records: Path) -> Callable[[float], Run]:
+    def run(seconds: float) -> Run:
+        with fresh_topic(millrace, partitions, MILLRACE_TOPIC["replicated"]) as topic:
+            load = Load(
+                address=millrace.address,
+                topic=topic,
+                partitions=partitions,
+                seconds=seconds,
+                records_file=str(records),
+                settings={"batch_bytes": BATCH_BYTES, "producer": MILLRACE_PRODUCER},
+            )
+            return run_client(millrace, "spread_millrace", load, records.with_suffix(".log"))
+
+    return run
+
+
+if __name__ == "__main__":
+    figure("partitions_1000", unit="times", goal="<= 1.2", measure=measure)

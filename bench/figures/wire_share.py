@@ -1,0 +1,132 @@
+"""What share of raw gRPC streaming the broker reaches: produce and fetch, 256 KiB and 1 MiB
+messages.
+
+The raw server and its client move bytes that nobody looks at; the broker checks, appends and
+answers, or reads and frames. Both sides' clients write prebuilt messages or take and drop what
+comes. In each round the better of sync and aio raw streaming counts; the value is the smallest of
+the four medians.
+"""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from bench.loads.spec import Load, Moved
+from bench.measure import Bench, Bound, Outcome, Run, figure, ratios, summaries
+from bench.millrace_broker import Millrace, running_millrace
+from bench.peers.grpc_server import GrpcServer, running_grpc_server
+from bench.processes import last_json, run_load, usage
+from bench.records import write_random_records
+from bench.settings import GRPC_OPTIONS, MILLRACE_TOPIC
+from bench.sides import GRACE_S, fresh_topic, run_client
+
+SIZES = {"256KiB": 256 << 10, "1MiB": 1 << 20}
+DIRECTIONS = ("produce", "fetch")
+KINDS = ("sync", "aio")
+IN_FLIGHT_BYTES = 16 << 20
+PARTITIONS = 4
+FILL_BYTES = 2 << 30
+SHARE_MIN = 0.6
+
+
+def measure(bench: Bench) -> Outcome:
+    """Measure the four combinations one after another, each interleaved with the raw servers."""
+    records = write_random_records(bench.directory / "records", 1000)
+    shares: dict[str, float] = {}
+    detail = {}
+    with ExitStack() as stack:
+        millrace = stack.enter_context(running_millrace(bench.directory / "millrace"))
+        servers = {
+            kind: stack.enter_context(running_grpc_server(bench.directory, kind, GRPC_OPTIONS))
+            for kind in KINDS
+        }
+        for direction in DIRECTIONS:
+            for size_name, size in SIZES.items():
+                with fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["replicated"]) as filled:
+                    ours = _ours(millrace, direction, size, filled, records)
+                    if direction == "fetch":
+                        _fill(millrace, size, filled, records)
+                    sides: dict[str, Callable[[float], Run]] = {"millrace": ours}
+                    for kind, server in servers.items():
+                        sides[kind] = _raw(server, kind, direction, size, records)
+                    runs = bench.interleave(sides)
+                best = [
+                    max(sync.bytes_per_second, aio.bytes_per_second)
+                    for sync, aio in zip(runs["sync"], runs["aio"], strict=True)
+                ]
+                name = f"{direction} {size_name}"
+                shares[name] = median(
+                    ratios([run.bytes_per_second for run in runs["millrace"]], best)
+                )
+                detail[name] = summaries(runs)
+    return Outcome(
+        bounds=[
+            Bound(what="smallest share", value=min(shares.values()), at_least=SHARE_MIN),
+        ],
+        detail={"shares": shares, "grpc_options": GRPC_OPTIONS, **detail},
+    )
+
+
+def _ours(
+    millrace: Millrace, direction: str, size: int, filled: str, records: Path
+) -> Callable[[float], Run]:
+    def run(seconds: float) -> Run:
+        log = records.with_suffix(".log")
+        if direction == "fetch":
+            return run_client(
+                millrace,
+                "wire_millrace",
+                _load(millrace, "fetch", size, filled, seconds=seconds),
+                log,
+            )
+        with fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["replicated"]) as topic:
+            load = _load(millrace, "produce", size, topic, seconds=seconds, records=records)
+            return run_client(millrace, "wire_millrace", load, log)
+
+    return run
+
+
+def _fill(millrace: Millrace, size: int, topic: str, records: Path) -> None:
+    moved = 0
+    while moved < FILL_BYTES:
+        load = _load(millrace, "produce", size, topic, seconds=1.0, records=records)
+        moved += run_client(
+            millrace, "wire_millrace", load, records.with_suffix(".log")
+        ).moved.bytes
+
+
+def _load(
+    millrace: Millrace, way: str, size: int, topic: str, *, seconds: float, records: Path = Path()
+) -> Load:
+    return Load(
+        address=millrace.address,
+        topic=topic,
+        partitions=PARTITIONS,
+        seconds=seconds,
+        records_file=str(records),
+        way=way,
+        settings={"message_bytes": size, "in_flight": IN_FLIGHT_BYTES // size},
+    )
+
+
+def _raw(
+    server: GrpcServer, kind: str, direction: str, size: int, records: Path
+) -> Callable[[float], Run]:
+    def run(seconds: float) -> Run:
+        command = [
+            sys.executable, "-m", "bench.peers.grpc_stream", "client", kind, server.options,
+            direction, server.address, str(size), str(seconds),
+        ]  # fmt: skip
+        before = usage(server.pid)
+        printed, used = run_load(command, records.with_suffix(".log"), seconds + GRACE_S)
+        return Run(
+            moved=Moved(**last_json(printed)), client=used, broker=usage(server.pid).since(before)
+        )
+
+    return run
+
+
+if __name__ == "__main__":
+    figure("wire_share", unit="share of raw gRPC", goal=">= 0.6", measure=measure)

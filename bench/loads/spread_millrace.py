@@ -1,0 +1,48 @@
+"""Full batches to many partitions in turn, as fast as it goes.
+
+`settings`: `batch_bytes`, the size of a batch's records, and under `producer` the client's
+settings. Moved records are counted as always; `detail` has the batches.
+"""
+
+import itertools
+import time
+
+from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.records import read_records
+
+from millrace.client import SyncProducer
+
+
+def produce(load: Load) -> Moved:
+    """Produce for the load's time and flush."""
+    values = read_records(load.records_path)
+    record_bytes = len(values[0])
+    batch_bytes = load.settings["batch_bytes"]
+    batch = values[: batch_bytes // record_bytes]
+    with SyncProducer(
+        load.address, acks="all", batch_size=batch_bytes, **load.settings["producer"]
+    ) as producer:
+        for partition in range(load.partitions):
+            producer.send(load.topic, values[0], partition=partition)
+        producer.flush()
+        before = producer.metrics()
+        started = time.perf_counter()
+        for partition in itertools.cycle(range(load.partitions)):
+            producer.send_batch(load.topic, batch, partition=partition)
+            if time.perf_counter() - started >= load.seconds:
+                break
+        producer.flush()
+        seconds = time.perf_counter() - started
+        after = producer.metrics()
+    records = after["records"] - before["records"]
+    batches = after["batches"] - before["batches"]
+    return Moved(
+        records=records,
+        bytes=records * record_bytes,
+        seconds=seconds,
+        detail={"batches": batches, "records_per_batch": records / batches},
+    )
+
+
+if __name__ == "__main__":
+    run_from_command_line(produce)

@@ -1,0 +1,188 @@
+"""What the broker itself can move: prebuilt messages of the published .proto, nothing encoded or
+opened.
+
+Ways: `produce` writes ProduceRequests that were built before the clock, each one batch of 1 KB
+records for one partition in turn, without a producer id, so that the same bytes may be sent again;
+an answer that holds an error ends the load. `fetch` grants credit and takes whole FetchResponses;
+when the topic has been read it begins again.
+
+`settings`: `message_bytes`, the size of a message; `in_flight`, how many are not yet answered (or,
+for fetch, how many the credit allows).
+"""
+
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.peers.grpc_stream import BASE_OPTIONS, OPTIONS
+from bench.records import read_records
+
+from millrace.client import SyncAdmin
+from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.proto.codec import decode_fetch_response, encode_produce_request
+from millrace.proto.v1 import fetch_pb2, produce_pb2
+
+CHANNEL_OPTIONS = BASE_OPTIONS + OPTIONS["reads"]
+HEADER_ROOM = 512
+"""Bytes of a message that are not records: protobuf, batch header, column table."""
+RECORD_ROOM = 4
+"""Bytes that the format adds to a record: its offset in the value column."""
+FETCH_WAIT_MS = 500
+
+
+def run(load: Load) -> Moved:
+    """Produce or fetch for the load's time."""
+    with SyncAdmin(load.address) as admin:
+        topic_id = admin.describe_topic(load.topic).topic_id
+        ends = [end.offset for end in admin.list_offsets(load.topic, "end").values()]
+    with grpc.insecure_channel(load.address, options=CHANNEL_OPTIONS) as channel:
+        if load.way == "produce":
+            return _produce(load, topic_id, channel)
+        return _fetch(load, topic_id, sum(ends), channel)
+
+
+def _produce(load: Load, topic_id: TopicId, channel: grpc.Channel) -> Moved:
+    requests = _build_requests(load, topic_id)
+    room = threading.Semaphore(load.settings["in_flight"])
+    call: Callable[..., Any] = channel.stream_stream(
+        "/millrace.proto.v1.Produce/Produce",
+        response_deserializer=produce_pb2.ProduceResponse.FromString,
+    )
+    started = time.perf_counter()
+    sent = 0
+
+    def messages() -> Iterator[bytes]:
+        nonlocal sent
+        for message in itertools.cycle(requests):
+            room.acquire()
+            if time.perf_counter() - started >= load.seconds:
+                return
+            sent += 1
+            yield message
+
+    answered = 0
+    for response in call(messages()):
+        for answer in response.answers:
+            problems = [result.error for result in answer.results if result.error.code]
+            if answer.error.code or problems or not answer.results:
+                raise SystemExit(f"refused: {answer.error} {problems}")
+        answered += len(response.answers)
+        room.release(len(response.answers))
+    seconds = time.perf_counter() - started
+    if answered != sent:
+        raise SystemExit(f"{sent} requests, {answered} answers")
+    size = len(requests[0])
+    return Moved(records=sent, bytes=sent * size, seconds=seconds)
+
+
+def _build_requests(load: Load, topic_id: TopicId) -> list[bytes]:
+    """Build enough requests that no two in flight have the same correlation id."""
+    values = read_records(load.records_path)
+    size = load.settings["message_bytes"]
+    count = (size - HEADER_ROOM) // (len(values[0]) + RECORD_ROOM)
+    requests = []
+    for number in range(-(-load.settings["in_flight"] // load.partitions) * load.partitions):
+        partition = number % load.partitions
+        first = number * count % max(1, len(values) - count)
+        prepared = prepare(
+            TopicPartition(topic_id, partition),
+            Columns(count, WallMs(int(time.time() * 1000)), values[first : first + count]),
+        )
+        header = produce_pb2.ProduceHeader(
+            correlation_id=number,
+            acks=-1,
+            request_timeout_ms=30_000,
+            partitions=[
+                produce_pb2.ProducePartition(
+                    topic_id=topic_id,
+                    partition=partition,
+                    leader_epoch=-1,
+                    length=prepared.length,
+                )
+            ],
+        )
+        requests.append(encode_produce_request(header, (prepared.finish(), prepared.body)))
+    return requests
+
+
+def _fetch(load: Load, topic_id: TopicId, end_offsets: int, channel: grpc.Channel) -> Moved:
+    size = load.settings["message_bytes"]
+    window = size * load.settings["in_flight"]
+    handles = itertools.count(1)
+    outgoing: queue.SimpleQueue[fetch_pb2.FetchRequest] = queue.SimpleQueue()
+
+    def from_the_beginning() -> list[fetch_pb2.FetchPartition]:
+        return [
+            fetch_pb2.FetchPartition(
+                handle=next(handles),
+                topic_id=topic_id,
+                partition=partition,
+                fetch_offset=0,
+                current_leader_epoch=-1,
+                last_fetched_epoch=-1,
+            )
+            for partition in range(load.partitions)
+        ]
+
+    following = from_the_beginning()
+    outgoing.put(
+        fetch_pb2.FetchRequest(
+            partitions=following,
+            credit_bytes=window,
+            settings=fetch_pb2.FetchSettings(
+                min_bytes=1,
+                max_wait_ms=FETCH_WAIT_MS,
+                response_bytes_max=size,
+                window_bytes=window,
+            ),
+        )
+    )
+    call: Any = channel.stream_stream(
+        "/millrace.proto.v1.Fetch/Fetch",
+        request_serializer=fetch_pb2.FetchRequest.SerializeToString,
+    )(iter(outgoing.get, None))
+    log_bytes = _log_bytes(load)
+    moved = in_pass = messages = 0
+    started = time.perf_counter()
+    for message in call:
+        header, _ = decode_fetch_response(message)
+        batch_bytes = sum(fetched.length for fetched in header.partitions)
+        problems = [fetched.error for fetched in header.partitions if fetched.error.code]
+        if problems:
+            raise SystemExit(f"refused: {problems}")
+        moved += len(message)
+        messages += 1
+        in_pass += batch_bytes
+        seconds = time.perf_counter() - started
+        if seconds >= load.seconds:
+            break
+        change = fetch_pb2.FetchRequest(credit_bytes=batch_bytes)
+        if in_pass >= log_bytes:
+            in_pass = 0
+            change.remove.extend(partition.handle for partition in following)
+            following = from_the_beginning()
+            change.partitions.extend(following)
+        outgoing.put(change)
+    call.cancel()
+    return Moved(
+        records=messages,
+        bytes=moved,
+        seconds=seconds,
+        detail={"message_bytes": moved / messages, "records_in_topic": end_offsets},
+    )
+
+
+def _log_bytes(load: Load) -> int:
+    with SyncAdmin(load.address) as admin:
+        return sum(log.size_bytes for log in admin.describe_logs(load.topic))
+
+
+if __name__ == "__main__":
+    run_from_command_line(run)

@@ -1,0 +1,58 @@
+"""Many clients at the same time: how they are spread over processes, and what they found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.loads.paced import WARM_UP_S, percentiles
+from bench.loads.spec import Load, command_line
+from bench.processes import last_json, run_loads
+from bench.sides import GRACE_S
+
+CLIENTS = 200
+RATE_EACH = 10.0
+PROCESSES = 2
+"""One event loop for each core; with more, the machine only switches more."""
+P99_MAX_MS = 50
+RATE_STEP = 1.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowd:
+    """Clients against one server, all of one kind."""
+
+    address: str
+    way: str
+    """`millrace` or `grpc` (`bench.loads.many_clients`)."""
+    topic: str
+    log: Path
+
+    def latencies_ms(self, rate_each: float, seconds: float) -> Sequence[float]:
+        """Let all clients send at a rate, and return every latency."""
+        load = Load(
+            address=self.address,
+            topic=self.topic,
+            partitions=1,
+            seconds=seconds,
+            rate=rate_each,
+            way=self.way,
+            settings={"clients": CLIENTS // PROCESSES},
+        )
+        commands = [command_line("many_clients", load)] * PROCESSES
+        printed = run_loads(commands, self.log, seconds + WARM_UP_S + GRACE_S)
+        latencies: list[float] = []
+        for text, _ in printed:
+            latencies += last_json(text)["detail"]["latencies_ms"]
+        return latencies
+
+    def p99_ms(self, rate_each: float, seconds: float) -> float:
+        """Return the 99th percentile over all clients."""
+        p99: float = percentiles(self.latencies_ms(rate_each, seconds))["p99_ms"]
+        return p99
+
+    def highest_rate(self, seconds: float) -> float:
+        """Return the most records a second, over all clients, with p99 within `P99_MAX_MS`."""
+        rate_each = RATE_EACH
+        while self.p99_ms(rate_each * RATE_STEP, seconds) <= P99_MAX_MS:
+            rate_each *= RATE_STEP
+        return rate_each * CLIENTS
