@@ -196,3 +196,48 @@ def test_a_stale_marker_does_not_make_an_unclean_stop_clean() -> None:
     opened.disk.restart()
     opened.disk.write(f"{ROOT}/clean-shutdown", marker)
     assert not open_directory(opened.disk).was_clean
+
+
+WITNESSES = [f"{ROOT}/recovery-checkpoint", f"{PARTITION}/{6:020}.index"] + [
+    path for path in CRASHED.files() if path.endswith(".snapshot")
+]
+
+
+@pytest.mark.parametrize("witness", ["recovery-checkpoint", "6.index", "7.snapshot"])
+def test_one_witness_of_what_was_flushed_is_enough(witness: str) -> None:
+    disk = CRASHED.copy()
+    disk.write(ACTIVE, disk.contents(ACTIVE)[: -2 * LENGTH - 1])
+    for path in WITNESSES:
+        if not path.endswith(witness):
+            disk.unlink(path)
+    assert served(disk) is None
+
+
+def test_without_any_witness_the_log_ends_where_it_is_damaged() -> None:
+    disk = CRASHED.copy()
+    disk.write(ACTIVE, disk.contents(ACTIVE)[: -2 * LENGTH - 1])
+    for path in WITNESSES:
+        disk.unlink(path)
+    assert served(disk) == {offset: APPENDED[offset] for offset in range(6)}
+
+
+def test_an_index_without_its_segment_is_a_witness_too() -> None:
+    disk = CRASHED.copy()
+    for path in [*WITNESSES, ACTIVE]:
+        if not path.endswith("6.index"):
+            disk.unlink(path)
+    assert served(disk) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_killed_process_wrote_survives_a_power_cut_once_the_next_one_flushed(
+    seed: int,
+) -> None:
+    opened = LogOnDisk(Disk(seed), CONFIG)
+    opened.append(BATCHES[0])
+    opened.disk.restart()
+    opened = LogOnDisk(opened.disk, CONFIG)
+    assert opened.log.flushed_offset == 0
+    assert opened.log.flush() == 1
+    opened.disk.cut_power()
+    assert served(opened.disk) == {0: APPENDED[0]}

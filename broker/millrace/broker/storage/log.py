@@ -23,11 +23,11 @@ An append is all or nothing, also when the disk is full half-way: the file is cu
 good length, which is verified, and the log is as before (P64). Any other error of a write, and any
 error of a flush, fails the log for good (P63).
 
-Threads: what changes the log takes `_lock`, a flush takes `_flush_lock`, and who needs both takes
-them in this order. So a checkpoint may run in a thread beside the one that appends, and appends go
-on while it flushes. Reads take no lock: they go by the tuple of segments and by `_tail`, both
-replaced as a whole. A read of a segment that
-is deleted or truncated meanwhile returns fewer bytes than planned, or none.
+Threads: what changes the log takes `_lock`; flushes and producer snapshots, which wait for the
+disk, take `_flush_lock`; who needs both takes them in this order. So a checkpoint may run in a
+thread beside the one that appends, and appends go on while it waits. Reads take no lock: they go by
+the tuple of segments and by `_tail`, both replaced as a whole. A read of a segment that is deleted
+or truncated meanwhile returns fewer bytes than planned, or none.
 """
 
 import errno
@@ -445,8 +445,9 @@ class PartitionLog:
 
     def _roll(self, now: WallMs) -> None:
         old = self._segments[-1]
-        self.flush()
-        self._snapshots.save(old.next_offset, self.producer_states.snapshot())
+        with self._flush_lock:
+            self._flush()
+            self._save_snapshot(old.next_offset, self.producer_states)
         old.closed_at = now
         try:
             old.index.save(old.coverage)
@@ -513,26 +514,35 @@ class PartitionLog:
             self._check()
             active = self._segments[-1]
             coverage = active.coverage
-            states = self.producer_states.snapshot()
+            states = self.producer_states.copy()
             covered_bytes = self._uncheckpointed_bytes
-        self.flush()
+        try:
+            with self._flush_lock:
+                self._flush()
+                if active is self._segments[-1]:
+                    self._save_snapshot(coverage.next_offset, states)
+        except OSError as error:
+            if not is_full(error):
+                raise self._fail(error, "checkpointing") from error
         with self._lock:
             if active is not self._segments[-1]:
                 return  # Closed or truncated meanwhile: each of them is a checkpoint, too.
             try:
-                self._snapshots.save(coverage.next_offset, states)
                 active.index.save(coverage)
             except OSError as error:
                 if not is_full(error):
                     raise self._fail(error, "checkpointing") from error
             self._checkpointed(coverage.next_offset, covered_bytes)
 
+    def _save_snapshot(self, offset: Offset, states: ProducerStates) -> None:
+        self._snapshots.save(offset, states.snapshot())
+        self._snapshots.keep({kept.base_offset for kept in self._segments})
+
     def _checkpointed(self, offset: Offset, covered_bytes: int) -> None:
         self._recovery_point = offset
         self._uncheckpointed_bytes -= covered_bytes
         self._due_since = None
         self._checkpoints.put(self.topic_partition, RecoveryPoint(self.log_start_offset, offset))
-        self._snapshots.keep({kept.base_offset for kept in self._segments})
 
     # --- Reading -----------------------------------------------------------------------------
 
@@ -742,7 +752,8 @@ class PartitionLog:
             found.file.close()
             self._files.unlink(found.path)
             found.index.reset()
-        self._snapshots.remove_before(offset)
+        with self._flush_lock:
+            self._snapshots.remove_before(offset)
         epochs = LeaderEpochs(self.leader_epochs.entries)
         if epochs.truncate_from_start(offset):
             write_epochs(self._files, self._directory, epochs)
@@ -814,7 +825,7 @@ class PartitionLog:
         for header in headers_between(self._segments, start, place.offset):
             states.update(header, header.base_offset, now)
         self.producer_states = states
-        self._snapshots.save(place.offset, states.snapshot())
+        self._save_snapshot(place.offset, states)
         active.index.save(active.coverage)
         self._checkpointed(place.offset, self._uncheckpointed_bytes)
 

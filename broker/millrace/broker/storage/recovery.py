@@ -130,6 +130,7 @@ class Recovery:
 
         file_bytes = active.file.size()
         scan_from = active.size
+        damage = ""
         try:
             for header in active.rescan(
                 self._topic_partition,
@@ -142,11 +143,11 @@ class Recovery:
                 if header.base_offset >= replay_from:
                     states.update(header, header.base_offset, self._now)
         except scan.ScanStop as stop:
-            if self._is_clean or stop.offset < recovery_point:
-                raise self._corrupt(f"{active.path} {stop}") from None
-        if active.next_offset < recovery_point:
+            damage = f": {active.path} {stop}"
+        if active.next_offset < recovery_point or (damage and self._is_clean):
             raise self._corrupt(
-                f"it was flushed up to offset {recovery_point}, but ends at {active.next_offset}"
+                f"it was flushed up to offset {recovery_point} and ends at "
+                f"{active.next_offset}{damage}"
             )
         if active.size < file_bytes:
             active.file.truncate(active.size)
