@@ -349,7 +349,7 @@ class FakeBroker:
                             raise UnknownTopicOrPartitionError("no such topic")
                         fetched.high_watermark = fetched.last_stable_offset = log.end_offset
                         fetched.log_start_offset = log.start_offset
-                        data = log.read(offset, max_bytes)
+                        data = log.read(offset, min(max_bytes, credit))
                     except MillraceError as error:
                         fetched.error.CopyFrom(wire_error(error))
                         del session[handle]

@@ -104,6 +104,11 @@ class Distributor:
     def _append_sorted(
         self, intake: Intake, layout: TopicLayout, columns: SentColumns, chosen: Any
     ) -> None:
+        is_sticky = chosen == STICKY
+        if (
+            is_sticky.any()
+        ):  # One partition for them all: so they keep their place among the others.
+            chosen = np.where(is_sticky, self._sticky_partition(layout), chosen)
         order = np.argsort(chosen, kind="stable")
         ranked = chosen[order]
         bounds = [0, *(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1).tolist(), len(ranked)]

@@ -58,7 +58,7 @@ PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 ACKS_ALL: Final = -1
 _LONG_AGO: Final = MonotonicMs(0)
 _KNOWN_FOR_MS: Final = 3_600_000
-"""How long after an acknowledgement a leader surely remembers the producer; Kafka's do for a day."""
+"""How long a leader surely remembers a producer after acknowledging: Kafka's do for a day."""
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
 

@@ -1,0 +1,327 @@
+"""The async consumer on a real wire."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.fakes.broker import FakeBroker
+
+from millrace.client import (
+    ClosedError,
+    ConcurrentUseError,
+    Consumer,
+    CorruptBatchError,
+    InvalidConfigError,
+    InvalidRequestError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    Producer,
+    Record,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.client.serialization import to_json, to_str
+from millrace.core.errors import NotLeaderError
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+async def fill(broker: FakeBroker, count: int, partitions: int = 1, **settings: Any) -> None:
+    """Make the topic `orders` with records 0 to `count` - 1, spread by their number."""
+    if "orders" not in broker.topics:
+        broker.create_topic("orders", partitions)
+    async with Producer(broker.address, **settings) as producer:
+        for number in range(count):
+            producer.send(
+                "orders",
+                b"%d" % number,
+                b"k%d" % number,
+                partition=number % partitions,
+                headers=[("n", b"%d" % number)],
+                timestamp=1000 + number,
+            )
+
+
+async def read(consumer: Consumer, count: int) -> list[Record]:
+    records: list[Record] = []
+    async with asyncio.timeout(10):
+        while len(records) < count:
+            records += await consumer.poll()
+    return records
+
+
+def test_everything_is_read_once_in_order_per_partition(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 3000, partitions=3, batch_size=500)
+            await consumer.subscribe(["orders"])
+            records = await read(consumer, 3000)
+            assert not await consumer.poll(30)
+            assert len(records) == 3000
+            for partition in range(3):
+                mine = [record for record in records if record.partition == partition]
+                assert [record.offset for record in mine] == list(range(1000))
+                assert [int(record.value) for record in mine] == list(range(partition, 3000, 3))
+            record = records[0]
+            number = int(record.value)
+            assert record.topic == "orders"
+            assert record.key == b"k%d" % number
+            assert record.timestamp == 1000 + number
+            assert record.headers == (("n", b"%d" % number),)
+
+    run(story())
+
+
+def test_a_poll_hands_out_at_most_what_it_was_asked_for(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 100)
+            await consumer.assign([("orders", 0)])
+            seen: list[int] = []
+            while len(seen) < 100:
+                records = await consumer.poll(max_records=7)
+                assert 0 < len(records) <= 7
+                seen += [record.offset for record in records]
+                assert await consumer.position(("orders", 0)) == len(seen)
+            assert seen == list(range(100))
+
+    run(story())
+
+
+def test_arrow_batches_go_on_where_a_poll_stopped(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 50)
+            await consumer.assign(["orders"])
+            assert len(await consumer.poll(max_records=20)) == 20
+            (batch,) = await consumer.poll_batches()
+            assert batch.records.column("offset").to_pylist() == list(range(20, 50))
+            assert batch.records.column("value").to_pylist()[0] == b"20"
+            assert (batch.topic, batch.partition, batch.high_watermark) == ("orders", 0, 50)
+
+    run(story())
+
+
+def test_seeking_goes_to_offsets_ends_and_times(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 40, batch_size=300)
+            place = ("orders", 0)
+            await consumer.assign([place])
+            await read(consumer, 40)
+            consumer.seek(place, 17)
+            assert (await read(consumer, 1))[0].offset == 17
+            consumer.seek(place, "beginning")
+            assert (await read(consumer, 1))[0].offset == 0
+            await consumer.seek_to_time(1025)
+            assert (await read(consumer, 1))[0].offset == 25
+            await consumer.seek_to_time(10**12)
+            assert await consumer.position(place) == 40
+            consumer.seek(place, "end")
+            assert not await consumer.poll(30)
+            await fill(broker, 1)
+            assert (await read(consumer, 1))[0].offset == 40
+
+    run(story())
+
+
+def test_lag_counts_what_is_left(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 30, partitions=2)
+            await consumer.subscribe(["orders"])
+            assert await consumer.lag() == {("orders", 0): 15, ("orders", 1): 15}
+            first = (await consumer.poll(max_records=4))[0].partition
+            assert (await consumer.lag())[("orders", first)] == 11
+
+    run(story())
+
+
+def test_paused_partitions_rest_until_they_resume(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 20, partitions=2)
+            await consumer.subscribe(["orders"])
+            consumer.pause(("orders", 0))
+            records = await read(consumer, 10)
+            assert {record.partition for record in records} == {1}
+            assert not await consumer.poll(30)
+            consumer.resume(("orders", 0))
+            assert {record.partition for record in await read(consumer, 10)} == {0}
+
+    run(story())
+
+
+def test_what_is_prefetched_stays_within_its_bound(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address, fetch_max_bytes=4096) as reader:
+            await fill(broker, 2000, batch_size=500)
+            await reader.subscribe(["orders"])
+            await read(reader, 1)
+            await asyncio.sleep(0.2)
+            polled = sum(len(batch[2]) for batch in broker.log("orders").batches[:40])
+            assert broker.fetched_bytes_sent <= broker.credit_granted < 4096 * 3 < polled
+            await read(reader, 1000)
+
+    run(story())
+
+
+def test_a_broken_stream_is_taken_up_where_it_was(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 500, batch_size=400)
+            await consumer.subscribe(["orders"])
+            records = list(await consumer.poll(max_records=100))
+            await broker.stop()
+            await broker.start()
+            records += await read(consumer, 500 - len(records))
+            assert [record.offset for record in records] == list(range(500))
+
+    run(story())
+
+
+def test_a_leader_that_moved_is_looked_up(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 10)
+            broker.fetch_failures.append(NotLeaderError("elsewhere"))
+            await consumer.subscribe(["orders"])
+            assert len(await read(consumer, 10)) == 10
+
+    run(story())
+
+
+def test_a_position_outside_of_the_log_follows_the_setting(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            await fill(broker, 10)
+            async with Consumer(broker.address) as consumer:
+                await consumer.assign(["orders"], start=99)
+                assert (await read(consumer, 10))[0].offset == 0
+            async with Consumer(broker.address, auto_offset_reset="none") as consumer:
+                await consumer.assign(["orders"], start=99)
+                with pytest.raises(OffsetOutOfRangeError, match="position 99"):
+                    await read(consumer, 1)
+                consumer.seek(("orders", 0), 5)
+                assert (await read(consumer, 1))[0].offset == 5
+
+    run(story())
+
+
+def test_a_truncated_log_is_told(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 30, batch_size=1)
+            await consumer.subscribe(["orders"])
+            await read(consumer, 30)
+            broker.log("orders").truncate(20)
+            await broker.stop()
+            await broker.start()
+            with pytest.raises(LogTruncatedError, match=r"\[20, 30\) are gone"):
+                await read(consumer, 1)
+            consumer.seek(("orders", 0), 20)
+            await fill(broker, 2)
+            assert (await read(consumer, 1))[0].offset == 20
+
+    run(story())
+
+
+def test_a_damaged_batch_is_an_error_and_never_skipped(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 3, batch_size=1)
+            log = broker.log("orders")
+            base, end, data = log.batches[1]
+            log.batches[1] = (base, end, data[:-8] + b"damaged!")
+            await consumer.subscribe(["orders"])
+            assert (await read(consumer, 1))[0].offset == 0
+            for _ in range(2):
+                with pytest.raises(CorruptBatchError, match="checksum"):
+                    await read(consumer, 1)
+                assert await consumer.position(("orders", 0)) == 1
+            log.batches[1] = (base, end, data)
+            consumer.seek(("orders", 0), 1)
+            assert [record.offset for record in await read(consumer, 2)] == [1, 2]
+
+    run(story())
+
+
+def test_deserializers_are_lazy_and_fail_a_record_alone(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address) as producer,
+            Consumer(
+                broker.address, key_deserializer=to_str, value_deserializer=to_json
+            ) as consumer,
+        ):
+            broker.create_topic("orders", 1)
+            producer.send("orders", b'{"a":1}', b"k")
+            producer.send("orders", b"no json", b"l")
+            producer.send("orders", None, b"m")
+            await producer.flush()
+            await consumer.subscribe(["orders"])
+            first, second, third = await read(consumer, 3)
+            assert (first.key, first.value) == ("k", {"a": 1})
+            assert second.key == "l"
+            with pytest.raises(SerializationError, match="offset 1"):
+                second.value  # noqa: B018
+            assert (third.key, third.value) == ("m", None)
+
+    run(story())
+
+
+def test_two_tasks_cannot_poll_at_a_time(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            broker.create_topic("orders", 1)
+            await consumer.subscribe(["orders"])
+            polling = asyncio.create_task(consumer.poll(200))
+            await asyncio.sleep(0)
+            with pytest.raises(ConcurrentUseError):
+                await consumer.poll(1)
+            with pytest.raises(ConcurrentUseError):
+                consumer.seek(("orders", 0), 0)
+            assert not await polling
+
+    run(story())
+
+
+def test_iteration_goes_on_until_it_is_left(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 5)
+            await consumer.subscribe(["orders"])
+            seen = []
+            async for record in consumer:
+                seen.append(record.offset)
+                if len(seen) == 5:
+                    break
+            assert seen == [0, 1, 2, 3, 4]
+
+    run(story())
+
+
+def test_misuse_is_refused(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            broker.create_topic("orders", 1)
+            with pytest.raises(InvalidConfigError):
+                Consumer(broker.address, auto_offset_reset="somewhere")  # type: ignore[arg-type]
+            with pytest.raises(InvalidConfigError):
+                Consumer(broker.address, fetch_max_wait_ms=-1)
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await consumer.subscribe(["nothing"])
+            with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 0"):
+                await consumer.assign([("orders", 3)])
+            with pytest.raises(InvalidRequestError, match="not assigned"):
+                consumer.seek(("orders", 0), 0)
+            await consumer.subscribe(["orders"])
+            with pytest.raises(InvalidRequestError, match="no position"):
+                consumer.seek(("orders", 0), -3)
+            await consumer.close()
+            with pytest.raises(ClosedError):
+                await consumer.poll()
+
+    run(story())

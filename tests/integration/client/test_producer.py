@@ -1,0 +1,529 @@
+"""The async producer on a real wire, against a broker that fails when told to."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.fakes.broker import FakeBroker
+
+from millrace.client import (
+    Appended,
+    BufferExhaustedError,
+    ClosedError,
+    ConnectionFailedError,
+    DeliveryTimedOutError,
+    InvalidConfigError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    MessageTooLargeError,
+    Producer,
+    RecordHandle,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.client.serialization import from_int64, from_json, from_str
+from millrace.core.errors import NotEnoughReplicasError, NotLeaderError
+from millrace.core.producer.murmur2 import partition_of
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def test_a_record_is_acknowledged_with_its_place(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address, client_id="me") as producer:
+            broker.create_topic("orders", 2)
+            metadata = await producer.send("orders", b"v", b"k", partition=1, timestamp=77)
+            assert metadata == ("orders", 1, 0, 77)
+            assert broker.log("orders", 1).records() == [(0, b"k", b"v")]
+            assert broker.software == [("me", "millrace-python")]
+
+    run(story())
+
+
+def test_flush_delivers_everything_in_order_per_key(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 4)
+            for number in range(5000):
+                producer.send("orders", b"%d" % number, b"key-%d" % (number % 11))
+            await producer.flush()
+            found: dict[bytes, list[int]] = {}
+            for partition, log in enumerate(broker.topics["orders"].logs):
+                for _, key, value in log.records():
+                    assert key is not None
+                    assert value is not None
+                    assert partition_of(key, 4) == partition
+                    found.setdefault(key, []).append(int(value))
+            assert sum(map(len, found.values())) == 5000
+            assert all(numbers == sorted(numbers) for numbers in found.values())
+            assert producer.metrics()["buffer_available_bytes"] == 32 * 1024 * 1024
+
+    run(story())
+
+
+def test_batches_take_sequences_arrow_and_tables(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send_batch("orders", [b"a", None, b""], keys=[b"1", b"2", None])
+            await producer.send_batch("orders", pa.array(["b"]), timestamps=[5])
+            table = pa.table({"key": ["x", "y"], "value": [b"c", b"d"], "other": [1, 2]})
+            metadata = await producer.send_batch("orders", table)
+            assert metadata.record_count == 2
+            assert [(r.partition, r.base_offset, r.record_count) for r in metadata.ranges] == [
+                (0, 4, 2)
+            ]
+            assert broker.log("orders").records() == [
+                (0, b"1", b"a"),
+                (1, b"2", None),
+                (2, None, b""),
+                (3, None, b"b"),
+                (4, b"x", b"c"),
+                (5, b"y", b"d"),
+            ]
+
+    run(story())
+
+
+def test_every_record_of_a_batch_has_its_handle(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 3)
+            handle = producer.send_batch(
+                "orders", [b"%d" % n for n in range(90)], [b"%d" % n for n in range(90)]
+            )
+            await handle
+            for number in range(90):
+                place = await handle[number]
+                log = broker.log("orders", place.partition)
+                assert log.records()[place.offset][2] == b"%d" % number
+            with pytest.raises(IndexError):
+                handle[90]
+
+    run(story())
+
+
+def test_serializers_make_bytes_and_fail_a_record_alone(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(
+                broker.address, key_serializer=from_int64, value_serializer=from_json
+            ) as producer,
+        ):
+            broker.create_topic("orders", 1)
+            producer.send("orders", {"a": 1}, 5)
+            with pytest.raises(SerializationError, match="key serializer raised"):
+                producer.send("orders", {"a": 2}, "no number")
+            handle = producer.send_batch("orders", [1, object(), 3], keys=[1, 2, 3])
+            with pytest.raises(SerializationError):
+                await handle
+            assert list(handle.errors()) == [1]
+            assert (await handle[2]).offset == 2
+            arrow = producer.send_batch("orders", pa.array([b"as it is"]))
+            await arrow
+            assert broker.log("orders").values() == [b'{"a":1}', b"1", b"3", b"as it is"]
+
+    run(story())
+
+
+def test_text_needs_a_serializer(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            async with Producer(broker.address) as producer:
+                with pytest.raises(SerializationError, match="value_serializer"):
+                    producer.send("orders", "text")
+            async with Producer(broker.address, value_serializer=from_str) as producer:
+                await producer.send("orders", "text")
+            assert broker.log("orders").values() == [b"text"]
+
+    run(story())
+
+
+def test_headers_travel(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"v", headers={"trace": b"1", "none": None})
+            await producer.send_batch("orders", [b"w", b"x"], headers=[[("h", b"2")], None])
+            assert broker.log("orders").values() == [b"v", b"w", b"x"]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"acks": 2},
+        {"linger_ms": -1},
+        {"batch_size": 10**9},
+        {"compression": "brotli"},
+        {"compression": "zstd", "compression_level": 99},
+        {"partitioner": "random"},
+        {"buffer_memory": 1.5},
+        {"linger_ms": 10, "delivery_timeout_ms": 10},
+    ],
+)
+def test_settings_out_of_bounds_are_refused(run: Run, settings: dict[str, Any]) -> None:
+    async def story() -> None:
+        with pytest.raises(InvalidConfigError):
+            Producer("127.0.0.1:1", **settings)
+
+    run(story())
+
+
+@pytest.mark.parametrize("bootstrap", ["", "nowhere", "host:", "host:0", "host:99999"])
+def test_a_bootstrap_address_must_be_one(run: Run, bootstrap: str) -> None:
+    async def story() -> None:
+        with pytest.raises(InvalidConfigError, match="host:port"):
+            Producer(bootstrap)
+
+    run(story())
+
+
+def test_misuse_is_refused_at_the_call(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            with pytest.raises(InvalidTopicError):
+                producer.send("no good!", b"v")
+            with pytest.raises(InvalidRecordError):
+                producer.send("orders", b"v", partition=-1)
+            with pytest.raises(InvalidRecordError):
+                producer.send("orders", b"v", timestamp=-5)
+            with pytest.raises(InvalidRecordError, match="different lengths"):
+                producer.send_batch("orders", [b"a"], keys=[b"k", b"l"])
+            with pytest.raises(InvalidRecordError, match="needs `value` or `key`"):
+                producer.send_batch("orders", pa.table({"other": [1]}))
+            with pytest.raises(MessageTooLargeError):
+                producer.send("orders", bytes(64 * 1024 * 1024))
+
+    run(story())
+
+
+def test_a_partition_that_does_not_exist_fails_its_record(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            good = producer.send("orders", b"good", partition=0)
+            bad = producer.send("orders", b"bad", partition=5)
+            assert (await good).offset == 0
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await bad
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.flush()
+            await producer.flush()  # Told once.
+
+    run(story())
+
+
+def test_records_wait_for_a_topic_that_comes_later(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            first = producer.send("late", b"1", b"k")
+            batch = producer.send_batch("late", [b"2", b"3"], keys=[b"k", b"k"])
+            await asyncio.sleep(0.02)
+            broker.create_topic("late", 2)
+            await first
+            await batch
+            (log,) = [log for log in broker.topics["late"].logs if log.batches]
+            assert log.values() == [b"1", b"2", b"3"]
+
+    run(story())
+
+
+def test_an_unknown_topic_is_an_error_after_max_block(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address, max_block_ms=150) as producer:
+            handle = producer.send("nowhere", b"v")
+            with pytest.raises(UnknownTopicOrPartitionError, match="max_block_ms=150") as caught:
+                await handle
+            assert caught.value.appended is Appended.NO
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.flush()
+
+    run(story())
+
+
+def test_the_bootstrap_addresses_are_tried_in_turn(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            async with Producer(["127.0.0.1:1", broker.address]) as producer:
+                assert (await producer.send("orders", b"v")).offset == 0
+
+    run(story())
+
+
+def test_without_any_broker_the_error_names_the_addresses(run: Run) -> None:
+    async def story() -> None:
+        async with Producer("127.0.0.1:1,127.0.0.1:2", max_block_ms=100) as producer:
+            with pytest.raises(ConnectionFailedError, match=r"127\.0\.0\.1:2"):
+                await producer.partitions_for("orders")
+
+    run(story())
+
+
+def test_dropped_answers_are_repeated_and_never_double(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, batch_size=200, linger_ms=0, retry_backoff_ms=5) as producer,
+        ):
+            broker.create_topic("orders", 2)
+            for number in range(600):
+                producer.send("orders", b"%06d" % number, b"%d" % (number % 5))
+                if number % 100 == 0:
+                    broker.dropped_answers = 1
+                    await asyncio.sleep(0.01)
+            await producer.flush()
+            values = [v for log in broker.topics["orders"].logs for v in log.values()]
+            assert len(values) == len(set(values)) == 600
+            for log in broker.topics["orders"].logs:
+                assert log.values() == sorted(v for v in log.values() if v is not None)
+            assert producer.metrics()["repeated_batches"] > 0
+
+    run(story())
+
+
+def test_lost_requests_are_repeated_in_order(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, batch_size=100, retry_backoff_ms=5) as producer,
+        ):
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"000000")
+            broker.lost_requests = 2
+            for number in range(1, 200):
+                producer.send("orders", b"%06d" % number)
+            await producer.flush()
+            assert broker.log("orders").values() == [b"%06d" % number for number in range(200)]
+
+    run(story())
+
+
+def test_refusals_that_pass_are_repeated_in_order(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, batch_size=100, retry_backoff_ms=5) as producer,
+        ):
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"000000")
+            broker.log("orders").refusals.extend(
+                [NotEnoughReplicasError("too few"), NotLeaderError("elsewhere")]
+            )
+            for number in range(1, 100):
+                producer.send("orders", b"%06d" % number)
+            await producer.flush()
+            assert broker.log("orders").values() == [b"%06d" % number for number in range(100)]
+
+    run(story())
+
+
+def test_a_refusal_for_good_fails_its_batch_and_the_rest_goes_on(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address, batch_size=0) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"0")
+            broker.log("orders").refusals.append(InvalidTimestampError("too old"))
+            handles = [producer.send("orders", b"%d" % number) for number in (1, 2, 3)]
+            with pytest.raises(InvalidTimestampError) as caught:
+                await handles[0]
+            assert caught.value.appended is Appended.NO
+            assert [(await handle).offset for handle in handles[1:]] == [1, 2]
+            assert broker.log("orders").values() == [b"0", b"2", b"3"]
+            with pytest.raises(InvalidTimestampError):
+                await producer.flush()
+
+    run(story())
+
+
+def test_a_broker_that_comes_back_gets_everything_once(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, batch_size=500, retry_backoff_ms=10) as producer,
+        ):
+            broker.create_topic("orders", 2)
+            await producer.send("orders", b"first", b"k")
+            await broker.stop()
+            handles = [producer.send("orders", b"%d" % n, b"%d" % n) for n in range(300)]
+            await asyncio.sleep(0.05)
+            await broker.start()
+            for handle in handles:
+                await handle
+            values = [v for log in broker.topics["orders"].logs for v in log.values()]
+            assert len(values) == len(set(values)) == 301
+
+    run(story())
+
+
+def test_a_record_that_nobody_acknowledges_times_out_in_doubt(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, delivery_timeout_ms=200) as producer,
+        ):
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"fine")
+            broker.silent = True
+            with pytest.raises(DeliveryTimedOutError) as caught:
+                await producer.send("orders", b"lost")
+            assert caught.value.appended is Appended.MAYBE
+            broker.silent = False
+            assert (await producer.send("orders", b"again")).offset == 1
+            with pytest.raises(DeliveryTimedOutError):
+                await producer.flush()
+
+    run(story())
+
+
+def test_on_the_loop_a_full_buffer_raises_at_once_and_room_can_be_awaited(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address, buffer_memory=4096) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            handles: list[RecordHandle] = []
+            with pytest.raises(BufferExhaustedError, match="wait_for_room") as caught:
+                handles.extend(producer.send("orders", bytes(100)) for _ in range(1000))
+            sent = len(handles)
+            assert caught.value.appended is Appended.NO
+            assert 30 <= sent <= 4096 // 108
+            with pytest.raises(BufferExhaustedError):
+                producer.send_batch("orders", [bytes(100)] * 5)
+            waiting = asyncio.create_task(producer.wait_for_room(1000))
+            await asyncio.sleep(0.02)
+            assert not waiting.done()
+            broker.gate.set()
+            await waiting
+            producer.send_batch("orders", [bytes(100)] * 5)
+            await producer.flush()
+            assert len(broker.log("orders").values()) == 1 + sent + 5
+
+    run(story())
+
+
+def test_while_requests_are_in_flight_batches_fill(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address, linger_ms=0) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            for number in range(2000):
+                producer.send("orders", b"%d" % number)
+                if number % 20 == 0:
+                    await asyncio.sleep(0)
+            broker.gate.set()
+            await producer.flush()
+            assert len(broker.log("orders").values()) == 2001
+            assert len(broker.log("orders").batches) < 20
+
+    run(story())
+
+
+def test_batches_of_many_partitions_share_a_request(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 50)
+            for partition in range(50):
+                producer.send("orders", b"v", partition=partition)
+            await producer.flush()
+            assert max(broker.batches_per_request) == 50
+
+    run(story())
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_keep_order(run: Run, compression: str) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, compression=compression, batch_size=2000) as producer,
+        ):
+            broker.create_topic("orders", 1)
+            for number in range(2000):
+                producer.send("orders", b"%08d" % number)
+            await producer.flush()
+            assert broker.log("orders").values() == [b"%08d" % n for n in range(2000)]
+            assert producer.metrics()["batch_bytes"] < producer.metrics()["record_bytes"]
+
+    run(story())
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_with_fewer_acks_records_arrive_as_well(run: Run, acks: Any) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            async with Producer(broker.address, acks=acks, batch_size=100) as producer:
+                handles = [producer.send("orders", b"%03d" % number) for number in range(100)]
+                await producer.flush()
+                assert (await handles[0]).offset == (-1 if acks == 0 else 0)
+            await broker.until(lambda: len(broker.log("orders").values()) == 100)
+            assert broker.log("orders").values() == [b"%03d" % number for number in range(100)]
+            assert not broker.log("orders").producers
+
+    run(story())
+
+
+def test_a_closed_producer_says_so(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            producer = Producer(broker.address)
+            producer.send("orders", b"v")
+            await producer.close()
+            await producer.close()
+            assert broker.log("orders").values() == [b"v"]
+            with pytest.raises(ClosedError):
+                producer.send("orders", b"w")
+            with pytest.raises(ClosedError):
+                producer.send_batch("orders", [b"w"])
+
+    run(story())
+
+
+def test_the_users_own_partitioner_decides(run: Run) -> None:
+    async def story() -> None:
+        def by_last_digit(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
+            assert topic == "orders"
+            assert value is not None
+            return int(value) % count
+
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, partitioner=by_last_digit) as producer,
+        ):
+            broker.create_topic("orders", 3)
+            producer.send("orders", b"4")
+            producer.send_batch("orders", [b"5", b"7"])
+            broken = producer.send("orders", b"no digit")
+            with pytest.raises(InvalidRecordError, match="partitioner raised"):
+                await broken
+            with pytest.raises(InvalidRecordError):
+                await producer.flush()
+            values = [broker.log("orders", partition).values() for partition in range(3)]
+            assert values == [[], [b"4", b"7"], [b"5"]]
+
+    run(story())
+
+
+def test_a_callback_hears_of_the_outcome(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            offsets: list[int] = []
+            for _ in range(3):
+                handle = producer.send("orders", b"v")
+                handle.add_done_callback(lambda h: offsets.append(h.result().offset))
+            await producer.flush()
+            assert offsets == [0, 1, 2]
+
+    run(story())

@@ -1,0 +1,181 @@
+"""The synchronous clients: one implementation, any thread."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.fakes.broker import FakeBroker
+
+from millrace.client import (
+    BufferExhaustedError,
+    ClosedError,
+    ConcurrentUseError,
+    InvalidConfigError,
+    RecordHandle,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def with_broker(run: Run, story: Callable[[FakeBroker], None]) -> None:
+    """Run `story` in a thread while the broker serves on the test's loop."""
+
+    async def serve() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 2)
+            await asyncio.to_thread(story, broker)
+
+    run(serve())
+
+
+def test_what_is_sent_is_read(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        with SyncProducer(broker.address) as producer, SyncConsumer(broker.address) as consumer:
+            metadata = producer.send("orders", b"v", b"k").result(timeout=10)
+            assert metadata.offset == 0
+            assert producer.partitions_for("orders") == [0, 1]
+            assert producer.send_batch("orders", [b"w"] * 10).result(10).record_count == 10
+            consumer.subscribe(["orders"])
+            values: list[bytes] = []
+            for record in consumer:
+                values.append(record.value)
+                if len(values) == 11:
+                    break
+            assert sorted(values) == [b"v"] + [b"w"] * 10
+            assert set(consumer.lag().values()) == {0}
+
+    with_broker(run, story)
+
+
+def test_many_threads_share_a_producer(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        sent: list[tuple[RecordHandle, bytes]] = []
+        with SyncProducer(broker.address, batch_size=2000) as producer:
+
+            def work(name: int) -> None:
+                for number in range(3000):
+                    value = b"%d-%05d" % (name, number)
+                    sent.append((producer.send("orders", value, b"%d" % name), value))
+
+            threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            producer.flush()
+        contents = [log.values() for log in broker.topics["orders"].logs]
+        values = [value for log in contents for value in log if value is not None]
+        assert len(values) == len(set(values)) == 12_000
+        for name in range(4):
+            mine = [value for value in values if value.startswith(b"%d-" % name)]
+            assert mine == sorted(mine)
+        for handle, value in sent[::50]:
+            place = handle.result(10)
+            assert contents[place.partition][place.offset] == value
+
+    with_broker(run, story)
+
+
+def _send_until_it_raises(producer: SyncProducer) -> None:
+    for _ in range(1000):
+        producer.send("orders", bytes(100))
+
+
+def test_a_full_buffer_blocks_and_then_raises(run: Run) -> None:
+    def story(broker: FakeBroker, open_gate: Callable[[], object]) -> None:
+        with SyncProducer(broker.address, buffer_memory=4096, max_block_ms=150) as producer:
+            producer.send("orders", b"warm").result(10)
+            broker.gate.clear()
+            started = time.monotonic()
+            with pytest.raises(BufferExhaustedError, match="max_block_ms=150"):
+                _send_until_it_raises(producer)
+            assert time.monotonic() - started >= 0.15
+            open_gate()
+            for _ in range(200):  # It waits for room, and gets it.
+                producer.send("orders", bytes(100))
+            producer.flush()
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 2)
+            open_gate = partial(loop.call_soon_threadsafe, broker.gate.set)
+            await asyncio.to_thread(story, broker, open_gate)
+
+    run(serve())
+
+
+def test_a_batch_larger_than_the_buffer_passes_through_it(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        with SyncProducer(broker.address, buffer_memory=20_000, batch_size=5_000) as producer:
+            values = [b"%0100d" % number for number in range(2000)]
+            handle = producer.send_batch("orders", values)
+            assert handle.result(20).record_count == 2000
+            found = [v for log in broker.topics["orders"].logs for v in log.values()]
+            assert sorted(v for v in found if v is not None) == values
+
+    with_broker(run, story)
+
+
+def _poll_until_it_raises(consumer: SyncConsumer) -> None:
+    for _ in range(1000):
+        consumer.poll(0)
+        time.sleep(0.001)
+
+
+def test_a_consumer_belongs_to_one_thread_at_a_time(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        with SyncConsumer(broker.address) as consumer:
+            consumer.subscribe(["orders"])
+            polling = threading.Thread(target=consumer.poll, args=(300,))
+            polling.start()
+            with pytest.raises(ConcurrentUseError):
+                _poll_until_it_raises(consumer)
+            polling.join()
+
+    with_broker(run, story)
+
+
+def test_topics_are_created_and_described(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        with SyncAdmin(broker.address) as admin:
+            topic = admin.create_topic("new", 3, config={"retention.ms": "1000"})
+            assert (topic.name, len(topic.partitions), topic.replication_factor) == ("new", 3, 1)
+            assert topic.config["retention.ms"].value == "1000"
+            with pytest.raises(TopicAlreadyExistsError):
+                admin.create_topic("new")
+            assert admin.list_topics() == ["new", "orders"]
+            assert admin.describe_topic("new").topic_id == topic.topic_id
+            with pytest.raises(UnknownTopicOrPartitionError):
+                admin.describe_topic("missing")
+            cluster = admin.describe_cluster()
+            assert (cluster.cluster_id, cluster.brokers[0].address) == ("fake", broker.address)
+            assert {o.offset for o in admin.list_offsets("orders").values()} == {0}
+            with pytest.raises(UnknownTopicOrPartitionError):
+                admin.list_offsets("orders", partitions=[9])
+
+    with_broker(run, story)
+
+
+def test_closed_clients_say_so_and_bad_settings_are_refused(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        producer = SyncProducer(broker.address)
+        producer.close()
+        producer.close()
+        with pytest.raises(ClosedError):
+            producer.send("orders", b"v")
+        with pytest.raises(InvalidConfigError):
+            SyncProducer(broker.address, linger_ms=-1)
+        with pytest.raises(InvalidConfigError):
+            SyncConsumer(broker.address, fetch_max_bytes=0)
+
+    with_broker(run, story)

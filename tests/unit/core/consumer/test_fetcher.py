@@ -1,0 +1,316 @@
+"""The fetcher machine, effect by effect."""
+
+from itertools import pairwise
+
+import pytest
+
+from millrace.core.consumer.fetcher import (
+    AddedPartition,
+    ChangeSession,
+    Connect,
+    FetchedPartition,
+    Fetcher,
+    FindEpochEnd,
+    Leader,
+    LookUpOffset,
+    RefreshMetadata,
+    Reset,
+)
+from millrace.core.errors import (
+    InvalidRequestError,
+    LogTruncatedError,
+    MillraceError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+)
+from millrace.core.ids import (
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.header import stamp
+
+BROKER = BrokerId(1)
+PLACE = TopicPartition(TopicId(b"t" * 16), 0)
+OTHER = TopicPartition(TopicId(b"t" * 16), 1)
+NO_EPOCH = LeaderEpoch(-1)
+WINDOW = 10_000
+
+
+def at(ms: int) -> MonotonicMs:
+    return MonotonicMs(ms)
+
+
+def batch(base: int, count: int, epoch: int = 3, place: TopicPartition = PLACE) -> bytes:
+    prepared = prepare(place, Columns(count, WallMs(0), [b"v"] * count))
+    header = stamp(prepared.finish(), base_offset=Offset(base), leader_epoch=LeaderEpoch(epoch))
+    return header + bytes(prepared.body)
+
+
+def fetched(handle: int, data: bytes, offset: int, high_watermark: int = 100) -> FetchedPartition:
+    return FetchedPartition(handle, data, Offset(high_watermark), Offset(0), Offset(offset))
+
+
+def failed(
+    handle: int, error: MillraceError, offset: int = 0, is_retriable: bool | None = None
+) -> FetchedPartition:
+    news = fetched(handle, b"", offset)
+    news.error = error
+    news.is_retriable = error.retriable if is_retriable is None else is_retriable
+    return news
+
+
+START = Offset(0)
+
+
+def make(reset: Reset = Reset.EARLIEST, start: Offset | Reset = START) -> Fetcher:
+    """Return a fetcher that fetches PLACE from `start` under handle 1."""
+    fetcher = Fetcher(reset, WINDOW, 100)
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3)), OTHER: Leader(BROKER, NO_EPOCH)})
+    fetcher.assign("t", PLACE, start)
+    fetcher.poll(at(0))
+    fetcher.on_connected(BROKER)
+    fetcher.poll(at(0))
+    return fetcher
+
+
+def test_a_partition_joins_the_session_of_its_leader() -> None:
+    fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
+    fetcher.assign("t", PLACE, Offset(5))
+    assert fetcher.poll(at(0)) == [RefreshMetadata(["t"])]
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+    fetcher.on_refreshed(at(0))
+    assert fetcher.poll(at(0)) == [Connect(BROKER)]
+    fetcher.on_connected(BROKER)
+    joining = AddedPartition(1, PLACE, Offset(5), LeaderEpoch(3), NO_EPOCH)
+    assert fetcher.poll(at(0)) == [ChangeSession(BROKER, [joining], [], WINDOW)]
+    assert fetcher.poll(at(0)) == []
+
+
+def test_without_a_position_the_logs_end_is_looked_up() -> None:
+    fetcher = Fetcher(Reset.LATEST, WINDOW, 100)
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+    fetcher.assign("t", PLACE, Reset.NONE)
+    assert fetcher.poll(at(0)) == [LookUpOffset(PLACE, 1, Reset.LATEST)]
+    assert fetcher.position(PLACE) is None
+    fetcher.on_offset_found(1, Offset(42))
+    assert fetcher.position(PLACE) == 42
+    assert fetcher.poll(at(0)) == [Connect(BROKER)]
+
+
+def test_batches_are_taken_in_order_and_move_the_position() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3) + batch(3, 2), 0)], at(1))
+    first, second = fetcher.take(), fetcher.take()
+    assert first is not None
+    assert second is not None
+    assert (first.header.base_offset, second.header.base_offset) == (0, 3)
+    assert fetcher.position(PLACE) == 5
+    assert fetcher.high_watermark(PLACE) == 100
+    assert fetcher.take() is None
+
+
+def test_records_before_the_offset_asked_for_are_marked() -> None:
+    fetcher = make(start=Offset(2))
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 5), 2)], at(1))
+    taken = fetcher.take()
+    assert taken is not None
+    assert taken.start_offset == 2
+
+
+def test_credit_is_granted_again_as_batches_are_taken_and_never_beyond_the_window() -> None:
+    fetcher = make()
+    outstanding = WINDOW
+    offset = 0
+    for _ in range(50):
+        data = b""
+        while len(data) < 3_000:
+            data += batch(offset + len(data), 1)
+        numbers = range(0, len(data) + 1, len(batch(0, 1)))
+        data = b"".join(batch(offset + n, 1) for n, _ in enumerate(pairwise(numbers)))
+        count = len(numbers) - 1
+        assert len(data) <= outstanding
+        outstanding -= len(data)
+        fetcher.on_fetched(BROKER, [fetched(1, data, offset)], at(1))
+        offset += count
+        for _ in range(count):
+            assert fetcher.take() is not None
+        for effect in fetcher.poll(at(1)):
+            assert isinstance(effect, ChangeSession)
+            outstanding += effect.credit_bytes
+        assert outstanding <= WINDOW
+
+
+def test_nothing_taken_means_no_credit() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 500), 0)], at(1))
+    assert fetcher.poll(at(1)) == []
+
+
+def test_a_seek_takes_a_new_handle_and_drops_what_was_under_way() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3), 0)], at(1))
+    fetcher.seek(PLACE, Offset(50))
+    assert fetcher.take() is None
+    (change,) = fetcher.poll(at(1))
+    assert isinstance(change, ChangeSession)
+    assert change.removed == [1]
+    assert change.added == [AddedPartition(2, PLACE, Offset(50), LeaderEpoch(3), NO_EPOCH)]
+    assert change.credit_bytes == len(batch(0, 3))
+    fetcher.on_fetched(BROKER, [fetched(1, batch(3, 3), 3)], at(2))  # It was on its way.
+    assert fetcher.take() is None
+    fetcher.on_fetched(BROKER, [fetched(2, batch(50, 1), 50)], at(2))
+    taken = fetcher.take()
+    assert taken is not None
+    assert taken.header.base_offset == 50
+
+
+def test_a_broken_stream_starts_again_behind_what_was_taken() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3) + batch(3, 2), 0)], at(1))
+    assert fetcher.take() is not None
+    fetcher.on_disconnected(BROKER, "reset")
+    assert fetcher.take() is None
+    effects = fetcher.poll(at(2))
+    assert Connect(BROKER) in effects
+    fetcher.on_connected(BROKER)
+    joining = AddedPartition(2, PLACE, Offset(3), LeaderEpoch(3), LeaderEpoch(3))
+    assert fetcher.poll(at(2)) == [ChangeSession(BROKER, [joining], [], WINDOW)]
+
+
+def test_a_moved_leader_is_followed() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [failed(1, NotLeaderError("moved"))], at(1))
+    assert fetcher.poll(at(1)) == [RefreshMetadata(["t"])]
+    fetcher.on_leaders({PLACE: Leader(BrokerId(2), LeaderEpoch(4))})
+    fetcher.on_refreshed(at(1))
+    assert fetcher.next_wake(at(1)) == 101
+    assert fetcher.poll(at(101)) == [Connect(BrokerId(2))]
+
+
+def test_older_news_about_a_leader_are_ignored() -> None:
+    fetcher = make()
+    fetcher.on_leaders({PLACE: Leader(BrokerId(2), LeaderEpoch(2))})
+    assert fetcher.poll(at(1)) == []
+
+
+@pytest.mark.parametrize("reset", [Reset.EARLIEST, Reset.LATEST])
+def test_an_offset_outside_of_the_log_is_reset_as_the_setting_says(reset: Reset) -> None:
+    fetcher = make(reset, Offset(500))
+    fetcher.on_fetched(BROKER, [failed(1, OffsetOutOfRangeError("gone"), 500)], at(1))
+    assert fetcher.poll(at(1)) == [LookUpOffset(PLACE, 2, reset)]
+    fetcher.on_offset_found(2, Offset(7))
+    (change,) = fetcher.poll(at(1))
+    assert isinstance(change, ChangeSession)
+    assert change.added[0].fetch_offset == 7
+
+
+def test_without_a_setting_an_offset_outside_of_the_log_is_an_error() -> None:
+    fetcher = make(Reset.NONE, Offset(500))
+    fetcher.on_fetched(BROKER, [failed(1, OffsetOutOfRangeError("gone"), 500)], at(1))
+    with pytest.raises(OffsetOutOfRangeError, match="position 500"):
+        fetcher.take()
+    assert fetcher.take() is None
+    fetcher.seek(PLACE, Offset(7))
+    (change,) = fetcher.poll(at(1))
+    assert isinstance(change, ChangeSession)
+    assert change.added[0].fetch_offset == 7
+
+
+def test_records_that_were_read_and_are_gone_are_never_skipped_in_silence() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 10), 0)], at(1))
+    assert fetcher.take() is not None
+    fetcher.on_fetched(BROKER, [failed(1, OffsetOutOfRangeError("shorter now"), 10)], at(2))
+    effects = fetcher.poll(at(2))
+    assert FindEpochEnd(PLACE, 2, LeaderEpoch(3)) in effects
+    fetcher.on_epoch_end(2, Offset(6))
+    with pytest.raises(LogTruncatedError, match=r"\[6, 10\) are gone"):
+        fetcher.take()
+
+
+def test_a_position_that_retention_passed_is_no_truncation() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 10), 0)], at(1))
+    fetcher.take()
+    fetcher.on_fetched(BROKER, [failed(1, OffsetOutOfRangeError("deleted"), 10)], at(2))
+    fetcher.poll(at(2))
+    fetcher.on_epoch_end(2, Offset(90))
+    assert LookUpOffset(PLACE, 3, Reset.EARLIEST) in fetcher.poll(at(2))
+
+
+def test_a_divergence_that_the_leader_reports_is_a_truncation() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 10), 0)], at(1))
+    fetcher.take()
+    news = fetched(1, b"", 10)
+    news.diverging_epoch, news.diverging_end_offset = LeaderEpoch(2), Offset(4)
+    fetcher.on_fetched(BROKER, [news], at(2))
+    with pytest.raises(LogTruncatedError):
+        fetcher.take()
+
+
+def test_an_error_waits_until_what_came_before_is_taken() -> None:
+    fetcher = make(Reset.NONE)
+    fetcher.assign("t", OTHER, Offset(0))
+    fetcher.poll(at(0))
+    fetcher.on_fetched(
+        BROKER,
+        [fetched(1, batch(0, 1), 0), failed(2, InvalidRequestError("no"), is_retriable=False)],
+        at(1),
+    )
+    assert fetcher.take() is not None
+    with pytest.raises(InvalidRequestError):
+        fetcher.take()
+    fetcher.raise_again()
+    assert fetcher.has_news
+    with pytest.raises(InvalidRequestError):
+        fetcher.take()
+
+
+def test_a_paused_partition_gives_nothing_and_holds_no_credit() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3), 0)], at(1))
+    fetcher.pause(PLACE)
+    assert fetcher.is_paused(PLACE)
+    assert fetcher.take() is None
+    assert fetcher.poll(at(1)) == [ChangeSession(BROKER, [], [1], len(batch(0, 3)))]
+    fetcher.resume(PLACE)
+    (change,) = fetcher.poll(at(2))
+    assert isinstance(change, ChangeSession)
+    assert change.added == [AddedPartition(2, PLACE, Offset(0), LeaderEpoch(3), NO_EPOCH)]
+
+
+def test_a_seek_while_paused_counts_after_resuming() -> None:
+    fetcher = make()
+    fetcher.pause(PLACE)
+    fetcher.seek(PLACE, Offset(9))
+    assert not any(isinstance(e, ChangeSession) and e.added for e in fetcher.poll(at(1)))
+    fetcher.resume(PLACE)
+    (change,) = fetcher.poll(at(2))
+    assert isinstance(change, ChangeSession)
+    assert change.added[0].fetch_offset == 9
+
+
+def test_an_unassigned_partition_leaves() -> None:
+    fetcher = make()
+    fetcher.unassign(PLACE)
+    assert fetcher.poll(at(1)) == [ChangeSession(BROKER, [], [1], 0)]
+    assert fetcher.assigned == []
+
+
+def test_a_failed_look_up_is_repeated_after_a_pause() -> None:
+    fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+    fetcher.assign("t", PLACE, Reset.LATEST)
+    fetcher.poll(at(0))
+    fetcher.on_look_up_failed(1, NotLeaderError("moved"), True, at(0))
+    assert fetcher.poll(at(50)) == [RefreshMetadata(["t"])]
+    fetcher.on_refreshed(at(50))
+    assert fetcher.poll(at(100)) == [LookUpOffset(PLACE, 2, Reset.LATEST)]
