@@ -13,6 +13,7 @@ from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import PARTITION, ROOT, LogOnDisk, open_directory
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
+from millrace.broker.storage.epoch_checkpoint import write_epochs
 from millrace.broker.storage.log import LogConfig
 from millrace.core.errors import (
     CorruptBatchError,
@@ -20,6 +21,7 @@ from millrace.core.errors import (
     LogDirFailedError,
     UnsupportedFormatError,
 )
+from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.records.header import parse_header, verify_body
 
 CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=100)
@@ -241,3 +243,16 @@ def test_what_a_killed_process_wrote_survives_a_power_cut_once_the_next_one_flus
     assert opened.log.flush() == 1
     opened.disk.cut_power()
     assert served(opened.disk) == {0: APPENDED[0]}
+
+
+def test_garbage_behind_a_log_that_was_closed_in_order_is_refused() -> None:
+    opened = LogOnDisk(CRASHED.copy(), CONFIG)
+    opened.directory.close(clean=True)
+    opened.disk.write(ACTIVE, opened.disk.contents(ACTIVE) + b"garbage")
+    assert served(opened.disk) is None
+
+
+def test_leader_epochs_that_begin_too_late_are_read_from_the_log_again() -> None:
+    disk = CRASHED.copy()
+    write_epochs(disk, PARTITION, LeaderEpochs([(2, 6)]))
+    assert served(disk) == APPENDED

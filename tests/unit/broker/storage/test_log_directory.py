@@ -79,9 +79,11 @@ def test_an_unclean_stop_leaves_no_marker() -> None:
 
 
 def test_a_stop_is_not_clean_while_a_log_was_not_opened() -> None:
-    disk = used(clean=False)
-    open_directory(disk).close(clean=True)
-    assert not open_directory(disk).was_clean
+    opened = LogOnDisk(used(clean=True))
+    opened.append(stamped_batch(1))
+    opened.directory.close(clean=False)
+    open_directory(opened.disk).close(clean=True)
+    assert not open_directory(opened.disk).was_clean
 
 
 def test_a_stop_whose_flush_fails_is_not_clean() -> None:
@@ -137,6 +139,7 @@ def test_one_damaged_partition_leaves_the_others_alone() -> None:
 def test_a_deleted_partition_is_kept_under_another_name_for_a_while() -> None:
     opened = LogOnDisk(Disk())
     opened.append(stamped_batch(0))
+    opened.checkpoint()
     directory = opened.directory
     directory.delete_partition(TOPIC_PARTITION, WallMs(5000))
     trash = f"{PARTITION}.5000.deleted"
