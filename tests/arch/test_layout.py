@@ -13,7 +13,9 @@ import pytest
 from tests.arch.repository import IMPORT_ROOTS, ROOT, files
 
 FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "demo", "docs", "requirements", "tests"}
-TEST_LAYERS = {"arch", "data", "fakes", "fuzz", "integration", "model", "scenario", "unit"}
+TEST_LAYERS = {
+    "arch", "data", "fakes", "fuzz", "integration", "model", "scenario", "typing", "unit",
+}  # fmt: skip
 
 
 def test_operator_is_the_standard_library_s() -> None:

@@ -1,0 +1,60 @@
+"""How users write it, for mypy: every line here must type-check. Never run."""
+
+from collections.abc import Sequence
+from typing import assert_type
+
+import pyarrow as pa
+
+from millrace.client import (
+    Admin,
+    BatchHandle,
+    BatchMetadata,
+    Consumer,
+    FetchedRecords,
+    Producer,
+    Record,
+    RecordHandle,
+    RecordMetadata,
+    Records,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+    TopicDescription,
+)
+from millrace.client.serialization import from_json, from_str, to_json
+
+
+def first_partition(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
+    return 0
+
+
+async def asynchronous() -> None:
+    async with Producer("localhost:7092", acks=1, value_serializer=from_json) as producer:
+        handle = producer.send("orders", {"any": "thing"}, b"key", headers={"h": b"1"})
+        assert_type(handle, RecordHandle)
+        assert_type(await handle, RecordMetadata)
+        assert_type(await producer.send_batch("orders", pa.array(["a"])), BatchMetadata)
+        await producer.wait_for_room(1000)
+        await producer.flush()
+    async with Consumer(["a:1", "b:2"], auto_offset_reset="latest") as consumer:
+        await consumer.assign(["orders", ("payments", 0)], start="beginning")
+        assert_type(await consumer.poll(), Records)
+        assert_type(await consumer.poll_batches(), list[FetchedRecords])
+        async for record in consumer:
+            assert_type(record, Record)
+        consumer.seek(("orders", 0), 7)
+        assert_type(await consumer.position(("orders", 0)), int)
+    async with Admin("localhost:7092") as admin:
+        assert_type(await admin.create_topic("orders", partitions=2), TopicDescription)
+
+
+def synchronous() -> None:
+    with SyncProducer("a:1,b:2", partitioner=first_partition, key_serializer=from_str) as producer:
+        assert_type(producer.send("orders", b"v", "key").result(timeout=1.0), RecordMetadata)
+        assert_type(producer.send_batch("orders", [b"a", None]), BatchHandle)
+    with SyncConsumer("localhost:7092", value_deserializer=to_json) as consumer:
+        consumer.subscribe(["orders"], start="end")
+        records: Sequence[Record] = consumer.poll(timeout_ms=10, max_records=5)
+        assert_type(records[0].offset, int)  # type: ignore[assert-type]  # An Offset, an int.
+    with SyncAdmin("localhost:7092") as admin:
+        assert_type(admin.list_topics(), list[str])

@@ -1,0 +1,25 @@
+"""What the library offers is a decision, not an accident."""
+
+import millrace.client
+from millrace.core import errors
+
+
+def test_all_is_sorted_and_complete() -> None:
+    public = [
+        name
+        for name, member in vars(millrace.client).items()
+        if not name.startswith("_")
+        and getattr(member, "__module__", "").startswith("millrace.")
+        and name not in ("serialization",)
+    ]
+    assert millrace.client.__all__ == sorted(public)
+
+
+def test_every_error_of_the_library_itself_is_exported() -> None:
+    for error in errors.ClientError.__subclasses__():
+        assert getattr(millrace.client, error.__name__) is error
+
+
+def test_every_export_has_a_docstring() -> None:
+    for name in millrace.client.__all__:
+        assert getattr(millrace.client, name).__doc__, name

@@ -1,0 +1,80 @@
+"""Records as Python objects."""
+
+import pyarrow as pa
+import pytest
+
+from millrace.client import Record, Records, SerializationError
+from millrace.client._records import record_type
+from millrace.core.records.columns import SCHEMA
+
+
+def batch(*values: bytes | None, start: int = 0) -> pa.RecordBatch:
+    count = len(values)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(range(start, start + count), pa.int64()),
+            pa.array([1000 + row for row in range(count)], pa.int64()),
+            pa.nulls(count, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array([[{"key": "h", "value": b"1"}], *[[]] * (count - 1)], SCHEMA.field(4).type),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def make(kind: type[Record] = Record) -> Records:
+    records = Records(kind)
+    records.add("t", 0, batch(b"a", None, start=5))
+    records.add("u", 3, batch(b"b"))
+    return records
+
+
+def test_records_are_a_sequence_over_partitions() -> None:
+    records = make()
+    assert len(records) == 3
+    assert [(r.topic, r.partition, r.offset, r.value) for r in records] == [
+        ("t", 0, 5, b"a"),
+        ("t", 0, 6, None),
+        ("u", 3, 0, b"b"),
+    ]
+    assert records[0].headers == (("h", b"1"),)
+    assert records[1].headers == ()
+    assert records[-1].value == b"b"
+    assert records[1:] == list(records)[1:]
+    assert records[0].timestamp == 1000
+    with pytest.raises(IndexError):
+        records[3]
+
+
+def test_columns_come_without_making_records() -> None:
+    assert make().values() == [b"a", None, b"b"]
+    assert make().keys() == [None, None, None]
+
+
+def test_a_record_shows_itself() -> None:
+    assert repr(make()[2]) == (
+        "Record(topic='u', partition=3, offset=0, timestamp=1000, key=None, value=b'b', "
+        "headers=(('h', b'1'),))"
+    )
+
+
+def test_deserializers_are_called_when_a_field_is_read() -> None:
+    calls = []
+
+    def deserialize(data: bytes) -> str:
+        calls.append(data)
+        return data.decode()
+
+    records = make(record_type(None, deserialize))
+    assert not calls
+    assert [record.value for record in records] == ["a", None, "b"]
+    assert records.values() == ["a", None, "b"]
+    assert calls == [b"a", b"b"] * 2
+
+
+def test_a_deserializer_that_raises_names_the_record() -> None:
+    def broken(data: bytes) -> str:
+        raise ValueError("no")
+
+    with pytest.raises(SerializationError, match="offset 5 of topic 't' partition 0"):
+        make(record_type(None, broken))[0].value  # noqa: B018
