@@ -10,11 +10,9 @@ when the topic has been read it begins again.
 for fetch, how many the credit allows).
 """
 
+import asyncio
 import itertools
-import queue
-import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -41,45 +39,44 @@ def run(load: Load) -> Moved:
     """Produce or fetch for the load's time."""
     with SyncAdmin(load.address) as admin:
         topic_id = admin.describe_topic(load.topic).topic_id
-        ends = [end.offset for end in admin.list_offsets(load.topic, "end").values()]
-    with grpc.insecure_channel(load.address, options=CHANNEL_OPTIONS) as channel:
-        if load.way == "produce":
-            return _produce(load, topic_id, channel)
-        return _fetch(load, topic_id, sum(ends), channel)
+        log_bytes = sum(log.size_bytes for log in admin.describe_logs(load.topic))
+    if load.way == "produce":
+        return asyncio.run(_produce(load, _build_requests(load, topic_id)))
+    return asyncio.run(_fetch(load, topic_id, log_bytes))
 
 
-def _produce(load: Load, topic_id: TopicId, channel: grpc.Channel) -> Moved:
-    requests = _build_requests(load, topic_id)
-    room = threading.Semaphore(load.settings["in_flight"])
-    call: Callable[..., Any] = channel.stream_stream(
-        "/millrace.proto.v1.Produce/Produce",
-        response_deserializer=produce_pb2.ProduceResponse.FromString,
-    )
-    started = time.perf_counter()
-    sent = 0
+async def _produce(load: Load, requests: list[bytes]) -> Moved:
+    async with grpc.aio.insecure_channel(load.address, options=CHANNEL_OPTIONS) as channel:
+        call: Any = channel.stream_stream(
+            "/millrace.proto.v1.Produce/Produce",
+            response_deserializer=produce_pb2.ProduceResponse.FromString,
+        )()
+        room = asyncio.Semaphore(load.settings["in_flight"])
+        answered = 0
 
-    def messages() -> Iterator[bytes]:
-        nonlocal sent
-        for message in itertools.cycle(requests):
-            room.acquire()
-            if time.perf_counter() - started >= load.seconds:
-                return
+        async def count_answers() -> None:
+            nonlocal answered
+            async for response in call:
+                for answer in response.answers:
+                    problems = [result.error for result in answer.results if result.error.code]
+                    if answer.error.code or problems or not answer.results:
+                        raise SystemExit(f"refused: {answer.error} {problems}")
+                    answered += 1
+                    room.release()
+
+        answers = asyncio.create_task(count_answers())
+        sent = 0
+        started = time.perf_counter()
+        while time.perf_counter() - started < load.seconds and not answers.done():
+            await room.acquire()
+            await call.write(requests[sent % len(requests)])
             sent += 1
-            yield message
-
-    answered = 0
-    for response in call(messages()):
-        for answer in response.answers:
-            problems = [result.error for result in answer.results if result.error.code]
-            if answer.error.code or problems or not answer.results:
-                raise SystemExit(f"refused: {answer.error} {problems}")
-        answered += len(response.answers)
-        room.release(len(response.answers))
-    seconds = time.perf_counter() - started
+        await call.done_writing()
+        await answers
+        seconds = time.perf_counter() - started
     if answered != sent:
         raise SystemExit(f"{sent} requests, {answered} answers")
-    size = len(requests[0])
-    return Moved(records=sent, bytes=sent * size, seconds=seconds)
+    return Moved(records=sent, bytes=sent * len(requests[0]), seconds=seconds)
 
 
 def _build_requests(load: Load, topic_id: TopicId) -> list[bytes]:
@@ -112,11 +109,10 @@ def _build_requests(load: Load, topic_id: TopicId) -> list[bytes]:
     return requests
 
 
-def _fetch(load: Load, topic_id: TopicId, end_offsets: int, channel: grpc.Channel) -> Moved:
+async def _fetch(load: Load, topic_id: TopicId, log_bytes: int) -> Moved:
     size = load.settings["message_bytes"]
     window = size * load.settings["in_flight"]
     handles = itertools.count(1)
-    outgoing: queue.SimpleQueue[fetch_pb2.FetchRequest] = queue.SimpleQueue()
 
     def from_the_beginning() -> list[fetch_pb2.FetchPartition]:
         return [
@@ -132,56 +128,42 @@ def _fetch(load: Load, topic_id: TopicId, end_offsets: int, channel: grpc.Channe
         ]
 
     following = from_the_beginning()
-    outgoing.put(
-        fetch_pb2.FetchRequest(
-            partitions=following,
-            credit_bytes=window,
-            settings=fetch_pb2.FetchSettings(
-                min_bytes=1,
-                max_wait_ms=FETCH_WAIT_MS,
-                response_bytes_max=size,
-                window_bytes=window,
-            ),
+    settings = fetch_pb2.FetchSettings(
+        min_bytes=1, max_wait_ms=FETCH_WAIT_MS, response_bytes_max=size, window_bytes=window
+    )
+    moved = messages = in_pass = to_grant = 0
+    async with grpc.aio.insecure_channel(load.address, options=CHANNEL_OPTIONS) as channel:
+        call: Any = channel.stream_stream(
+            "/millrace.proto.v1.Fetch/Fetch",
+            request_serializer=fetch_pb2.FetchRequest.SerializeToString,
+        )()
+        started = time.perf_counter()
+        await call.write(
+            fetch_pb2.FetchRequest(partitions=following, credit_bytes=window, settings=settings)
         )
-    )
-    call: Any = channel.stream_stream(
-        "/millrace.proto.v1.Fetch/Fetch",
-        request_serializer=fetch_pb2.FetchRequest.SerializeToString,
-    )(iter(outgoing.get, None))
-    log_bytes = _log_bytes(load)
-    moved = in_pass = messages = 0
-    started = time.perf_counter()
-    for message in call:
-        header, _ = decode_fetch_response(message)
-        batch_bytes = sum(fetched.length for fetched in header.partitions)
-        problems = [fetched.error for fetched in header.partitions if fetched.error.code]
-        if problems:
-            raise SystemExit(f"refused: {problems}")
-        moved += len(message)
-        messages += 1
-        in_pass += batch_bytes
-        seconds = time.perf_counter() - started
-        if seconds >= load.seconds:
-            break
-        change = fetch_pb2.FetchRequest(credit_bytes=batch_bytes)
-        if in_pass >= log_bytes:
-            in_pass = 0
-            change.remove.extend(partition.handle for partition in following)
-            following = from_the_beginning()
-            change.partitions.extend(following)
-        outgoing.put(change)
-    call.cancel()
+        while (seconds := time.perf_counter() - started) < load.seconds:
+            message = await call.read()
+            header, _ = decode_fetch_response(message)
+            batch_bytes = sum(fetched.length for fetched in header.partitions)
+            problems = [fetched.error for fetched in header.partitions if fetched.error.code]
+            if problems:
+                raise SystemExit(f"refused: {problems}")
+            moved += len(message)
+            messages += 1
+            in_pass += batch_bytes
+            to_grant += batch_bytes
+            if in_pass >= log_bytes:
+                in_pass = 0
+                removed = [partition.handle for partition in following]
+                following = from_the_beginning()
+                await call.write(fetch_pb2.FetchRequest(remove=removed, partitions=following))
+            if to_grant >= window // 2:
+                await call.write(fetch_pb2.FetchRequest(credit_bytes=to_grant))
+                to_grant = 0
+        call.cancel()
     return Moved(
-        records=messages,
-        bytes=moved,
-        seconds=seconds,
-        detail={"message_bytes": moved / messages, "records_in_topic": end_offsets},
+        records=messages, bytes=moved, seconds=seconds, detail={"message_bytes": moved / messages}
     )
-
-
-def _log_bytes(load: Load) -> int:
-    with SyncAdmin(load.address) as admin:
-        return sum(log.size_bytes for log in admin.describe_logs(load.topic))
 
 
 if __name__ == "__main__":
