@@ -82,6 +82,8 @@ from millrace.core.records.header import (
 
 UNLIMITED: Final = -1
 
+_CHECKPOINTS_BEHIND_MAX: Final = 2
+
 _STAMP: Final = struct.Struct("<iq")  # Leader epoch and base offset, at byte 68 of a header.
 _STAMP_AT: Final = 68
 
@@ -101,7 +103,8 @@ class LogConfig:
     retention_bytes: int = UNLIMITED
     """The oldest segments are deleted while the others still hold as much; -1 keeps them."""
     checkpoint_bytes: int = 64 * 2**20
-    """The recovery point advances when this much was appended since."""
+    """The recovery point advances when this much was appended since; at twice this an append waits
+    for it."""
     checkpoint_ms: int = 10_000
     """The recovery point advances when anything was appended this long ago."""
 
@@ -345,12 +348,15 @@ class PartitionLog:
         """Write batches behind the others, all of them or none.
 
         The active segment is closed first when it is old or the batches would make it too large;
-        they go into one segment together, which they may make larger than `segment_bytes`.
+        they go into one segment together, which they may make larger than `segment_bytes`. When
+        checkpoints cannot keep up, the append waits for one: recovery must stay short.
 
         Raises:
             StorageFullError: the disk is full; the log is as before.
             LogDirFailedError: the disk failed; the log takes nothing any more.
         """
+        if self._uncheckpointed_bytes >= _CHECKPOINTS_BEHIND_MAX * self.config.checkpoint_bytes:
+            self.checkpoint()
         with self._lock:
             self._check()
             length = sum(batch.length for batch in batches)

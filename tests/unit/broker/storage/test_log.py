@@ -340,6 +340,14 @@ def test_the_recovery_point_is_due_by_bytes_and_by_time() -> None:
     assert opened.log.checkpoint_due(MonotonicMs(100000))
 
 
+def test_an_append_waits_for_a_checkpoint_when_none_came_for_long() -> None:
+    opened = LogOnDisk(Disk(), LogConfig(checkpoint_bytes=4 * LENGTH))
+    for number in range(20):
+        opened.append(stamped_batch(2 * number, records=2))
+    opened.disk.restart()
+    assert LogOnDisk(opened.disk).log.scanned_bytes <= 8 * LENGTH
+
+
 def test_recovery_reads_nothing_before_the_recovery_point() -> None:
     opened = filled(batches=5)
     opened.checkpoint()
