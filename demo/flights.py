@@ -13,15 +13,16 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from demo.broker_process import BrokerProcess
-from demo.checks import Consumed, check_all
+from demo.checks import Check, Consumed, check_all
 from demo.dataset import (
     FLIGHTS_COUNT,
-    DatasetMissingError,
+    DatasetError,
     Records,
     data_folder,
     read_flights,
@@ -35,12 +36,14 @@ from millrace.cli.measures import Transfer
 from millrace.cli.output import print_table
 from millrace.cli.progress import Progress
 from millrace.client import BatchHandle, SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.errors import MillraceError
 
 FLIGHTS, WEATHER = "flights", "weather"
 PARTITIONS = 4
 ROWS_PER_CALL = 2_000
 CALLS_IN_FLIGHT_MAX = 16
 ROUTES_SHOWN = 10
+DELIVERY_TIMEOUT_MS = 60_000
 QUIET_SECONDS_MAX = 60.0
 
 
@@ -49,56 +52,70 @@ def main() -> int:
     started = time.monotonic()
     try:
         folder = data_folder()
-    except DatasetMissingError as error:
+        flights, weather = read_flights(folder), read_weather(folder)
+        print(f"read     {len(flights):,} flights and {len(weather):,} hours of weather")
+        if len(flights) != FLIGHTS_COUNT:
+            raise DatasetError(f"the data should hold {FLIGHTS_COUNT:,} flights")
+        with tempfile.TemporaryDirectory(prefix="millrace-demo-") as place:
+            flights_came, weather_came = run(Path(place), flights, weather)
+    except (DatasetError, MillraceError, RuntimeError, TimeoutError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    flights, weather = read_flights(folder), read_weather(folder)
-    print(f"read     {len(flights):,} flights and {len(weather):,} hours of weather")
-    if len(flights) != FLIGHTS_COUNT:
-        print(f"error: the data should hold {FLIGHTS_COUNT:,} flights", file=sys.stderr)
-        return 1
-    with tempfile.TemporaryDirectory(prefix="millrace-demo-") as place:
-        broker = BrokerProcess(Path(place))
-        try:
-            came, weather_came = run(broker, flights, weather)
-        finally:
-            broker.abandon()
-    print("check")
-    failed = 0
-    for check in check_all(flights, came):
-        print(f"  {'ok    ' if check.holds else 'FAILED'}  {check.statement}: {check.detail}")
-        failed += not check.holds
-    if failed:
-        print(f"error: {failed} checks failed", file=sys.stderr)
+    if not report(check_all(flights, flights_came)):
         return 1
     show_routes(
-        table_of(came.values, flights.table.schema),
+        table_of(flights_came.values, flights.table.schema),
         table_of(weather_came.values, weather.table.schema),
     )
     print(f"\nAll checks hold. {time.monotonic() - started:.0f} seconds in all.")
     return 0
 
 
-def run(broker: BrokerProcess, flights: Records, weather: Records) -> tuple[Consumed, Consumed]:
-    """Take both topics through the broker and return what came back."""
-    seconds = broker.start()
-    print(f"start    millrace up, at {broker.address} after {seconds:.1f} s")
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(FLIGHTS, partitions=PARTITIONS)
-        admin.create_topic(WEATHER, partitions=1)
-    with SyncProducer(broker.address) as producer:
-        print(f"produce  weather: {produce(producer, WEATHER, weather)}")
+def report(checks: Iterable[Check]) -> bool:
+    """Print what every check found; return whether all hold."""
+    print("check")
+    failed = 0
+    for check in checks:
+        print(f"  {'ok    ' if check.holds else 'FAILED'}  {check.statement}: {check.detail}")
+        failed += not check.holds
+    if failed:
+        print(f"error: {failed} of the checks failed", file=sys.stderr)
+    return not failed
+
+
+def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Consumed]:
+    """Take both topics through a broker that is killed on the way; return what came back.
+
+    Raises:
+        RuntimeError: the broker did not start, come back or stop as it should.
+        MillraceError: records could not be written or read.
+    """
+    broker = BrokerProcess(place)
+    try:
+        seconds = broker.start()
+        print(f"start    millrace up, at {broker.address} after {seconds:.1f} s")
+        with SyncAdmin(broker.address) as admin:
+            admin.create_topic(FLIGHTS, partitions=PARTITIONS)
+            admin.create_topic(WEATHER, partitions=1)
         crash = Crash(broker)
-        transfer = produce(producer, FLIGHTS, flights, crash)
-        print(f"produce  flights: {transfer}")
-    print(crash.story())
-    came = consume(broker.address, FLIGHTS)
-    weather_came = consume(broker.address, WEATHER)
-    code = broker.stop()
-    print(f"stop     the broker ended with {code}")
-    if code:
-        raise RuntimeError(f"the broker ended with {code} instead of 0")
-    return came, weather_came
+        with SyncProducer(broker.address, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
+            print(f"produce  weather: {produce(producer, WEATHER, weather)}")
+            try:
+                print(f"produce  flights: {produce(producer, FLIGHTS, flights, crash)}")
+            except MillraceError:
+                crash.story()  # If the broker did not come back, that is what to tell.
+                raise
+            repeated = producer.metrics()["repeated_batches"]
+        print(f"{crash.story()}, {repeated} batches sent again")
+        flights_came = consume(broker.address, FLIGHTS)
+        weather_came = consume(broker.address, WEATHER)
+        code = broker.stop()
+        print(f"stop     SIGTERM, the broker ended with {code}")
+        if code:
+            raise RuntimeError(f"the broker ended with {code} instead of 0")
+    finally:
+        broker.abandon()
+    return flights_came, weather_came
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """What a person sees when something went wrong: one message, its code, and what to do about it."""
 
 import difflib
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -76,6 +77,8 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     errors.UnsupportedFormatError: "compare `millrace --version` on both sides",
 }
 
+_REFUSED = "Connection refused"
+"""In gRPC's long text: all that it has to say is that nobody is there."""
 _MAYBE_APPENDED = "it is not known whether the write was done: look before you repeat it"
 
 
@@ -105,9 +108,11 @@ class Failure(click.ClickException):
         """Write the message and the hint to standard error."""
         file = sys.stderr if file is None else file
         code = f" ({self.code_name})" if self.code_name else ""
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {self.message}{code}", file=file)
+        color = False if os.environ.get("NO_COLOR") else None
+        error, hint = click.style("error:", fg="red"), click.style("hint:", fg="cyan")
+        click.echo(f"{error} {self.message}{code}", file=file, color=color)
         if self.hint:
-            click.echo(f"{click.style('hint:', fg='cyan', bold=True)}  {self.hint}", file=file)
+            click.echo(f"{hint}  {self.hint}", file=file, color=color)
 
 
 def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failure:
@@ -123,8 +128,11 @@ def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failu
         hint = _hint_for_unknown_topic(topics, parameters.get("bootstrap"))
     elif not hint and error.appended is errors.Appended.MAYBE:
         hint = _MAYBE_APPENDED
+    message = error.message
+    if isinstance(error, errors.ConnectionFailedError) and _REFUSED in message:
+        message = f"no broker listens at {parameters.get('bootstrap')}"
     return Failure(
-        error.message,
+        message,
         hint,
         code_name=error.name(),
         exit_code=_EXIT_CODES.get(type(error), ExitCode.FAILED),

@@ -71,11 +71,16 @@ class Transfer:
         """The number of records, in words."""
         return f"{self.records:,} record{'' if self.records == 1 else 's'}"
 
-    def __str__(self) -> str:
+    @property
+    def pace(self) -> str:
+        """Time and rates, in words."""
         return (
-            f"{self.count} in {self.seconds:.1f} s: "
-            f"{self.records_per_second:,.0f} records/s, {self.megabytes_per_second:,.1f} MB/s"
+            f"in {self.seconds:.1f} s: {self.records_per_second:,.0f} records/s, "
+            f"{self.megabytes_per_second:,.1f} MB/s"
         )
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.pace}"
 
     def as_json(self) -> dict[str, float]:
         """Return the figures by the names that `--output json` uses."""

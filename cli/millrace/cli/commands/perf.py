@@ -16,7 +16,7 @@ from millrace.cli.commands.consume import place
 from millrace.cli.measures import Latencies, Transfer
 from millrace.cli.output import print_json, print_table, say
 from millrace.cli.positions import Position, position_value
-from millrace.cli.producer_options import Acks, acks_option, compression_option
+from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,20 +111,12 @@ def produce(
     A latency lasts from the call that takes the records to their acknowledgement; of records that
     are sent in one call, all count.
     """
-    from millrace.client import SyncProducer
-
     settings: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
-    producer = SyncProducer(
-        bootstrap,
-        client_id=CLIENT_ID,
-        acks=acks,
-        compression=compression,
-        linger_ms=linger_ms,
-        **settings,
-    )
     pool = _random_values(size, batch)
     report = _Report("acknowledged", interval)
-    with producer:
+    with open_producer(
+        bootstrap, acks=acks, compression=compression, linger_ms=linger_ms, **settings
+    ) as producer:
         check_topic(producer, topic)
         _send_all(
             producer=producer, topic=topic, pool=pool, records=records, rate=rate, report=report

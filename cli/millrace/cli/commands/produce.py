@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.cluster import CLIENT_ID, check_topic, topic_argument
+from millrace.cli.cluster import check_topic, topic_argument
 from millrace.cli.command import Command, bootstrap_option, output_option, separator_bytes
 from millrace.cli.failures import Failure
 from millrace.cli.inputs import STDIN, Inputs
 from millrace.cli.measures import Transfer
 from millrace.cli.output import print_json, say
-from millrace.cli.producer_options import Acks, acks_option, compression_option
+from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
 from millrace.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -84,7 +84,6 @@ def command(
     when something goes wrong on the way.
     """
     from millrace.cli.records.sources import RecordMapping
-    from millrace.client import SyncProducer
 
     files = files or (STDIN,)
     if file_format is None and STDIN in files and (key or value or timestamp):
@@ -97,19 +96,17 @@ def command(
         key_separator=separator_bytes(key_separator),
         as_text=as_text,
     )
-    producer = SyncProducer(
-        bootstrap,
-        client_id=CLIENT_ID,
-        acks=acks,
-        compression=compression,
-    )
-    with producer, Inputs(files, file_format) as inputs:
+    with (
+        Inputs(files, file_format) as inputs,
+        open_producer(bootstrap, acks=acks, compression=compression) as producer,
+    ):
         check_topic(producer, topic, partition)
         transfer = _produce(producer, topic, partition, inputs, mapping)
     if output == "json":
         print_json({"topic": topic, **transfer.as_json()})
     else:
-        say(f"{transfer if transfer.seconds > RATE_SECONDS_MIN else transfer.count} to {topic}")
+        pace = f" {transfer.pace}" if transfer.seconds > RATE_SECONDS_MIN else ""
+        say(f"{transfer.count} to {topic}{pace}")
 
 
 def _produce(
@@ -148,7 +145,9 @@ def _produce(
                     timestamps=columns.timestamps,
                 )
                 in_flight.append((handle, columns))
-                if len(in_flight) > BLOCKS_IN_FLIGHT_MAX:
+                while in_flight and (
+                    in_flight[0][0].done() or len(in_flight) > BLOCKS_IN_FLIGHT_MAX
+                ):
                     acknowledge_oldest()
             acknowledge_all()
         except Failure:  # The rest of the input cannot be read; what was sent before is good.

@@ -1,0 +1,61 @@
+"""What every command with a producer has: its options, and how its producer ends."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from millrace.cli.cluster import CLIENT_ID
+from millrace.core.errors import MillraceError
+
+if TYPE_CHECKING:
+    from millrace.client import SyncProducer
+
+Acks = Literal["all", 1, 0]
+
+_ACKS: Final[dict[str, Acks]] = {"all": "all", "1": 1, "0": 0}
+
+
+def acks_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--acks`."""
+    return click.option(
+        "--acks",
+        type=click.Choice(list(_ACKS)),
+        callback=lambda context, parameter, value: _ACKS[value],
+        default="all",
+        show_default=True,
+        help="Who must have a record before it counts as written: all replicas, their leader, "
+        "nobody.",
+    )(command)
+
+
+def compression_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--compression`."""
+    return click.option(
+        "--compression",
+        type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+        default="none",
+        show_default=True,
+        help="What batches are compressed with.",
+    )(command)
+
+
+@contextmanager
+def open_producer(bootstrap: str, **settings: Any) -> "Iterator[SyncProducer]":
+    """Yield a producer, and deliver what it was given at the end.
+
+    But not after Ctrl-C, which means now: the broker may be gone, and the delivery timeout long.
+    """
+    from millrace.client import SyncProducer
+
+    producer = SyncProducer(bootstrap, client_id=CLIENT_ID, **settings)
+    try:
+        yield producer
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        with suppress(MillraceError):  # What went wrong first is what to tell.
+            producer.close()
+        raise
+    producer.close()

@@ -1,0 +1,55 @@
+"""The demo's story on made-up flights, with the real broker, the real producer and a real crash."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from demo.broker_process import BrokerProcess
+from demo.checks import Check, check_all
+from demo.dataset import read_flights, read_weather
+from demo.flights import CALLS_IN_FLIGHT_MAX, ROWS_PER_CALL, Crash, report, run
+
+ROWS = 3 * CALLS_IN_FLIGHT_MAX * ROWS_PER_CALL  # So that many calls are in flight half-way.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = (f"{'UA' if i % 3 else 'AA'},{i % 1000},{i}\n" for i in range(ROWS))
+    with zipfile.ZipFile(tmp_path / "flights.csv.zip", "w") as archive:
+        archive.writestr("flights.csv", "carrier,flight,distance\n" + "".join(rows))
+    (tmp_path / "weather.csv").write_text("origin,temp\nJFK,39.02\nEWR,NA\n")
+    return tmp_path
+
+
+def test_nothing_is_lost_doubled_or_changed_when_the_broker_is_killed_on_the_way(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flights, weather = read_flights(folder), read_weather(folder)
+    flights_came, weather_came = run(folder, flights, weather)
+    told = capsys.readouterr().out
+    assert "kill -9 after" in told
+    assert "the broker ended with 0" in told
+    for source, came in ((flights, flights_came), (weather, weather_came)):
+        assert [check for check in check_all(source, came) if not check.holds] == []
+
+
+def test_a_failed_check_is_told_and_fails_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
+    checks = [Check("the sky is blue", True, "seen"), Check("pigs fly", False, "0 of 7")]
+    assert not report(checks)
+    told = capsys.readouterr()
+    assert "ok      the sky is blue: seen" in told.out
+    assert "FAILED  pigs fly: 0 of 7" in told.out
+    assert told.err == "error: 1 of the checks failed\n"
+    assert report(checks[:1])
+
+
+def test_a_crash_that_never_happened_fails_the_demo(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="never killed"):
+        Crash(BrokerProcess(tmp_path)).story()
+
+
+def test_a_broker_that_cannot_start_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way")
+    with pytest.raises(RuntimeError, match="did not start") as failure:
+        BrokerProcess(tmp_path).start()
+    assert str(tmp_path / "data") in str(failure.value)
