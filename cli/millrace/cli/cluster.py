@@ -12,20 +12,21 @@ if TYPE_CHECKING:
     from millrace.client import SyncAdmin, SyncProducer
 
 CLIENT_ID = "millrace-cli"
-COMPLETION_TIMEOUT_MS = 1000
+SUGGESTION_TIMEOUT_MS = 1000
+"""How long the names of topics may take, for a suggestion or a completion."""
 
 
-def connect_admin(bootstrap: str) -> "SyncAdmin":
+def connect_admin(bootstrap: str, *, request_timeout_ms: int = 30_000) -> "SyncAdmin":
     """Return a client for administration; a context manager."""
     from millrace.client import SyncAdmin
 
-    return SyncAdmin(bootstrap, client_id=CLIENT_ID)
+    return SyncAdmin(bootstrap, client_id=CLIENT_ID, request_timeout_ms=request_timeout_ms)
 
 
 def topic_names(bootstrap: str) -> list[str]:
     """Return the names of all topics; none when nobody answers, as it is only for suggestions."""
     try:
-        with connect_admin(bootstrap) as admin:
+        with connect_admin(bootstrap, request_timeout_ms=SUGGESTION_TIMEOUT_MS) as admin:
             return admin.list_topics()
     except MillraceError:
         return []

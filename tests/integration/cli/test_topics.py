@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+from click.shell_completion import ShellComplete
 from tests.integration.cli.command_line import CommandLine
 
 from millrace.cli.failures import ExitCode
+from millrace.cli.main import cli
 
 
 def test_a_topic_is_made_described_altered_and_deleted(millrace: CommandLine) -> None:
@@ -23,6 +26,17 @@ def test_a_topic_is_made_described_altered_and_deleted(millrace: CommandLine) ->
 
     millrace.ok("topic", "delete", "metrics/cpu", "--yes")
     assert millrace.run("topic", "describe", "metrics/cpu").exit_code == ExitCode.NOT_FOUND
+
+
+def test_the_shell_completes_the_names_of_topics(
+    millrace: CommandLine, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_BOOTSTRAP", millrace.address)
+    completion = ShellComplete(cli, {}, "millrace", "_MILLRACE_COMPLETE")
+    found = completion.get_completions(["consume"], topic[:-1])
+    assert topic in [item.value for item in found]
+    monkeypatch.setenv("MILLRACE_BOOTSTRAP", "127.0.0.1:1")
+    assert completion.get_completions(["consume"], topic[:-1]) == []
 
 
 def test_validate_only_changes_nothing(millrace: CommandLine, topic: str) -> None:

@@ -82,3 +82,20 @@ def test_a_wrong_configuration_is_refused_with_all_its_problems(tmp_path: Path) 
     assert result.exit_code == ExitCode.FAILED
     for problem in ("listener.prot", "listener.port = -5"):
         assert problem in result.stderr
+
+
+def test_a_port_that_is_taken_is_refused_without_a_trace(address: str, tmp_path: Path) -> None:
+    port = address.rpartition(":")[2]
+    second = subprocess.run(
+        [
+            *(sys.executable, "-m", "millrace.cli.main", "up", "--port", port),
+            *("--metrics-port", "-1", "--data-dir", str(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert second.returncode == ExitCode.FAILED
+    assert second.stderr.startswith("error: clients cannot be served on")
+    assert port in second.stderr

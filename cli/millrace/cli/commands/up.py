@@ -7,9 +7,14 @@ import click
 
 from millrace.cli.announcement import announce
 from millrace.cli.command import DEFAULT_BOOTSTRAP, Command, output_option
+from millrace.cli.failures import Failure
+from millrace.core.errors import InvalidConfigError
 
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
 _PORT_MAX = 65_535
+_SETTINGS_HINT = (
+    "--port is listener.port, --metrics-port is metrics.port, --data-dir holds everything else"
+)
 
 
 @click.command(
@@ -59,4 +64,8 @@ def command(
         quiet = replace(settings.logging, level=config.LogLevel.WARNING)
         settings = replace(settings, logging=quiet)
     shown = str(Path(data_dir).absolute())
-    raise SystemExit(app.run(settings, announce(output, data=shown, teach=True)))
+    try:
+        exit_code = app.run(settings, announce(output, data=shown, teach=True))
+    except InvalidConfigError as error:
+        raise Failure(error.message, _SETTINGS_HINT, code_name=error.name()) from error
+    raise SystemExit(exit_code)
