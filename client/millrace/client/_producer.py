@@ -40,7 +40,8 @@ from millrace.core.topics import parse_topic_name
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers of one record: pairs of name and value, or a mapping."""
 
-BATCH_SIZE_DEFAULT: Final = 512 * 1024
+BATCH_SIZE_DEFAULT: Final = 1_000_000
+"""Just below what topics take (`max.message.bytes`): few, large messages are the cheapest by far."""
 _BATCH_SIZE_MAX: Final = 16 * 1024 * 1024 - 1024
 _SLICE_BYTES_MAX: Final = 4 * 1024 * 1024
 _INT32_MAX: Final = 2**31 - 1

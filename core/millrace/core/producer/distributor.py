@@ -84,7 +84,10 @@ class Distributor:
         if isinstance(columns.timestamps, list):
             columns.timestamps = np.asarray(columns.timestamps, np.int64)
         if chosen is None:
-            self._append(intake, layout, STICKY, columns, intake.size)
+            # Columns that only some records need take room for all of them.
+            is_plain = columns.headers is None and columns.timestamps is None
+            size = intake.size if is_plain else int(columns.sizes().sum())
+            self._append(intake, layout, STICKY, columns, size)
         else:
             self._append_sorted(intake, layout, columns, chosen)
         intake.values = intake.keys = intake.headers = intake.partitions = None

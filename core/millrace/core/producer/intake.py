@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 RECORD_OVERHEAD: Final = 8
 """Bytes that a record takes in a batch beside its key and value: two int32 offsets."""
 _HEADER_OVERHEAD: Final = 8
+"""Of each header: two offsets."""
+_HEADERS_OVERHEAD: Final = 4
+"""Of each record, once one of them has headers."""
 _TIMESTAMP_BYTES: Final = 8
 _FIRST_ROOM: Final = 16 * 1024
 _ROOM_GROWTH: Final = 4
@@ -207,15 +210,11 @@ class SentColumns:
             if column is not None:
                 sizes += cell_lengths(column)
         if self.headers is not None:
-            headers = self.headers
-            if isinstance(headers, pa.Array):
-                headers = headers.to_pylist()
-            sizes += [
-                headers_size(
-                    [(h["key"], h["value"]) if isinstance(h, dict) else h for h in row or ()]
-                )
-                for row in headers
-            ]
+            rows = self.headers
+            if isinstance(rows, pa.Array):
+                rows = [[(h["key"], h["value"]) for h in row or ()] for row in rows.to_pylist()]
+            sizes += _HEADERS_OVERHEAD
+            sizes += np.fromiter(map(headers_size, rows), np.int64, self.record_count)
         if self.timestamps is not None:
             sizes += _TIMESTAMP_BYTES
         return sizes

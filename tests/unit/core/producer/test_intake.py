@@ -156,7 +156,7 @@ def test_sizes_count_keys_values_headers_and_timestamps() -> None:
         None,
         2,
     )
-    assert sent.sizes().tolist() == [8 + 3 + 1 + 8 + (4 + 1 + 8), 8 + 8]
+    assert sent.sizes().tolist() == [8 + 3 + 1 + 8 + 4 + (4 + 1 + 8), 8 + 8 + 4]
 
 
 def test_a_failed_intake_fails_all_of_its_records() -> None:
