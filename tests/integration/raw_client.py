@@ -17,8 +17,14 @@ from millrace.core.records.columns import Columns
 from millrace.core.records.compression import Compressor
 from millrace.core.records.header import HEADER_BYTES
 from millrace.proto.codec import decode_fetch_response, encode_produce_request
-from millrace.proto.v1 import cluster_pb2, cluster_pb2_grpc, fetch_pb2, fetch_pb2_grpc
-from millrace.proto.v1 import produce_pb2, produce_pb2_grpc
+from millrace.proto.v1 import (
+    cluster_pb2,
+    cluster_pb2_grpc,
+    fetch_pb2,
+    fetch_pb2_grpc,
+    produce_pb2,
+    produce_pb2_grpc,
+)
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
 TIMEOUT_SECONDS = 20.0

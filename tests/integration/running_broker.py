@@ -1,4 +1,4 @@
-"""A real broker in a process of its own, started through the command line on ports of its choice."""
+"""A real broker in a process of its own, started through the command line, on any free ports."""
 
 import json
 import os

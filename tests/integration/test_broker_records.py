@@ -1,4 +1,4 @@
-"""What is produced is what is consumed: durabilities, codecs, columns, offsets by time and epoch."""
+"""What is produced is what is consumed; offsets are found by place, time and epoch."""
 
 import time
 from itertools import islice

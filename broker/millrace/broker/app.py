@@ -46,7 +46,7 @@ from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core import settings
-from millrace.core.errors import InvalidConfigError, MillraceError
+from millrace.core.errors import InvalidConfigError, MillraceError, StorageError
 from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.requests import RegisterBroker
 from millrace.core.metadata.topic_config import TopicConfig
@@ -215,7 +215,14 @@ class Broker:
     ) -> BrokerAddress:
         """Bind the port before anybody is told of it, and write down who this broker is."""
         listener = self._config.listener
-        port = self._server.add_insecure_port(_host_port(listener.host, listener.port))
+        address = _host_port(listener.host, listener.port)
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:  # All that gRPC says.
+            raise InvalidConfigError(
+                f"clients cannot be served on {address}: another process may use the port. Stop "
+                "it, or set listener.port to another one, or to 0 for any that is free"
+            ) from error
         host = listener.advertised_host or _advertised(listener.host)
         identities = [each.identity for each in self._directories]
         known_ids = [each.broker_id for each in identities if each.broker_id != NO_BROKER]
@@ -320,7 +327,10 @@ class Broker:
             for opened in self._partitions.directories:
                 await asyncio.to_thread(opened.appender.close)
                 self._directories.remove(opened.directory)
-                await asyncio.to_thread(opened.directory.close, clean=opened.failure is None)
+                try:
+                    await asyncio.to_thread(opened.directory.close, clean=opened.failure is None)
+                except StorageError as error:  # The others are closed in order all the same.
+                    self._fail(error)
         for directory in self._directories:
             directory.close(clean=False)
         if self._controller is not None:

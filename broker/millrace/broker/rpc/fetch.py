@@ -79,6 +79,7 @@ class FetchService:
         self.metrics = metrics
         self.limits = limits
         self._streams: set[_FetchStream] = set()
+        self._is_ending = False
         self.session_limits = SessionLimits(
             partitions_max=limits.fetch_session_partitions_max,
             response_bytes_max=limits.fetch_response_bytes_max,
@@ -102,6 +103,8 @@ class FetchService:
     async def _fetch(self, _: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         self.metrics.fetch_streams.inc()
         stream = _FetchStream(self, context)
+        if self._is_ending:
+            stream.end()
         self._streams.add(stream)
         try:
             await stream.run()
@@ -111,7 +114,8 @@ class FetchService:
             self.metrics.fetch_streams.dec()
 
     def end_streams(self) -> None:
-        """End all sessions, because the broker stops."""
+        """End all sessions, and those that come, because the broker stops."""
+        self._is_ending = True
         for stream in self._streams:
             stream.end()
 

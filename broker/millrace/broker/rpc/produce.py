@@ -107,6 +107,7 @@ class ProduceService:
         self._connection_streams_max = (
             limits.connection_request_memory_bytes_max // limits.message_bytes_max
         )
+        self._is_ending = False
         self._producer_ids = range(0)
         self._producer_ids_lock = asyncio.Lock()
         self._connections: dict[str, tuple[ConnectionMemory, list[_ProduceStream]]] = {}
@@ -135,6 +136,8 @@ class ProduceService:
             )
             await context.abort(status_of(busy), busy.message)
         stream = _ProduceStream(self, context, memory)
+        if self._is_ending:
+            stream.end()
         streams.append(stream)
         self.metrics.produce_streams.inc()
         try:
@@ -162,6 +165,7 @@ class ProduceService:
 
     def end_streams(self) -> None:
         """Take no more requests, because the broker stops; answer those that came."""
+        self._is_ending = True
         for _, streams in self._connections.values():
             for stream in streams:
                 stream.end()

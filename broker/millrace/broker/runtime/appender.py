@@ -8,6 +8,9 @@ it needs no timer.
 Files are changed here only (append, roll, retention, truncation come as `call`s), so a log needs no
 lock; readers go by what they see of its segments.
 
+A disk that fails, whatever it was asked for on these threads, fails the directory (P63). Damage
+that is found takes its partition offline (P65).
+
 Flushes that nobody waits for, which advance the recovery point of `replicated` topics, run on a
 second thread: they may take long, and appends go on meanwhile.
 """
@@ -21,7 +24,7 @@ from typing import Any, Protocol
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.storage.log import PartitionLog, StampedBatch
-from millrace.core.errors import LogDirFailedError, MillraceError, StorageError
+from millrace.core.errors import CorruptLogError, LogDirFailedError, MillraceError, StorageError
 from millrace.core.ids import Offset
 
 
@@ -46,6 +49,9 @@ class Target(Protocol):
 
     def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
         """On the loop: the batches from `base_offset` on were not written."""
+
+    def on_corrupt(self, error: CorruptLogError) -> None:
+        """On the loop: the log is damaged, and takes nothing any more."""
 
 
 _Append = tuple[Target, StampedBatch, int]
@@ -92,7 +98,13 @@ class Appender:
 
     def call_beside(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run a job that may flush for long, beside the appends; from the loop."""
-        return self._flusher.call(job, *args)
+        return self._flusher.call(self._do, job, args)
+
+    def fail(self, error: LogDirFailedError) -> None:
+        """Take no more appends: the directory's disk failed; from any thread."""
+        if self._failure is None:
+            self._failure = error
+            self._mailbox.post(self._on_failed, error)
 
     def close(self) -> None:
         """Finish what was submitted and end the threads; blocks for as long."""
@@ -101,6 +113,12 @@ class Appender:
         self._flusher.close()
 
     def _run(self) -> None:
+        try:
+            self._work_until_closed()
+        except BaseException as error:
+            self._mailbox.post(_raise, error)  # On the loop it ends the process.
+
+    def _work_until_closed(self) -> None:
         while True:
             work = self._work.get()
             appends: dict[Target, tuple[int, list[StampedBatch]]] = {}
@@ -124,9 +142,10 @@ class Appender:
                     work = self._work.get_nowait()
                 except queue.Empty:
                     break
-            work = None
             if appends:
                 self._round(appends)
+            # While this waits for work it must not keep the last request's bytes alive.
+            work = target = batch = known = None  # type: ignore[assignment]
             appends.clear()
             for job, args, done in calls:
                 self._call(job, args, done)
@@ -140,10 +159,17 @@ class Appender:
         done: Callable[[Any, BaseException | None], None],
     ) -> None:
         try:
-            result, error = job(*args), None
+            result, error = self._do(job, args), None
         except BaseException as raised:
             result, error = None, raised
         self._mailbox.post(done, result, error)
+
+    def _do(self, job: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        try:
+            return job(*args)
+        except LogDirFailedError as error:
+            self.fail(error)
+            raise
 
     def _round(self, appends: dict[Target, tuple[int, list[StampedBatch]]]) -> None:
         to_flush: list[Target] = []
@@ -157,7 +183,7 @@ class Appender:
             except StorageError as error:
                 target.generation_written += 1
                 self._mailbox.post(target.on_write_failed, batches[0].base_offset, error)
-                self._note(error)
+                self._on_refused(target, error)
                 continue
             if target.is_flushed_before_ack:
                 to_flush.append(target)
@@ -169,11 +195,16 @@ class Appender:
                     raise self._failure
                 flushed = target.log.flush()
             except StorageError as error:
-                self._note(error)
-                continue  # The directory is dead and so are all its appends: see `_fail`.
+                self._on_refused(target, error)
+                continue  # The log is dead, and so are all its appends.
             self._mailbox.post(target.on_flushed, target.log.log_end_offset, flushed)
 
-    def _note(self, error: MillraceError) -> None:
-        if isinstance(error, LogDirFailedError) and self._failure is None:
-            self._failure = error
-            self._mailbox.post(self._on_failed, error)
+    def _on_refused(self, target: Target, error: StorageError) -> None:
+        if isinstance(error, LogDirFailedError):
+            self.fail(error)
+        elif isinstance(error, CorruptLogError):
+            self._mailbox.post(target.on_corrupt, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

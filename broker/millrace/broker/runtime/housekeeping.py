@@ -10,15 +10,17 @@ from collections.abc import Awaitable, Callable
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import OpenDirectory, Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.errors import StorageError
+from millrace.core.errors import CorruptLogError, StorageError, StorageFullError
 from millrace.core.ids import WallMs
 
 _log = logging.getLogger(__name__)
 
 _SECOND = 1.0
+_LAG_INTERVAL_SECONDS = 0.25
 
 
 class Housekeeping:
@@ -43,6 +45,7 @@ class Housekeeping:
             _every(_SECOND, self._advance_recovery_points),
             _every(_SECOND, self._observe),
             _every(retention, self._retain),
+            self._measure_loop_lag(),
         ]
         if self._config.scrub_bytes_per_second > 0:
             duties.append(_every(_SECOND, self._scrub))
@@ -57,16 +60,26 @@ class Housekeeping:
     async def _retain(self) -> None:
         now = wall_now()
         for partition in self._partitions.all():
-            if await partition.appender.call(
-                partition.log.apply_retention, now, partition.leader.high_watermark
-            ):
-                partition.on_readers_concerned()
-            idle_since = WallMs(now - self._config.producer_id_expiration_ms)
-            partition.leader.producers.expire(idle_since)
+            # One that was deleted meanwhile has no files any more.
+            if self._partitions.find(partition.topic_partition) is partition:
+                try:
+                    await self._retain_partition(partition, now)
+                except CorruptLogError as error:  # The others are kept in order all the same.
+                    partition.on_corrupt(error)
+                except StorageFullError as error:
+                    _log.warning("retention was refused", extra={"error": error.message})
         for opened in self._partitions.directories:
             if opened.failure is None:
                 await opened.appender.call(opened.directory.empty_trash, now)
                 await opened.appender.call(opened.directory.take_ballast)
+
+    async def _retain_partition(self, partition: Partition, now: WallMs) -> None:
+        idle_since = WallMs(now - self._config.producer_id_expiration_ms)
+        partition.leader.producers.expire(idle_since)
+        call = partition.appender.call
+        await call(partition.log.expire_producers, idle_since)
+        if await call(partition.log.apply_retention, now, partition.leader.high_watermark):
+            partition.on_readers_concerned()
 
     async def _scrub(self) -> None:
         for opened in self._partitions.directories:
@@ -84,8 +97,18 @@ class Housekeeping:
             sum(opened.failure is not None for opened in self._partitions.directories)
         )
         for opened in self._partitions.directories:
-            free = await self._reader.call(opened.directory.free_space)
+            try:
+                free = await self._reader.call(opened.directory.free_space)
+            except OSError:
+                free = 0  # A disk that cannot even be asked.
             self._metrics.log_dir_free_bytes.labels(opened.directory.path).set(free)
+
+    async def _measure_loop_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_INTERVAL_SECONDS
+            await asyncio.sleep(_LAG_INTERVAL_SECONDS)
+            self._metrics.loop_lag_seconds.observe(max(loop.time() - due, 0))
 
 
 async def _every(seconds: float, duty: Callable[[], Awaitable[None]]) -> None:

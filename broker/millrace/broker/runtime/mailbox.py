@@ -38,9 +38,13 @@ class Mailbox:
         # First the flag, then the calls: a call posted in between wakes the loop once more.
         self._is_woken = False
         calls = self._calls
-        while calls:
-            call, args = calls.popleft()
-            call(*args)
+        try:
+            while calls:
+                call, args = calls.popleft()
+                call(*args)
+        finally:
+            if calls:  # One has raised; whoever waits for the others must not wait for ever.
+                self._loop.call_soon(self._deliver)
 
 
 class Worker:

@@ -1,12 +1,12 @@
 """One partition that this broker leads: its machine, its files, and who waits for it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.storage.log import PartitionLog, StampedBatch
-from millrace.core.errors import MillraceError
+from millrace.core.errors import CorruptLogError, MillraceError
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.topic_config import Durability, TimestampType, TopicConfig
 from millrace.core.records.batch import BatchLimits
@@ -40,6 +40,7 @@ class Partition:
 
     __slots__ = (
         "_inflated_bytes_max",
+        "_on_corrupt",
         "_readers",
         "appender",
         "config",
@@ -62,6 +63,7 @@ class Partition:
         log: PartitionLog,
         appender: Appender,
         inflated_bytes_max: int,
+        on_corrupt: Callable[[TopicPartition, CorruptLogError], None],
     ) -> None:
         self.topic = topic
         self.topic_partition = topic_partition
@@ -69,6 +71,7 @@ class Partition:
         self.appender = appender
         self.generation_written = 0
         self._inflated_bytes_max = inflated_bytes_max
+        self._on_corrupt = on_corrupt
         self._readers: set[tuple[Reader, int]] = set()
         end = log.log_end_offset
         self.leader = PartitionLeader(
@@ -136,6 +139,10 @@ class Partition:
     def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
         """The batches from `base_offset` on were not written."""
         self._tell(self.leader.on_write_failed(base_offset, error), self.leader.high_watermark)
+
+    def on_corrupt(self, error: CorruptLogError) -> None:
+        """The log is damaged, and takes nothing any more."""
+        self._on_corrupt(self.topic_partition, error)
 
     def resign(self, error: MillraceError) -> None:
         """Stop leading: appends that wait fail with `error`, readers are told to look."""

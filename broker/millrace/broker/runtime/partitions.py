@@ -11,6 +11,7 @@ the process with it: `on_all_failed`.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from millrace.broker.controller import ControllerShell
@@ -22,9 +23,11 @@ from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.log import LogConfig, PartitionLog
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.core.errors import (
+    Appended,
     CorruptLogError,
     LogDirFailedError,
     MillraceError,
+    NotControllerError,
     StorageError,
     UnknownTopicOrPartitionError,
 )
@@ -115,8 +118,8 @@ class Partitions:
         if partition is not None:
             return partition
         error = self._offline.get(topic_partition)
-        if error is not None:
-            raise type(error)(error.message)
+        if error is not None:  # Anew, and for this request: nothing of it was appended.
+            raise type(error)(error.message, appended=Appended.NO)
         raise UnknownTopicOrPartitionError(
             f"this broker has no partition {topic_partition}: refresh the metadata, the topic may "
             "have been deleted"
@@ -154,11 +157,15 @@ class Partitions:
         await asyncio.gather(*(self._ensure(topic) for topic in topics))
         deleted = image.deletions_of(self._broker_id)
         if deleted:
-            for topic_id in deleted:
-                await self._delete_files(
-                    [each for each in self._on_disk() if each.topic_id == topic_id]
-                )
-            await self._controller.confirm_deletions(self._broker_id, deleted)
+            try:
+                for topic_id in deleted:
+                    await self._delete_files(
+                        [each for each in self._on_disk() if each.topic_id == topic_id]
+                    )
+                await self._controller.confirm_deletions(self._broker_id, deleted)
+            except (StorageError, NotControllerError) as error:
+                # The tombstones stay: the next image brings them again.
+                _log.warning("a deletion is not done yet", extra={"error": error.message})
 
     def _on_disk(self) -> list[TopicPartition]:
         return [each for opened in self.directories for each in opened.known]
@@ -179,8 +186,13 @@ class Partitions:
         config = topic.config
         known = self._led.get(topic_partition)
         if known is not None:
+            becomes_durable = (
+                config.durability is Durability.FSYNC and not known.is_flushed_before_ack
+            )
             known.log.config = self._log_config(config)
             known.configure(config)
+            if becomes_durable:
+                await self._flush(known)
             return
         if state.leader == NO_BROKER or topic_partition in self._offline:
             return
@@ -200,6 +212,8 @@ class Partitions:
             )
         except StorageError as error:
             self._go_offline(topic_partition, error)
+            if isinstance(error, LogDirFailedError):
+                opened.appender.fail(error)
             return
         self._led[topic_partition] = Partition(
             topic=str(topic.name),
@@ -209,7 +223,14 @@ class Partitions:
             log=log,
             appender=opened.appender,
             inflated_bytes_max=self._inflated_bytes_max,
+            on_corrupt=self.take_offline,
         )
+
+    async def _flush(self, partition: Partition) -> None:
+        """Make durable what was written while it did not have to be, or it were waited for."""
+        with suppress(StorageError):  # The appender takes the consequences.
+            flushed = await partition.appender.call(partition.log.flush)
+            partition.on_flushed(flushed, flushed)
 
     def _is_lost(self, topic_partition: TopicPartition) -> bool:
         """Whether a partition from before this start is on none of the directories.
@@ -254,6 +275,8 @@ class Partitions:
                 opened.known.discard(topic_partition)
 
     def _on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
+        if opened.failure is not None:
+            return
         _log.error(
             "log directory failed", extra={"log_dir": opened.directory.path, "error": error.message}
         )
@@ -271,7 +294,8 @@ class Partitions:
         partition = self._led.pop(topic_partition, None)
         if partition is not None:
             self._go_offline(topic_partition, error)
-            partition.resign(error)
+            # Of what is under way nobody knows whether it was written.
+            partition.resign(type(error)(error.message, appended=Appended.MAYBE))
 
     def _go_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
         _log.error(

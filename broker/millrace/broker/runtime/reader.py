@@ -46,8 +46,11 @@ class LogReader:
             if end > len(self._buffer):
                 return None
             view = self._buffer[at:end]
-            if log.read_cached(plan, view) < 0:
-                return None
+            try:
+                if log.read_cached(plan, view) < 0:
+                    return None
+            except OSError:
+                return None  # The thread will meet it as well, and say what it means.
             views.append(view)
             at = end
         return views

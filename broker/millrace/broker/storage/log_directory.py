@@ -37,7 +37,7 @@ from millrace.broker.storage.sealed_file import (
     write_sealed,
 )
 from millrace.broker.storage.sparse_index import IndexCache
-from millrace.core.errors import CorruptLogError, LogDirFailedError
+from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
 from millrace.core.ids import (
     NO_BROKER,
     BrokerId,
@@ -277,7 +277,11 @@ class LogDirectory:
         for log in due:
             try:
                 log.checkpoint()
-            except CorruptLogError as error:
+            except StorageError as error:
+                if self.logs.get(log.topic_partition) is not log:
+                    continue  # Deleted meanwhile, and its files with it.
+                if not isinstance(error, CorruptLogError):
+                    raise
                 self.corrupt[log.topic_partition] = error
         self._write_checkpoints()
         return len(due)
@@ -296,7 +300,8 @@ class LogDirectory:
             try:
                 step = log.scrub(max_bytes - verified)
             except CorruptLogError as error:
-                self.corrupt[log.topic_partition] = error
+                if self.logs.get(log.topic_partition) is log:  # Else it was deleted meanwhile.
+                    self.corrupt[log.topic_partition] = error
                 step = 0
             verified += step
             if step == 0:

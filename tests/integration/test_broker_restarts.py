@@ -1,0 +1,185 @@
+"""Stops, kills and starts: what was acknowledged is there, once and in order."""
+
+import random
+import threading
+import time
+from collections import defaultdict
+from itertools import islice
+
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.raw_client import PRODUCE, RawClient, RawStream, batch_of, request_of
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.client import RecordHandle, SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.ids import TopicPartition
+
+PARTITIONS = 3
+PRODUCERS = 4
+
+
+class Load:
+    """Producers that send numbered records until they are told to stop.
+
+    `sent` holds for each producer the handles of its records, which are `producer:number`.
+    """
+
+    def __init__(self, address: str, topic: str, records_per_second: int = 2000) -> None:
+        self._pause = PRODUCERS * 20 / records_per_second
+        self._topic = topic
+        self._ended = threading.Event()
+        self.sent: dict[int, list[RecordHandle]] = {number: [] for number in range(PRODUCERS)}
+        self.producers = [
+            SyncProducer(address, linger_ms=2, delivery_timeout_ms=60_000) for _ in range(PRODUCERS)
+        ]
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,)) for number in range(PRODUCERS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, number: int) -> None:
+        handles, producer = self.sent[number], self.producers[number]
+        while not self._ended.wait(self._pause):
+            for _ in range(20):
+                count = len(handles)
+                value = b"%d:%d" % (number, count)
+                handles.append(producer.send(self._topic, value, partition=count % PARTITIONS))
+
+    def acknowledged(self) -> int:
+        """Return how many records are acknowledged already."""
+        return sum(handle.done() for handles in self.sent.values() for handle in list(handles))
+
+    def wait_for(self, more: int) -> None:
+        """Return once `more` records are acknowledged than are now."""
+        wanted = self.acknowledged() + more
+        wait_until(lambda: self.acknowledged() >= wanted, f"{more} records are acknowledged")
+
+    def end(self) -> int:
+        """Stop sending, wait for all outcomes, and return how many records were acknowledged."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        for producer in self.producers:
+            producer.close()
+        return self.acknowledged()
+
+
+def assert_all_is_there_once(address: str, topic: str, load: Load) -> None:
+    """Hold everything in the topic against what the producers were told."""
+    expected = {}
+    for number, handles in load.sent.items():
+        for count, handle in enumerate(handles):
+            expected[b"%d:%d" % (number, count)] = handle.result(0)
+    with SyncAdmin(address) as admin, SyncConsumer(address) as consumer:
+        ends = admin.list_offsets(topic, "end")
+        total = sum(end.offset for end in ends.values())
+        consumer.assign([topic], start="beginning")
+        records = list(islice(consumer, total))
+    assert total == len(expected)
+    found = {record.value: record for record in records}
+    assert len(found) == total, "a record is there twice"
+    for value, metadata in expected.items():
+        assert (found[value].partition, found[value].offset) == (
+            metadata.partition,
+            metadata.offset,
+        )
+    order = defaultdict(list)
+    for record in records:
+        producer, _, count = record.value.partition(b":")
+        order[record.partition, producer].append(int(count))
+    for counts in order.values():
+        assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize("durability", ["fsync", "replicated"])
+def test_what_was_acknowledged_survives_kill_9_once_and_in_order(
+    start_broker: StartBroker, durability: str
+) -> None:
+    moments = random.Random(f"kill-{durability}")
+    broker = start_broker({"storage.recovery_point_interval_ms": 300})
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic("load", PARTITIONS, config={"durability": durability})
+    load = Load(broker.address, "load")
+    for _ in range(3):
+        load.wait_for(100)
+        time.sleep(moments.uniform(0, 0.5))
+        broker.kill()
+        broker.start()
+    assert load.end() > 300
+    assert_all_is_there_once(broker.address, "load", load)
+    assert broker.stop() == 0
+
+
+def test_sigterm_under_load_loses_nothing_that_was_acknowledged(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic("load", PARTITIONS)
+    load = Load(broker.address, "load", records_per_second=10_000)
+    for _ in range(2):
+        load.wait_for(500)
+        started = time.monotonic()
+        assert broker.stop() == 0
+        assert time.monotonic() - started < 8, "the stop waited for streams to end by themselves"
+        assert (broker.log_dirs[0] / "clean-shutdown").exists()
+        broker.start()
+    load.end()
+    assert_all_is_there_once(broker.address, "load", load)
+
+
+def test_a_graceful_stop_leaves_a_marker_that_a_crash_does_not(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    marker = broker.log_dirs[0] / "clean-shutdown"
+    with RawClient(broker.address) as client:
+        partition = TopicPartition(client.create_topic("marked", durability="replicated"), 0)
+        client.produce_batch(partition, batch_of(partition))
+    assert not marker.exists()
+    broker.stop()
+    assert marker.exists()
+    broker.start()
+    assert not marker.exists()
+    broker.kill()
+    assert not marker.exists()
+    broker.start()
+    with RawClient(broker.address) as client:
+        assert client.end_offset(partition) == 1
+
+
+def test_idle_clients_do_not_hold_up_a_stop(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with (
+        SyncAdmin(broker.address) as admin,
+        SyncConsumer(broker.address) as consumer,
+        SyncProducer(broker.address) as producer,
+    ):
+        admin.create_topic("idle")
+        producer.send("idle", b"x").result(10)
+        consumer.assign(["idle"], start="beginning")
+        assert len(consumer.poll(10_000)) == 1
+        started = time.monotonic()
+        assert broker.stop() == 0
+        assert time.monotonic() - started < 5
+        broker.start()
+        assert producer.send("idle", b"y").result(20).offset == 1
+        assert consumer.poll(20_000).values() == [b"y"]
+
+
+def test_streams_that_come_and_go_leave_nothing_behind(shared_broker: RunningBroker) -> None:
+    with RawClient(shared_broker.address) as client:
+        partition = TopicPartition(client.create_topic("comers-and-goers"), 0)
+        client.produce_batch(partition, batch_of(partition))
+    before = shared_broker.threads()
+    for _ in range(20):
+        with RawClient(shared_broker.address) as client:
+            sessions = [client.fetch() for _ in range(5)]
+            for session in sessions:
+                session.ask([(1, partition, 0)], credit=1 << 20)
+            for session in sessions[:3]:
+                assert next(session.answers())[0].length > 0
+            stream = RawStream(client.channel, PRODUCE)
+            for _ in range(5):
+                stream.send(request_of((partition, batch_of(partition, [bytes(100_000)]))))
+    wait_until(lambda: shared_broker.metrics()["millrace_fetch_streams"] == 0, "no fetch stream")
+    wait_until(lambda: shared_broker.metrics()["millrace_produce_streams"] == 0, "no stream")
+    wait_until(lambda: shared_broker.metrics()["millrace_request_memory_bytes"] == 0, "no memory")
+    assert shared_broker.threads() <= before + 2
