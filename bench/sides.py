@@ -6,6 +6,7 @@ and what the broker used meanwhile.
 """
 
 import itertools
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 from bench.loads.spec import Load, Moved, command_line
 from bench.measure import Run, say
 from bench.peers import kafka_tools
+from bench.peers.grpc_server import GrpcServer
 from bench.processes import Usage, last_json, reset_peak, run_load, usage
 from bench.settings import JAVA_CONSUMER, JAVA_CONSUMER_FETCH_BYTES
 
@@ -188,6 +190,35 @@ class JavaConsume:
             moved=Moved(records=records, bytes=records * self.record_bytes, seconds=elapsed),
             client=Usage(cpu_seconds=cpu, peak_rss_bytes=peak),
             broker=usage(self.broker.pid).since(before),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawStream:
+    """A client of the raw gRPC server: the ceiling."""
+
+    server: GrpcServer
+    kind: str
+    """sync or aio, as the server is."""
+    direction: str
+    """produce or fetch."""
+    message_bytes: int
+    log: Path
+
+    def __call__(self, seconds: float) -> Run:
+        """Stream for so many seconds."""
+        command = [
+            sys.executable, "-m", "bench.peers.grpc_stream", "client", self.kind,
+            self.server.options, self.direction, self.server.address, str(self.message_bytes),
+            str(seconds),
+        ]  # fmt: skip
+        reset_peak(self.server.pid)
+        before = usage(self.server.pid)
+        printed, used = run_load(command, self.log, seconds + GRACE_S)
+        return Run(
+            moved=Moved(**last_json(printed)),
+            client=used,
+            broker=usage(self.server.pid).since(before),
         )
 
 

@@ -7,20 +7,18 @@ comes. In each round the better of sync and aio raw streaming counts; the value 
 the four medians.
 """
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from bench.loads.spec import Load, Moved
+from bench.loads.spec import Load
 from bench.measure import Bench, Bound, Outcome, Run, figure, ratios, summaries
 from bench.millrace_broker import Millrace, running_millrace
-from bench.peers.grpc_server import GrpcServer, running_grpc_server
-from bench.processes import last_json, run_load, usage
+from bench.peers.grpc_server import running_grpc_server
 from bench.records import write_random_records
 from bench.settings import GRPC_OPTIONS, MILLRACE_TOPIC
-from bench.sides import GRACE_S, fresh_topic, run_client
+from bench.sides import RawStream, fresh_topic, run_client
 
 SIZES = {"256KiB": 256 << 10, "1MiB": 1 << 20}
 DIRECTIONS = ("produce", "fetch")
@@ -50,7 +48,13 @@ def measure(bench: Bench) -> Outcome:
                         _fill(millrace, size, filled, records)
                     sides: dict[str, Callable[[float], Run]] = {"millrace": ours}
                     for kind, server in servers.items():
-                        sides[kind] = _raw(server, kind, direction, size, records)
+                        sides[kind] = RawStream(
+                            server=server,
+                            kind=kind,
+                            direction=direction,
+                            message_bytes=size,
+                            log=records.with_suffix(".log"),
+                        )
                     runs = bench.interleave(sides)
                 best = [
                     max(sync.bytes_per_second, aio.bytes_per_second)
@@ -109,23 +113,6 @@ def _load(
         way=way,
         settings={"message_bytes": size, "in_flight": IN_FLIGHT_BYTES // size},
     )
-
-
-def _raw(
-    server: GrpcServer, kind: str, direction: str, size: int, records: Path
-) -> Callable[[float], Run]:
-    def run(seconds: float) -> Run:
-        command = [
-            sys.executable, "-m", "bench.peers.grpc_stream", "client", kind, server.options,
-            direction, server.address, str(size), str(seconds),
-        ]  # fmt: skip
-        before = usage(server.pid)
-        printed, used = run_load(command, records.with_suffix(".log"), seconds + GRACE_S)
-        return Run(
-            moved=Moved(**last_json(printed)), client=used, broker=usage(server.pid).since(before)
-        )
-
-    return run
 
 
 if __name__ == "__main__":

@@ -12,13 +12,17 @@ from bench.records import read_records
 
 from millrace.client import SyncProducer
 
+RECORD_OVERHEAD_BYTES = 8
+"""What the client counts for a record besides its value, against `batch_size`."""
+FULL_ENOUGH = 0.95
+
 
 def produce(load: Load) -> Moved:
     """Produce for the load's time and flush."""
     values = read_records(load.records_path)
     record_bytes = len(values[0])
     batch_bytes = load.settings["batch_bytes"]
-    batch = values[: batch_bytes // record_bytes]
+    batch = values[: batch_bytes // (record_bytes + RECORD_OVERHEAD_BYTES)]
     with SyncProducer(
         load.address, acks="all", batch_size=batch_bytes, **load.settings["producer"]
     ) as producer:
@@ -36,6 +40,8 @@ def produce(load: Load) -> Moved:
         after = producer.metrics()
     records = after["records"] - before["records"]
     batches = after["batches"] - before["batches"]
+    if not FULL_ENOUGH * len(batch) <= records / batches <= len(batch):
+        raise SystemExit(f"{records / batches:.1f} records a batch instead of {len(batch)}")
     return Moved(
         records=records,
         bytes=records * record_bytes,

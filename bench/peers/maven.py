@@ -78,6 +78,11 @@ def java() -> str:
     return found
 
 
+def java_version() -> int:
+    """Return the major version of the Java in use."""
+    return _java_version(java())
+
+
 def _maven() -> str:
     found = shutil.which("mvn")
     if found is None:

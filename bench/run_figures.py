@@ -1,0 +1,98 @@
+"""Measures all figures, one after another, and writes docs/bench/figures.json and figures.md.
+
+Each figure runs as its own program with the same options. One that could not be measured is written
+with the reason and without a value, and makes this program end non-zero.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench import machine
+from bench.places import CHECKOUT
+from bench.processes import environment, unwind_on_terminate
+
+DOCUMENTS = CHECKOUT / "docs" / "bench"
+FIGURES = (
+    "produce_100b", "produce_1kb", "send_100b", "send_1kb", "consume_100b", "consume_1kb",
+    "produce_fsync_1kb", "wire_share", "disk_share", "latency_10k", "many_clients",
+    "restart_10gb", "idle_rss", "load_rss", "partitions_1000",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Run the figures that the command line names, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="figures (default: all)")
+    parser.add_argument("--data-root", type=Path, help="where data directories are made")
+    parser.add_argument("--output", type=Path, default=DOCUMENTS, help="where the files go")
+    known, options = parser.parse_known_args()
+    unknown = set(known.names) - set(FIGURES)
+    if unknown:
+        parser.error(
+            f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}"
+        )
+    if known.data_root:
+        options += ["--data-root", str(known.data_root)]
+    unwind_on_terminate()
+    answers = [_measured(name, options) for name in FIGURES if name in (known.names or FIGURES)]
+    described = machine.describe(known.data_root)
+    known.output.mkdir(parents=True, exist_ok=True)
+    (known.output / "figures.json").write_text(
+        json.dumps({"machine": described, "figures": answers}, indent=2) + "\n"
+    )
+    table = _table(answers, machine.sentence(described))
+    (known.output / "figures.md").write_text(table)
+    print(table)
+    raise SystemExit(any("value" not in answer for answer in answers))
+
+
+def _measured(name: str, options: list[str]) -> dict[str, Any]:
+    print(f"== {name}", file=sys.stderr, flush=True)
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.figures.{name}", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CHECKOUT,
+        env=environment(),
+    )
+    print(done.stderr, file=sys.stderr, flush=True)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        return {"name": name, "ok": False, "error": reason}
+    answer: dict[str, Any] = json.loads(done.stdout.rstrip().rpartition("\n")[2])
+    return answer
+
+
+def _table(answers: list[dict[str, Any]], machine_sentence: str) -> str:
+    lines = [
+        "# Figures",
+        "",
+        f"Measured by `make figures` on {machine_sentence}",
+        "",
+        "Ratios are medians over rounds in which both sides ran one after the other; "
+        "`figures.json` has every round and the settings.",
+        "",
+        "| figure | value | goal | unit | ok | rounds | bounds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for answer in answers:
+        if "value" not in answer:
+            lines.append(f"| `{answer['name']}` | not measured: {answer['error']} | | | no | | |")
+            continue
+        bounds = "; ".join(
+            f"{bound['what']} {bound['value']:g}" for bound in answer["detail"]["bounds"]
+        )
+        lines.append(
+            f"| `{answer['name']}` | {answer['value']:g} | {answer['goal']} | {answer['unit']} |"
+            f" {'yes' if answer['ok'] else 'no'} | {answer['rounds']} | {bounds} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
