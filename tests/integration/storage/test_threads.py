@@ -14,7 +14,7 @@ from millrace.core.records.batch import walk
 from millrace.core.records.header import verify_body
 
 NOW = WallMs(1)
-BATCHES = 1000
+BATCHES = 5000
 CONFIG = LogConfig(
     segment_bytes=200_000,
     checkpoint_bytes=100_000,
