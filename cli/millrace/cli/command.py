@@ -40,15 +40,14 @@ class Command(_Teaching):
             return super().invoke(ctx)
         except MillraceError as error:
             raise explain(error, ctx.params) from error
-        except BrokenPipeError:
-            # `millrace consume flights | head`: the reader has what it wanted. What is still
-            # buffered must not be flushed into the closed pipe when the interpreter ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:  # `millrace consume flights | head`: the reader has what it wanted.
+            _drop_output()
             ctx.exit(ExitCode.DONE)
         except OSError as error:
-            if error.filename is None:
-                raise
-            raise Failure(f"{error.filename}: {error.strerror}") from error
+            if error.filename is not None:
+                raise Failure(f"{error.filename}: {error.strerror}") from error
+            _drop_output()
+            raise Failure(f"the operating system refused: {error.strerror}") from error
         except KeyboardInterrupt:
             click.echo(err=True)  # The terminal shows `^C` on the current line.
             ctx.exit(ExitCode.INTERRUPTED)
@@ -61,6 +60,11 @@ class Group(_Teaching, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # In the order of use, not of the alphabet.
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from writing at its end what could not be written before."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -51,7 +51,6 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
     errors.BufferExhaustedError: ExitCode.TIMED_OUT,
     errors.CorruptBatchError: ExitCode.DAMAGED,
     errors.CorruptLogError: ExitCode.DAMAGED,
-    errors.InvalidRecordError: ExitCode.DAMAGED,
 }
 
 _HINTS: dict[type[errors.MillraceError], str] = {

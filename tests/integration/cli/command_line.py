@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from click.testing import CliRunner, Result
 
@@ -27,11 +28,13 @@ class CommandLine:
         assert result.exit_code == 0, f"{words}: {result.output} {result.exception!r}"
         return result.stdout
 
-    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+    def start(
+        self, *words: str, stdout: int | BinaryIO = subprocess.PIPE
+    ) -> "subprocess.Popen[bytes]":
         """Start a command as a process of its own."""
         return subprocess.Popen(
             [sys.executable, "-m", "millrace.cli.main", *words, "--bootstrap", self.address],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
         )

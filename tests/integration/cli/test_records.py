@@ -113,14 +113,24 @@ def test_following_shows_what_comes_later_and_ends_quietly_on_ctrl_c(
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(
     millrace: CommandLine, topic: str
 ) -> None:
-    millrace.ok("produce", topic, stdin=b"x" * 999 + b"\n" + b"y\n" * 500_000)
+    millrace.ok("produce", topic, stdin=(b"x" * 99 + b"\n") * 50_000)
     with millrace.start("consume", topic) as command:
         assert command.stdout is not None
         assert command.stderr is not None
-        assert command.stdout.read(100) == b"x" * 100
+        assert command.stdout.read(99) == b"x" * 99
         command.stdout.close()  # As `head` does.
         assert command.wait(30) == ExitCode.DONE
         assert command.stderr.read() == b""
+
+
+def test_a_full_disk_under_the_output_is_told_without_a_trace(
+    millrace: CommandLine, topic: str
+) -> None:
+    millrace.ok("produce", topic, stdin="a\n")
+    with open("/dev/full", "wb") as full, millrace.start("consume", topic, stdout=full) as command:
+        assert command.stderr is not None
+        assert command.stderr.read().startswith(b"error: the operating system refused: No space")
+        assert command.wait(30) == ExitCode.FAILED
 
 
 def test_bad_input_is_refused_by_its_line_and_what_was_written_before_is_told(

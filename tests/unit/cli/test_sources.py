@@ -164,6 +164,12 @@ def test_a_csv_row_with_too_few_cells_is_refused_with_a_hint() -> None:
     assert "--null-value" in failure.value.hint
 
 
+def test_csv_that_is_not_utf_8_is_refused_with_how_to_convert_it() -> None:
+    with pytest.raises(Failure, match="column 'city' is not UTF-8") as failure:
+        read(b"city,n\nK\xf6ln,1\n", "csv")
+    assert "iconv" in failure.value.hint
+
+
 def test_parquet_rows_are_read_through_their_types() -> None:
     table = pa.table({"id": [1, 2], "name": ["a", None]})
     records = read(parquet_bytes(table), "parquet", key="id")

@@ -234,6 +234,12 @@ def _read_csv(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[R
             strings_can_be_null=mapping.null_value is not None,
         ),
     )
+    for field in rows.schema:
+        if pa.types.is_binary(field.type):  # What Arrow makes of text that it cannot read.
+            raise Failure(
+                f"{name}: column {field.name!r} is not UTF-8",
+                "convert the file first: iconv -f LATIN1 -t UTF-8",
+            )
     for batch in rows:
         yield _records_of(batch, name, mapping)
 
