@@ -66,9 +66,14 @@ def reset_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def environment(**extra: str) -> dict[str, str]:
-    """Return this process's environment with `extra`, and the checkout importable."""
-    return {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1", **extra}
+def environment() -> dict[str, str]:
+    """Return this process's environment, with the checkout importable."""
+    search_path = [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, search_path)),
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def start(
