@@ -9,7 +9,7 @@ import sys
 
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 
-from millrace.broker.storage.log import LogConfig
+from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.core.ids import BrokerId, MonotonicMs, WallMs

@@ -3,8 +3,10 @@
 from tests.fakes.disk import Disk
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
-from millrace.broker.storage.log import LogConfig, PartitionLog, StampedBatch
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
+from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.ids import BrokerId, MonotonicMs, Offset, WallMs
 from millrace.core.records.batch import walk
 

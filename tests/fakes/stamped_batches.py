@@ -1,6 +1,6 @@
 """Batches as a leader hands them to storage, made in one line."""
 
-from millrace.broker.storage.log import StampedBatch
+from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.ids import (
     NO_PRODUCER_ID,
     LeaderEpoch,

@@ -20,7 +20,8 @@ from tests.fakes.disk import Disk, PowerCut
 from tests.fakes.log_on_disk import NOW, LogOnDisk, batches_of
 from tests.fakes.stamped_batches import bytes_of, stamped_batch
 
-from millrace.broker.storage.log import LogConfig, StampedBatch
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import LogDirFailedError, OffsetOutOfRangeError, StorageFullError
 from millrace.core.ids import Offset
 from millrace.core.log.producer_states import BATCHES_KEPT

@@ -14,7 +14,7 @@ from tests.fakes.log_on_disk import PARTITION, ROOT, LogOnDisk, open_directory
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
 from millrace.broker.storage.epoch_checkpoint import write_epochs
-from millrace.broker.storage.log import LogConfig
+from millrace.broker.storage.log_config import LogConfig
 from millrace.core.errors import (
     CorruptBatchError,
     CorruptLogError,

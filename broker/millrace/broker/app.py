@@ -35,7 +35,7 @@ from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
-from millrace.broker.storage.log import LogConfig
+from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import (
     DirectoryConfig,
     Identity,

@@ -10,7 +10,7 @@ from tests.fakes.appending_process import open_directory
 from tests.fakes.log_on_disk import batches_of
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
-from millrace.broker.storage.log import LogConfig
+from millrace.broker.storage.log_config import LogConfig
 from millrace.core.errors import StorageFullError
 from millrace.core.ids import MonotonicMs, WallMs
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.fakes.appending_process import open_directory, value_at
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
-from millrace.broker.storage.log import LogConfig, PartitionLog
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
 from millrace.core.errors import OffsetOutOfRangeError
 from millrace.core.ids import MonotonicMs, Offset, WallMs
 from millrace.core.records.batch import walk

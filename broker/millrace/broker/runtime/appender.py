@@ -23,7 +23,8 @@ from typing import Any, Protocol
 
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
-from millrace.broker.storage.log import PartitionLog, StampedBatch
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import CorruptLogError, LogDirFailedError, MillraceError, StorageError
 from millrace.core.ids import Offset
 

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import wall_now
-from millrace.broker.storage.log import PartitionLog, StampedBatch
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import CorruptLogError, MillraceError
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.topic_config import Durability, TimestampType, TopicConfig

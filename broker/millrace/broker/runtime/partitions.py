@@ -20,7 +20,8 @@ from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.reader import LogReader
-from millrace.broker.storage.log import LogConfig, PartitionLog
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.core.errors import (
     Appended,

@@ -31,10 +31,8 @@ or truncated meanwhile returns fewer bytes than planned, or none.
 """
 
 import errno
-import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -42,6 +40,7 @@ import numpy as np
 from millrace.broker.storage import scan, segment
 from millrace.broker.storage.epoch_checkpoint import write_epochs
 from millrace.broker.storage.file_system import BUFFERS_MAX, FileSystem, is_full
+from millrace.broker.storage.log_config import UNLIMITED, LogConfig
 from millrace.broker.storage.recovery import (
     RecoveredLog,
     Recovery,
@@ -52,6 +51,7 @@ from millrace.broker.storage.recovery import (
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
 from millrace.broker.storage.segment import ReadPlan, Segment, offset_name
 from millrace.broker.storage.sparse_index import IndexCache, Place
+from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
@@ -63,11 +63,8 @@ from millrace.core.ids import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    LeaderEpoch,
     MonotonicMs,
     Offset,
-    ProducerEpoch,
-    ProducerId,
     TopicPartition,
     WallMs,
 )
@@ -75,99 +72,11 @@ from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
 from millrace.core.records.batch import open_batch
 from millrace.core.records.header import (
-    SEQUENCE_MAX,
     BatchHeader,
     Buffer,
 )
 
-UNLIMITED: Final = -1
-
 _CHECKPOINTS_BEHIND_MAX: Final = 2
-
-_STAMP: Final = struct.Struct("<iq")  # Leader epoch and base offset, at byte 68 of a header.
-_STAMP_AT: Final = 68
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class LogConfig:
-    """A topic's settings as far as its files go; Kafka's names. Replaced at run time as a whole."""
-
-    segment_bytes: int = 1_073_741_824
-    """A segment is closed before an append that would make it larger; at most 2^31 - 1."""
-    segment_ms: int = 604_800_000
-    """A segment is closed by the first append this long after its first one."""
-    index_interval_bytes: int = 4096
-    """Distance of index entries: halving it doubles the index and halves what a search walks."""
-    retention_ms: int = 604_800_000
-    """Closed segments whose newest record is older are deleted; -1 keeps them."""
-    retention_bytes: int = UNLIMITED
-    """The oldest segments are deleted while the others still hold as much; -1 keeps them."""
-    checkpoint_bytes: int = 64 * 2**20
-    """The recovery point advances when this much was appended since; at twice this an append waits
-    for it."""
-    checkpoint_ms: int = 10_000
-    """The recovery point advances when anything was appended this long ago."""
-
-
-@dataclass(slots=True)
-class StampedBatch:
-    """A batch with its offsets, ready to be written. `header` and `body` are the bytes."""
-
-    header: bytes
-    body: Buffer
-    base_offset: Offset
-    last_offset_delta: int
-    leader_epoch: LeaderEpoch
-    largest_timestamp: WallMs
-    producer_id: ProducerId
-    producer_epoch: ProducerEpoch
-    base_sequence: int
-    record_count: int
-
-    @classmethod
-    def of(
-        cls,
-        header: BatchHeader,
-        stamped: bytes,
-        body: Buffer,
-        append_timestamp: WallMs = NO_TIMESTAMP,
-    ) -> Self:
-        """Return what `records.header.stamp` made of a checked batch.
-
-        Args:
-            header: the parsed header; its offset and epoch need not be those of `stamped`.
-            stamped: 96 bytes.
-            body: the stored body.
-            append_timestamp: as given to `stamp`.
-        """
-        leader_epoch, base_offset = _STAMP.unpack_from(stamped, _STAMP_AT)
-        return cls(
-            stamped,
-            body,
-            base_offset,
-            header.last_offset_delta,
-            leader_epoch,
-            header.largest_timestamp if append_timestamp == NO_TIMESTAMP else append_timestamp,
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.record_count,
-        )
-
-    @property
-    def length(self) -> int:
-        """Bytes of header and body."""
-        return len(self.header) + len(self.body)
-
-    @property
-    def next_offset(self) -> Offset:
-        """Offset of the first record after the batch."""
-        return Offset(self.base_offset + self.last_offset_delta + 1)
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence of the last record."""
-        return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
 
 
 class TimestampedOffset(NamedTuple):

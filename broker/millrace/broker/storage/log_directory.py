@@ -28,7 +28,8 @@ from typing import Final, NamedTuple, Self
 import crc32c
 
 from millrace.broker.storage.file_system import FileSystem, Lock, is_full
-from millrace.broker.storage.log import LogConfig, PartitionLog, refusal
+from millrace.broker.storage.log import PartitionLog, refusal
+from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
 from millrace.broker.storage.sealed_file import (
     TEMPORARY_SUFFIX,

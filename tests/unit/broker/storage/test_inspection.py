@@ -7,7 +7,7 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 
 from millrace.broker.storage import inspection
 from millrace.broker.storage.inspection import PartitionFiles, Severity
-from millrace.broker.storage.log import LogConfig
+from millrace.broker.storage.log_config import LogConfig
 from millrace.core.errors import CorruptBatchError
 from millrace.core.ids import Offset
 

@@ -5,7 +5,7 @@ from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
-from millrace.broker.storage.log import LogConfig
+from millrace.broker.storage.log_config import LogConfig
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,

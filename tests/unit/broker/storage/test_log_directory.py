@@ -5,7 +5,7 @@ from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk, open_directory
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 
-from millrace.broker.storage.log import LogConfig
+from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
 from millrace.core.errors import CorruptLogError, LogDirFailedError
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition, WallMs

@@ -1,0 +1,79 @@
+"""What a leader hands to its log: the original body behind a header that it has stamped."""
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Self
+
+from millrace.core.ids import (
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    WallMs,
+)
+from millrace.core.records.header import SEQUENCE_MAX, BatchHeader, Buffer
+
+_STAMP: Final = struct.Struct("<iq")  # Leader epoch and base offset of a stamped header.
+_STAMP_AT: Final = 68
+
+
+@dataclass(slots=True)
+class StampedBatch:
+    """A batch with its offsets, ready to be written. `header` and `body` are the bytes."""
+
+    header: bytes
+    body: Buffer
+    base_offset: Offset
+    last_offset_delta: int
+    leader_epoch: LeaderEpoch
+    largest_timestamp: WallMs
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    base_sequence: int
+    record_count: int
+
+    @classmethod
+    def of(
+        cls,
+        header: BatchHeader,
+        stamped: bytes,
+        body: Buffer,
+        append_timestamp: WallMs = NO_TIMESTAMP,
+    ) -> Self:
+        """Return what `records.header.stamp` made of a checked batch.
+
+        Args:
+            header: the parsed header; its offset and epoch need not be those of `stamped`.
+            stamped: 96 bytes.
+            body: the stored body.
+            append_timestamp: as given to `stamp`.
+        """
+        leader_epoch, base_offset = _STAMP.unpack_from(stamped, _STAMP_AT)
+        return cls(
+            stamped,
+            body,
+            base_offset,
+            header.last_offset_delta,
+            leader_epoch,
+            header.largest_timestamp if append_timestamp == NO_TIMESTAMP else append_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+        )
+
+    @property
+    def length(self) -> int:
+        """Bytes of header and body."""
+        return len(self.header) + len(self.body)
+
+    @property
+    def next_offset(self) -> Offset:
+        """Offset of the first record after the batch."""
+        return Offset(self.base_offset + self.last_offset_delta + 1)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record."""
+        return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
