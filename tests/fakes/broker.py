@@ -182,6 +182,12 @@ class FakeBroker:
         topic = self.topics[name] = FakeTopic(name, topic_id, logs, config or {})
         return topic
 
+    def grow(self, name: str, partitions: int) -> None:
+        """Add partitions to a topic."""
+        topic = self.topics[name]
+        for number in range(len(topic.logs), partitions):
+            topic.logs.append(FakeLog(TopicPartition(topic.topic_id, number)))
+
     def log(self, name: str, partition: int = 0) -> FakeLog:
         return self.topics[name].logs[partition]
 

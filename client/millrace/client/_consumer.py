@@ -83,6 +83,7 @@ class ConsumerCore:
         key_deserializer: Deserializer | None,
         value_deserializer: Deserializer | None,
         request_timeout_ms: int,
+        metadata_max_age_ms: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         if auto_offset_reset not in ("earliest", "latest", "none"):
@@ -113,6 +114,13 @@ class ConsumerCore:
         self._rest: tuple[FetchedBatch, pa.RecordBatch] | None = None
         """Records of a batch that did not fit into the last `poll`."""
         self._user = threading.Lock()
+        self._whole_topics: list[str] = []
+        """Topics that are read with all their partitions, also those that come."""
+        self._topics: dict[TopicPartition, str] = {}
+        """Names of the topics of assigned partitions."""
+        self._topic_ids: set[TopicId] = set()
+        self._refresh_at = time.monotonic() + metadata_max_age_ms / 1000
+        self._metadata_max_age_s = metadata_max_age_ms / 1000
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -254,6 +262,7 @@ class ConsumerCore:
     async def assign(self, wanted: Iterable[Place | str], start: Start | None) -> None:
         """Read exactly these partitions."""
         places: dict[TopicPartition, str] = {}
+        wanted = list(wanted)
         for item in wanted:
             name, numbers = (item, None) if isinstance(item, str) else (item[0], [item[1]])
             info = await self.cluster.topic(name)
@@ -266,11 +275,16 @@ class ConsumerCore:
                 places[TopicPartition(info.topic_id, number)] = info.name
         to = Reset.NONE if start is None else _reset_of(start)
         self._rest = None
+        self._whole_topics = [
+            str(parse_topic_name(item)) for item in wanted if isinstance(item, str)
+        ]
         with self._lock:
             for gone in [p for p in self._fetcher.assigned if p not in places]:
                 self._fetcher.unassign(gone)
             for place, topic in places.items():
                 self._fetcher.assign(topic, place, to)
+        self._topics = places
+        self._topic_ids = {place.topic_id for place in places}
         self._learn_leaders()
         self._step()
 
@@ -404,11 +418,16 @@ class ConsumerCore:
                     self._spawn(self._look_up(effect))
                 case FindEpochEnd():
                     self._spawn(self._find_epoch_end(effect))
+        left_s = self._refresh_at - time.monotonic()
+        if left_s <= 0:
+            self._refresh_at += self._metadata_max_age_s - left_s
+            left_s = self._metadata_max_age_s
+            self._spawn(self._refresh(sorted(set(self._topics.values()))))
+        if wake is not None:
+            left_s = min(left_s, max(wake - now, 1) / 1000)
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if wake is not None:
-            self._timer = self.loop.call_later(max(wake - now, 1) / 1000, self._step)
+        self._timer = self.loop.call_later(left_s, self._step)
 
     def _on_fetched(self, broker_id: BrokerId, news: list[FetchedPartition]) -> None:
         self._connect_failures.pop(broker_id, None)
@@ -458,10 +477,23 @@ class ConsumerCore:
                 self._fetcher.on_topics(
                     {name: known[name].topic_id if name in known else None for name in topics}
                 )
+        self._take_new_partitions()
         self._learn_leaders()
         with self._lock:
             self._fetcher.on_refreshed(_now())
         self._step()
+
+    def _take_new_partitions(self) -> None:
+        """Read partitions that have come to topics that are read whole, from their beginning."""
+        for topic in self._whole_topics:
+            info = self.cluster.topics.get(topic)
+            for partition in () if info is None else info.partitions:
+                assert info is not None
+                place = TopicPartition(info.topic_id, partition.partition)
+                if place not in self._topics and info.topic_id in self._topic_ids:
+                    self._topics[place] = topic
+                    with self._lock:
+                        self._fetcher.assign(topic, place, Reset.EARLIEST)
 
     def _learn_leaders(self) -> None:
         with self._lock:
@@ -534,7 +566,7 @@ class ConsumerCore:
         return found
 
     def _place(self, topic_partition: TopicPartition) -> Place:
-        return self.cluster.topic_names[topic_partition.topic_id], topic_partition.partition
+        return self._topics[topic_partition], topic_partition.partition
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(work)
@@ -575,6 +607,7 @@ class Consumer:
             of the log: "earliest", "latest", or "none" for an error.
         key_deserializer, value_deserializer: from bytes to what records show.
         request_timeout_ms: how long a call to a broker may take.
+        metadata_max_age_ms: after which to look whether topics have more partitions.
 
     Raises:
         InvalidConfigError: a setting is out of its bounds.
@@ -593,6 +626,7 @@ class Consumer:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: int = 30_000,
+        metadata_max_age_ms: int = 300_000,
     ) -> None:
         self._core = ConsumerCore(
             bootstrap,
@@ -604,7 +638,8 @@ class Consumer:
             auto_offset_reset=auto_offset_reset,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
-            request_timeout_ms=request_timeout_ms,
+            request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, _INT32_MAX),
+            metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, _INT32_MAX),
             loop=asyncio.get_running_loop(),
         )
 

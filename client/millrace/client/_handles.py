@@ -67,17 +67,18 @@ class RecordHandle:
         A callback must not block; it is called at once when the outcome is known already.
         """
 
-        def waiter() -> bool:
-            if self.done():
-                callback(self)
-                return True
-            return False
+        pending = [callback]  # Whoever takes it calls it: the loop or, when it is late, we do.
 
-        intake = self.intake
+        def waiter() -> bool:
+            if not self.done():
+                return False
+            if pending:
+                pending.pop()(self)
+            return True
+
+        self.intake.waiters.append(waiter)
         if self.done():
-            callback(self)
-        else:
-            intake.waiters.append(waiter)
+            waiter()
 
     def _outcome(self) -> "tuple[ProducerBatch, int] | MillraceError | None":
         place = self.intake.locate(self.index)

@@ -36,7 +36,7 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicPartition, WallMs
 from millrace.core.producer.batch import ProducerBatch, encode
 from millrace.core.producer.distributor import Distributor, TopicLayout
-from millrace.core.producer.intake import Intake, Intakes
+from millrace.core.producer.intake import Intake, Intakes, Waiter
 from millrace.core.producer.partitioners import Partitioner
 from millrace.core.producer.sender import (
     AllocateProducerId,
@@ -72,6 +72,7 @@ class PipelineConfig:
     request_timeout_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
+    metadata_max_age_ms: int
 
 
 @dataclass(slots=True)
@@ -149,6 +150,7 @@ class Pipeline:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
         self._is_flushing = False
+        self._refresh_at = monotonic_ms() + config.metadata_max_age_ms
 
     def start(self) -> None:
         """Remember the loop's thread; called on it."""
@@ -304,6 +306,10 @@ class Pipeline:
         self._encode()
         self._perform(now)
         self._is_flushing = False
+        if now >= self._refresh_at and self.cluster.topics:
+            # Topics may have grown, and nobody would tell.
+            self._refresh_at = now + self.config.metadata_max_age_ms
+            self._spawn(self._refresh(list(self.cluster.topics)))
         self._schedule(now)
 
     def _linger(self) -> int:
@@ -353,7 +359,9 @@ class Pipeline:
             return
         self.counters.records += intake.record_count
         self.counters.record_bytes += intake.size
-        self._distributor.distribute(intake, TopicLayout(info.topic_id, len(info.partitions)))
+        self._distributor.distribute(
+            intake, TopicLayout(info.topic_id, len(info.partitions), info.batch_bytes_max)
+        )
         if intake.failures:
             self.counters.failed_records += len(intake.failures)
             self._first_error = self._first_error or intake.first_error()
@@ -468,7 +476,7 @@ class Pipeline:
                 self._complete_intake(intake)
             elif intake.waiters:
                 waiters, intake.waiters = intake.waiters, []
-                intake.waiters += [waiter for waiter in waiters if not waiter()]
+                intake.waiters += [waiter for waiter in waiters if not self._tell(waiter)]
 
     def _complete_intake(self, intake: Intake) -> None:
         with self.lock:
@@ -477,7 +485,7 @@ class Pipeline:
         self._unfinished.pop(intake, None)
         waiters, intake.waiters = intake.waiters, []
         for waiter in waiters:
-            waiter()
+            self._tell(waiter)
         for future in self._room_waiters:
             if not future.done():
                 future.set_result(None)
@@ -486,6 +494,15 @@ class Pipeline:
             flush.pending.discard(intake)
             if not flush.pending and not flush.future.done():
                 flush.future.set_result(None)
+
+    def _tell(self, waiter: Waiter) -> bool:
+        try:
+            return waiter()
+        except Exception as error:  # A user's callback; not the producer's affair.
+            self.loop.call_exception_handler(
+                {"message": "a delivery callback raised", "exception": error}
+            )
+            return True
 
     async def _connect(self, broker_id: BrokerId) -> None:
         failures = self._connect_failures.get(broker_id, 0)

@@ -41,7 +41,7 @@ Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers of one record: pairs of name and value, or a mapping."""
 
 BATCH_SIZE_DEFAULT: Final = 1_000_000
-"""Just below what topics take (`max.message.bytes`): few, large messages are the cheapest by far."""
+"""Just below what topics take (`max.message.bytes`): few, large messages cost least."""
 _BATCH_SIZE_MAX: Final = 16 * 1024 * 1024 - 1024
 _SLICE_BYTES_MAX: Final = 4 * 1024 * 1024
 _INT32_MAX: Final = 2**31 - 1
@@ -501,6 +501,7 @@ class Producer(RecordSink):
         delivery_timeout_ms: from `send()` to an acknowledgement, all repeats included.
         request_timeout_ms: how long a broker may wait for replicas.
         retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`.
+        metadata_max_age_ms: after which to look whether topics in use have more partitions.
         compression: none, gzip, snappy, lz4 or zstd; `compression_level` is the codec's own.
         partitioner: "keyed" (Kafka's hash of the key; without key a partition with a short queue),
             "round_robin", or a function of topic, key, value and number of partitions.
@@ -524,6 +525,7 @@ class Producer(RecordSink):
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: int = 100,
         retry_backoff_max_ms: int = 1_000,
+        metadata_max_age_ms: int = 300_000,
         compression: str = "none",
         compression_level: int | None = None,
         partitioner: Literal["keyed", "round_robin"] | PartitionFunction = "keyed",
@@ -544,6 +546,7 @@ class Producer(RecordSink):
             retry_backoff_max_ms=bounded(
                 "retry_backoff_max_ms", retry_backoff_max_ms, 1, 3_600_000
             ),
+            metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, _INT32_MAX),
         )
         if linger_ms >= delivery_timeout_ms:
             raise InvalidConfigError(

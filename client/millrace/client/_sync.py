@@ -104,6 +104,7 @@ class SyncProducer(RecordSink):
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: int = 100,
         retry_backoff_max_ms: int = 1_000,
+        metadata_max_age_ms: int = 300_000,
         compression: str = "none",
         compression_level: int | None = None,
         partitioner: Literal["keyed", "round_robin"] | PartitionFunction = "keyed",
@@ -125,6 +126,7 @@ class SyncProducer(RecordSink):
                     request_timeout_ms=request_timeout_ms,
                     retry_backoff_ms=retry_backoff_ms,
                     retry_backoff_max_ms=retry_backoff_max_ms,
+                    metadata_max_age_ms=metadata_max_age_ms,
                     compression=compression,
                     compression_level=compression_level,
                     partitioner=partitioner,
@@ -199,6 +201,7 @@ class SyncConsumer:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: int = 30_000,
+        metadata_max_age_ms: int = 300_000,
     ) -> None:
         self._thread = _LoopThread.shared()
         self._consumer = self._thread.call(
@@ -214,6 +217,7 @@ class SyncConsumer:
                     key_deserializer=key_deserializer,
                     value_deserializer=value_deserializer,
                     request_timeout_ms=request_timeout_ms,
+                    metadata_max_age_ms=metadata_max_age_ms,
                 )
             )
         )

@@ -58,6 +58,8 @@ class TopicInfo:
     topic_id: TopicId
     is_internal: bool
     partitions: tuple[PartitionInfo, ...]
+    batch_bytes_max: int
+    """Bytes of records that surely fit into a batch which the topic takes."""
 
 
 def error_from_wire(error: common_pb2.Error) -> MillraceError:
@@ -94,7 +96,16 @@ def topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicInfo:
         TopicId(topic.topic_id),
         topic.internal,
         tuple(_partition_from_wire(partition) for partition in topic.partitions),
+        _batch_bytes_max(topic),
     )
+
+
+def _batch_bytes_max(topic: cluster_pb2.TopicMetadata) -> int:
+    for entry in topic.config:
+        if entry.name == "max.message.bytes" and entry.value.isdigit():
+            # Beside the records a batch holds its header, the column table and validity bitmaps.
+            return int((int(entry.value) - 512) * 0.96)
+    return _MESSAGE_BYTES_MAX
 
 
 def _partition_from_wire(partition: cluster_pb2.PartitionMetadata) -> PartitionInfo:

@@ -325,3 +325,33 @@ def test_misuse_is_refused(run: Run) -> None:
                 await consumer.poll()
 
     run(story())
+
+
+def test_partitions_that_come_later_are_read_as_well(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            await fill(broker, 2)
+            async with Consumer(broker.address, metadata_max_age_ms=30) as consumer:
+                await consumer.subscribe(["orders"])
+                await read(consumer, 2)
+                broker.grow("orders", 2)
+                await fill(broker, 2, partitions=2)
+                records = await read(consumer, 2)
+                assert {record.partition for record in records} == {0, 1}
+
+    run(story())
+
+
+def test_a_deleted_topic_is_told(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 2)
+            await consumer.subscribe(["orders"])
+            await read(consumer, 2)
+            del broker.topics["orders"]
+            await broker.stop()
+            await broker.start()
+            with pytest.raises(UnknownTopicOrPartitionError, match="deleted"):
+                await read(consumer, 1)
+
+    run(story())

@@ -527,3 +527,50 @@ def test_a_callback_hears_of_the_outcome(run: Run) -> None:
             assert offsets == [0, 1, 2]
 
     run(story())
+
+
+def test_a_callback_that_raises_disturbs_nobody(run: Run) -> None:
+    async def story() -> None:
+        reported: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        try:
+            async with FakeBroker() as broker, Producer(broker.address) as producer:
+                broker.create_topic("orders", 1)
+                producer.send("orders", b"v").add_done_callback(lambda handle: 1 / 0)
+                assert (await producer.send("orders", b"w")).offset == 1
+        finally:
+            loop.set_exception_handler(None)
+        assert isinstance(reported[0]["exception"], ZeroDivisionError)
+
+    run(story())
+
+
+def test_batches_stay_below_what_the_topic_takes(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1, {"max.message.bytes": "5000"})
+            for number in range(1000):
+                producer.send("orders", b"%d" % number)
+            producer.send_batch("orders", [b""] * 5000)
+            await producer.flush()
+            assert len(broker.log("orders").values()) == 6000
+            assert max(len(batch[2]) for batch in broker.log("orders").batches) <= 5000
+
+    run(story())
+
+
+def test_a_topic_that_grows_is_used_whole(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, metadata_max_age_ms=20, partitioner="round_robin") as producer,
+        ):
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"v")
+            broker.grow("orders", 2)
+            async with asyncio.timeout(10):
+                while not broker.log("orders", 1).batches:
+                    await producer.send("orders", b"v")
+
+    run(story())

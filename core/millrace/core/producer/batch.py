@@ -12,6 +12,7 @@ from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     MonotonicMs,
     Offset,
     ProducerEpoch,
@@ -74,6 +75,10 @@ class ProducerBatch:
     size: int = 0
     intakes: list[Intake] = field(default_factory=list)
     prepared: PreparedBatch | None = None
+    shape: tuple[bool, bool] = (False, False)
+    """Whether there are headers, and times of the records' own."""
+    sent_at: WallMs = NO_TIMESTAMP
+    """Time of records that have none of their own."""
     timestamps: Any = None
     """Of all records, for their handles: one time, or an int64 array."""
 

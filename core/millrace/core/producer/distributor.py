@@ -34,6 +34,8 @@ class TopicLayout:
 
     topic_id: TopicId
     partition_count: int
+    batch_bytes_max: int = 2**31
+    """Bytes of records that surely fit into a batch which the topic takes."""
 
 
 class Distributor:
@@ -138,19 +140,26 @@ class Distributor:
         sizes: Any = None,
     ) -> None:
         """Add records to a partition's open batch, sealing batches as they fill."""
+        batch_size = min(self._batch_size, layout.batch_bytes_max)
+        # A column that only some records need would cost the others its room.
+        shape = (columns.headers is not None, columns.timestamps is not None)
         start, count = 0, columns.record_count
         ends: Any = None  # Bytes up to and with each record; only when a cut is needed.
         while start < count:
             number = self._sticky_partition(layout) if partition == STICKY else partition
             topic_partition = TopicPartition(layout.topic_id, number)
             batch = self._open.get(topic_partition)
+            if batch is not None and batch.shape != shape:
+                self._seal(topic_partition)
+                continue
             if batch is None:
                 batch = ProducerBatch(intake.topic, topic_partition, intake.opened_at)
+                batch.shape, batch.sent_at = shape, intake.timestamp
                 self._open[topic_partition] = batch
-            room = self._batch_size - batch.size
+            room = batch_size - batch.size
             if size <= room and batch.record_count + count - start <= RECORDS_MAX:
                 part = columns if start == 0 else columns.slice(start, count - start)
-                batch.add(_piece(part, intake), size, intake)
+                batch.add(_piece(part, batch), size, intake)
                 start = count
             else:
                 if ends is None:
@@ -162,10 +171,10 @@ class Distributor:
                     fitting = 1  # A record larger than a batch has one of its own.
                 if fitting > 0:
                     used = int(ends[start + fitting - 1]) - before
-                    batch.add(_piece(columns.slice(start, fitting), intake), used, intake)
+                    batch.add(_piece(columns.slice(start, fitting), batch), used, intake)
                     start += fitting
                     size -= used
-            if start < count or batch.size >= self._batch_size:
+            if start < count or batch.size >= batch_size:
                 self._seal(topic_partition)
 
     def _seal(self, topic_partition: TopicPartition) -> None:
@@ -192,8 +201,9 @@ class Distributor:
         return partition
 
 
-def _piece(columns: SentColumns, intake: Intake) -> Piece:
-    timestamps = intake.timestamp if columns.timestamps is None else columns.timestamps
+def _piece(columns: SentColumns, batch: ProducerBatch) -> Piece:
+    # Records without a time of their own share that of the batch's first: one time needs no column.
+    timestamps = batch.sent_at if columns.timestamps is None else columns.timestamps
     return Piece(columns.record_count, timestamps, columns.values, columns.keys, columns.headers)
 
 
