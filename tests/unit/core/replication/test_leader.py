@@ -12,8 +12,15 @@ from millrace.core.errors import (
     StorageFullError,
     UnknownLeaderEpochError,
 )
-from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId, WallMs
-from millrace.core.ids import TopicPartition
+from millrace.core.ids import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.log.producer_states import ProducerStates
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import prepare
