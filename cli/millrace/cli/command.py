@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,8 @@ class Command(_Teaching):
             _drop_output()
             raise Failure(f"the operating system refused: {error.strerror}") from error
         except KeyboardInterrupt:
+            # It may have come between making a coroutine and starting it, which is no news.
+            warnings.simplefilter("ignore", RuntimeWarning)
             click.echo(err=True)  # The terminal shows `^C` on the current line.
             ctx.exit(ExitCode.INTERRUPTED)
 
