@@ -21,7 +21,7 @@ APT_PACKAGES = "openjdk-17-jre-headless maven"
 INSTALL_TIMEOUT_S = 1200
 
 POM = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
+<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>bench</groupId><artifactId>peer</artifactId><version>1</version>
   <dependencies>{dependencies}</dependencies>

@@ -200,7 +200,11 @@ class Broker:
                     LogDirectory.open,
                     files,
                     path,
-                    DirectoryConfig(file_delete_delay_ms=storage.trash_delay_ms),
+                    DirectoryConfig(
+                        ballast_bytes=storage.ballast_bytes,
+                        index_cache_bytes=storage.index_cache_bytes,
+                        file_delete_delay_ms=storage.trash_delay_ms,
+                    ),
                     cluster_id=cluster_id,
                     broker_id=NO_BROKER if found is None else found.broker_id,
                     new_directory_id=secrets.token_hex(16),

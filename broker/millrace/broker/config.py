@@ -181,6 +181,22 @@ class StorageConfig:
         maximum=1_000_000,
         visibility=Visibility.TUNING,
     )
+    ballast_bytes: int = setting(
+        64 << 20,
+        "Space that each log directory takes in advance, so that recovery points can still be "
+        "written when the disk is full; 0 takes none.",
+        unit=Unit.BYTES,
+        maximum=1 << 40,
+        visibility=Visibility.TUNING,
+    )
+    index_cache_bytes: int = setting(
+        32 << 20,
+        "Memory for index entries of each log directory, over all its partitions.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=1 << 40,
+        visibility=Visibility.TUNING,
+    )
     retention_check_interval_ms: int = setting(
         300_000,
         "Pause between two looks for segments to delete. "
@@ -189,8 +205,9 @@ class StorageConfig:
         minimum=10,
     )
     trash_delay_ms: int = setting(
-        60_000,
-        "How long files of a deleted topic stay in the trash. Kafka's `file.delete.delay.ms`.",
+        86_400_000,
+        "How long files of a deleted topic stay in the trash, so that a mistake can be undone. "
+        "Kafka's `file.delete.delay.ms`, which is a minute there.",
         unit=Unit.MILLISECONDS,
     )
     scrub_bytes_per_second: int = setting(

@@ -21,12 +21,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from millrace.broker.runtime.clock import wall_now
+from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import CorruptLogError, LogDirFailedError, MillraceError, StorageError
-from millrace.core.ids import Offset
+from millrace.core.ids import MonotonicMs, Offset
 
 
 class Target(Protocol):
@@ -65,13 +65,20 @@ class Appender:
     Args:
         name: the threads' name.
         mailbox: where outcomes go.
+        checkpoint: advances the recovery points that are due; run beside the appends.
         on_failed: called on the loop, once, when the directory's disk failed (P63).
     """
 
     def __init__(
-        self, name: str, mailbox: Mailbox, on_failed: Callable[[LogDirFailedError], None]
+        self,
+        name: str,
+        mailbox: Mailbox,
+        checkpoint: Callable[[MonotonicMs], object],
+        on_failed: Callable[[LogDirFailedError], None],
     ) -> None:
         self._mailbox = mailbox
+        self._checkpoint = checkpoint
+        self._is_checkpointing = False
         self._on_failed = on_failed
         self._failure: LogDirFailedError | None = None
         self._work: queue.SimpleQueue[_Append | _Call | None] = queue.SimpleQueue()
@@ -172,6 +179,17 @@ class Appender:
             self.fail(error)
             raise
 
+    def _checkpoint_beside(self) -> None:
+        """Advance recovery points now: at full speed, once a second would be too late."""
+        self._is_checkpointing = True
+
+        def done(_: Any, error: BaseException | None) -> None:
+            self._is_checkpointing = False
+            if error is not None and not isinstance(error, StorageError):
+                raise error
+
+        self._flusher.submit(done, self._do, self._checkpoint, (monotonic_now(),))
+
     def _round(self, appends: dict[Target, tuple[int, list[StampedBatch]]]) -> None:
         to_flush: list[Target] = []
         for target, (generation, batches) in appends.items():
@@ -186,6 +204,8 @@ class Appender:
                 self._mailbox.post(target.on_write_failed, batches[0].base_offset, error)
                 self._on_refused(target, error)
                 continue
+            if not self._is_checkpointing and target.log.checkpoint_due(monotonic_now()):
+                self._checkpoint_beside()
             if target.is_flushed_before_ack:
                 to_flush.append(target)
             else:

@@ -89,9 +89,8 @@ class Partitions:
         def on_failed(error: LogDirFailedError) -> None:
             self._on_directory_failed(opened, error)
 
-        opened = OpenDirectory(
-            directory, Appender(directory.path, mailbox, on_failed), set(directory.found)
-        )
+        appender = Appender(directory.path, mailbox, directory.checkpoint, on_failed)
+        opened = OpenDirectory(directory, appender, set(directory.found))
         return opened
 
     def __iter__(self) -> Iterator[TopicPartition]:
