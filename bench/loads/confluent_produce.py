@@ -34,9 +34,8 @@ def produce(load: Load) -> Moved:
     values = read_records(load.records_path)
     keys = keys_for(values)
     send = WAYS[load.way]
-    producer.produce(
-        load.topic, values[0]
-    )  # Metadata and producer id are fetched before the clock.
+    # Metadata and producer id come before the clock.
+    send(producer, load.topic, values[:1], keys[:1])
     producer.flush(FLUSH_TIMEOUT_S)
     sent = 1
     started = time.perf_counter()

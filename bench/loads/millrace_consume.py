@@ -27,24 +27,22 @@ def consume(load: Load) -> Moved:
     places = [(load.topic, partition) for partition in range(load.partitions)]
     with SyncConsumer(load.address, **load.settings) as consumer:
         consumer.assign(places, start="beginning")
-        left, _ = take(consumer)
-        left = in_topic - left
+        count, _ = take(consumer)
+        left = in_topic - count
         records = moved_bytes = 0
         started = time.perf_counter()
-        while True:
+        while (seconds := time.perf_counter() - started) < load.seconds:
+            if not left:
+                left = in_topic
+                for place in places:
+                    consumer.seek(place, "beginning")
             count, size = take(consumer)
             if not count:
                 raise SystemExit(f"nothing came for {POLL_TIMEOUT_MS} ms, {left} records missing")
             records += count
             moved_bytes += size
             left -= count
-            seconds = time.perf_counter() - started
-            if seconds >= load.seconds:
-                return Moved(records=records, bytes=moved_bytes, seconds=seconds)
-            if not left:
-                left = in_topic
-                for place in places:
-                    consumer.seek(place, "beginning")
+    return Moved(records=records, bytes=moved_bytes, seconds=seconds)
 
 
 def _records(consumer: SyncConsumer) -> tuple[int, int]:

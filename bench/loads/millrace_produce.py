@@ -24,9 +24,8 @@ def produce(load: Load) -> Moved:
     send = WAYS[load.way]
     slice_records = BATCH_BYTES // len(values[0]) if "batch" in load.way else SEND_SLICE
     with SyncProducer(load.address, acks="all", **load.settings) as producer:
-        send(
-            producer, load.topic, values[:1], keys[:1]
-        )  # Metadata and producer id come before the clock.
+        # Metadata and producer id come before the clock.
+        send(producer, load.topic, values[:1], keys[:1])
         producer.flush()
         sent = 1
         started = time.perf_counter()
