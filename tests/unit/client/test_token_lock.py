@@ -42,10 +42,14 @@ def test_threads_exclude_one_another() -> None:
 
 def test_an_exception_gives_the_token_back() -> None:
     lock = TokenLock()
-    with pytest.raises(ZeroDivisionError), lock:
-        assert lock.token == []
-        _ = 1 / 0
+    with pytest.raises(ValueError, match="inside"), lock:
+        _fail_inside(lock)
     assert lock.token == [None]
+
+
+def _fail_inside(lock: TokenLock) -> None:
+    assert lock.token == []
+    raise ValueError("inside")
 
 
 def test_whoever_waits_gets_it_in_the_end() -> None:
