@@ -4,9 +4,9 @@ CPU seconds are user + system time. Peak memory is `VmHWM`, the resident high-wa
 running program (not `ru_maxrss`, which a child inherits from the process that forked it).
 """
 
-import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -20,9 +20,6 @@ from bench.places import CHECKOUT
 
 SAMPLE_INTERVAL_S = 0.1
 STOP_TIMEOUT_S = 30
-PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None)
 
 
 class LoadFailedError(Exception):
@@ -79,16 +76,21 @@ def environment() -> dict[str, str]:
 def start(
     command: Sequence[str], log: Path, *, stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[bytes]:
-    """Start a process that ends with this one; what it prints goes to the file `log`."""
+    """Start a process that ends with this one; what it prints goes to the file `log`.
+
+    That it ends even when this one is killed is done by util-linux' setpriv, where there is one: a
+    `preexec_fn` would fork a process that runs gRPC's threads.
+    """
+    setpriv = shutil.which("setpriv")
+    prefix = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
     with log.open("ab") as out:
         return subprocess.Popen(
-            command,
+            [*prefix, *command],
             stdin=stdin,
             stdout=out,
             stderr=subprocess.STDOUT,
             cwd=log.parent,
             env=environment(),
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process starts no threads.
         )
 
 
@@ -175,7 +177,3 @@ def last_json(printed: str) -> dict[str, Any]:
 
 def _name(command: Sequence[str]) -> str:
     return " ".join(part for part in command if ":" not in part)[:200]
-
-
-def _end_with_parent() -> None:
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

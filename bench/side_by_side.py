@@ -42,6 +42,8 @@ from bench.settings import (
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+REPORT_WIDTH = 132
+
 
 def main() -> None:
     """Measure as the command line says, and write the report."""
@@ -129,7 +131,7 @@ def _write_report(cases: list[Case], options: argparse.Namespace) -> None:
         as_markdown(report, machine.sentence(described))
     )
     draw(report, options.output / "side_by_side.png")
-    console = Console()
+    console = Console(width=REPORT_WIDTH)
     console.print(produce_table(report), consume_table(report))
     console.print(f"Table, JSON and picture are in {options.output}.")
 

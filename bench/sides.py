@@ -165,6 +165,8 @@ class JavaConsume:
     topic: str
     records: int
     record_bytes: int
+    fetch_bytes: int = JAVA_CONSUMER_FETCH_BYTES
+    settings: Mapping[str, str] = field(default_factory=lambda: JAVA_CONSUMER)
 
     def __call__(self, seconds: float) -> Run:
         """Consume for at least so many seconds; the time in which the tool fetches counts."""
@@ -178,8 +180,8 @@ class JavaConsume:
                 self.topic,
                 records=self.records,
                 record_bytes=self.record_bytes,
-                fetch_bytes=JAVA_CONSUMER_FETCH_BYTES,
-                settings=JAVA_CONSUMER,
+                fetch_bytes=self.fetch_bytes,
+                settings=dict(self.settings),
                 timeout_s=10 * seconds + GRACE_S,
             )
             records += moved.records

@@ -48,7 +48,8 @@ def _panel(
     axes.axhline(ceiling / 1000, color="black", linestyle=":", label="raw gRPC, uncompressed")
     axes.set_title(title, loc="left")
     axes.set_xticks(
-        [place + 0.4 - width / 2 for place in range(len(rows))], [case_name(row) for row in rows]
+        [place + 0.4 - width / 2 for place in range(len(rows))],
+        [case_name(row).replace(" ", "\n") for row in rows],
     )
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -92,7 +92,7 @@ def _cells(report: dict[str, Any], what: str, clients: Sequence[str]) -> list[li
 def _rich(title: str, lines: list[list[str]]) -> Table:
     table = Table(title=title)
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name in COLUMNS[:2] else "right")
+        table.add_column(name, justify="left" if name in COLUMNS[:2] else "right", no_wrap=True)
     for line in lines:
         table.add_row(*line)
     return table
