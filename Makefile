@@ -34,18 +34,18 @@ lint: setup
 
 bench: ## Side by side with Apache Kafka: table, JSON and picture in docs/bench
 	$(INSTALL) runtime bench
-	@$(PYTHON_RUN) -m bench.side_by_side
+	@$(PYTHON_RUN) -m bench.side_by_side $(ARGS)
 
-figure: ## Measure one figure: make figure NAME=produce_100b
+figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 --seconds 2' for a quick look)
 	@test -f 'bench/figures/$(NAME).py' || { \
 	  echo 'Which figure? make figure NAME=x, where x is one of:' >&2; \
 	  ls bench/figures | sed -n 's/^\([a-z].*\)\.py$$/  \1/p' >&2; exit 2; }
 	$(INSTALL) runtime bench
-	@$(PYTHON_RUN) -m bench.figures.$(NAME)
+	@$(PYTHON_RUN) -m bench.figures.$(NAME) $(ARGS)
 
 figures: ## Measure all figures, write docs/bench/figures.json and its table
 	$(INSTALL) runtime bench
-	@$(PYTHON_RUN) -m bench.run_figures
+	@$(PYTHON_RUN) -m bench.run_figures $(ARGS)
 
 proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 	@$(PYTHON_RUN) -m grpc_tools.protoc -I proto --python_out=proto --pyi_out=proto \
