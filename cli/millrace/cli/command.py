@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -50,10 +50,12 @@ class Command(_Teaching):
             _drop_output()
             raise Failure(f"the operating system refused: {error.strerror}") from error
         except KeyboardInterrupt:
-            # It may have come between making a coroutine and starting it, which is no news.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            click.echo(err=True)  # The terminal shows `^C` on the current line.
-            ctx.exit(ExitCode.INTERRUPTED)
+            _end_interrupted(ctx)
+        except RuntimeError as error:
+            # Python's own locks raise it when Ctrl-C hits them in the middle of a wait.
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            _end_interrupted(ctx)
 
 
 class Group(_Teaching, click.Group):
@@ -63,6 +65,13 @@ class Group(_Teaching, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # In the order of use, not of the alphabet.
+
+
+def _end_interrupted(ctx: click.Context) -> NoReturn:
+    # Ctrl-C may have come between making a coroutine and starting it, which is no news.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    click.echo(err=True)  # The terminal shows `^C` on the current line.
+    ctx.exit(ExitCode.INTERRUPTED)
 
 
 def _drop_output() -> None:

@@ -48,6 +48,17 @@ def test_scripts_can_tell_failures_by_their_exit_code(error: BaseException, code
     assert CliRunner().invoke(failing(error), []).exit_code == code
 
 
+def test_ctrl_c_in_the_middle_of_a_wait_is_an_interruption_too() -> None:
+    error = RuntimeError("cannot release un-acquired lock")
+    error.__context__ = KeyboardInterrupt()
+    assert CliRunner().invoke(failing(error), []).exit_code == ExitCode.INTERRUPTED
+
+
+def test_a_mistake_of_our_own_is_not_hidden() -> None:
+    error = RuntimeError("a bug")
+    assert CliRunner().invoke(failing(error), []).exception is error
+
+
 def test_no_broker_is_answered_with_how_to_start_one() -> None:
     assert "millrace up" in explain(errors.ConnectionFailedError("nobody there"), {}).hint
 
