@@ -92,11 +92,11 @@ class RawStream:
         method: path of the method.
     """
 
-    def __init__(self, channel: grpc.Channel, method: str) -> None:
+    def __init__(
+        self, channel: grpc.Channel, method: str, *, timeout: float = TIMEOUT_SECONDS
+    ) -> None:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.call = channel.stream_stream(method)(
-            iter(self._outgoing.get, None), timeout=TIMEOUT_SECONDS
-        )
+        self.call = channel.stream_stream(method)(iter(self._outgoing.get, None), timeout=timeout)
 
     def send(self, message: bytes) -> None:
         """Queue a message."""
@@ -143,6 +143,9 @@ class RawClient:
                 ("grpc.max_receive_message_length", -1),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", 1 << 20),
+                # What is not read stays at the broker, and not in buffers on this side.
+                ("grpc.http2.bdp_probe", 0),
+                ("grpc.http2.lookahead_bytes", 1 << 16),
                 ("grpc.use_local_subchannel_pool", 1),
             ],
         )
@@ -207,9 +210,9 @@ class RawClient:
         ).logs[0]
         return description
 
-    def fetch(self) -> "FetchSession":
+    def fetch(self, *, timeout: float = TIMEOUT_SECONDS) -> "FetchSession":
         """Open a fetch session."""
-        return FetchSession(self.channel)
+        return FetchSession(self.channel, timeout)
 
 
 def named(topic_partition: TopicPartition) -> NamedPartition:
@@ -220,8 +223,8 @@ def named(topic_partition: TopicPartition) -> NamedPartition:
 class FetchSession:
     """A fetch stream."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
-        self.stream = RawStream(channel, FETCH)
+    def __init__(self, channel: grpc.Channel, timeout: float = TIMEOUT_SECONDS) -> None:
+        self.stream = RawStream(channel, FETCH, timeout=timeout)
         self._is_configured = False
         self._answers = self._receive_all()
 

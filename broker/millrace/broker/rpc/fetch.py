@@ -17,6 +17,7 @@ import grpc
 from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.errors import status_of, to_proto
 from millrace.broker.rpc.requests import decode_request, unary_handler
+from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
@@ -217,28 +218,24 @@ class _FetchStream:
         self._wake = asyncio.Event()
         self._is_configured = False
         self._has_room = asyncio.Event()
-        self._ended = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.Event()
 
     async def run(self) -> None:
-        writer = asyncio.create_task(self._answer())
-        reader = asyncio.create_task(self._listen())
         try:
+            # Else gRPC sends them with the first message, and could not end the stream before.
+            await self._context.send_initial_metadata(())
             # The reader's half-close ends the session as well: nothing more can be granted.
-            done, _ = await asyncio.wait(
-                (reader, writer, self._ended), return_when=asyncio.FIRST_COMPLETED
-            )
-            for ended in done:
-                ended.result()
+            await run_until_first(self._listen(), self._answer(), self._ended.wait())
+            if self._ended.is_set():
+                raise BrokerShuttingDownError("the broker is stopping")
+        except grpc.aio.InternalError:
+            pass  # The reader went away in the middle of a message, which is its right.
         except MillraceError as error:
             await self._context.abort(status_of(error), error.message)
-        finally:
-            reader.cancel()
-            writer.cancel()
 
     def end(self) -> None:
         """End the session because the broker stops."""
-        if not self._ended.done():
-            self._ended.set_exception(BrokerShuttingDownError("the broker is stopping"))
+        self._ended.set()
 
     def close(self) -> None:
         """Leave all partitions."""

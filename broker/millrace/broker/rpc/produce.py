@@ -18,6 +18,7 @@ from millrace.broker.config import LimitsConfig
 from millrace.broker.controller import ControllerShell
 from millrace.broker.rpc.errors import status_of, to_proto
 from millrace.broker.rpc.requests import unary_handler
+from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
@@ -189,7 +190,7 @@ class ProduceService:
         try:
             self._check_header(header)
         except MillraceError as error:
-            return header, error
+            return header, _without_trace(error)
         checked = []
         for partition, view in zip(header.partitions, views, strict=True):
             topic_partition = TopicPartition(TopicId(partition.topic_id), partition.partition)
@@ -202,7 +203,7 @@ class ProduceService:
                 limits = self.partitions.get(topic_partition).limits
                 outcome = record_batch.check(topic_partition, view, limits)
             except MillraceError as error:
-                outcome = error
+                outcome = _without_trace(error)
             checked.append(
                 _CheckedBatch(topic_partition, LeaderEpoch(partition.leader_epoch), view, outcome)
             )
@@ -241,36 +242,32 @@ class _ProduceStream:
         self._outgoing: list[pb.ProduceAnswer] = []
         self._in_write: list[pb.ProduceAnswer] = []
         self._outgoing_bytes = 0
-        self._ended = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.Event()
         self._has_outgoing = asyncio.Event()
         self._in_check = 0
         self._drained = asyncio.Event()
         self._drained.set()
 
     async def run(self) -> None:
-        writer = asyncio.create_task(self._write())
-        reader = asyncio.create_task(self._read())
         try:
-            await asyncio.wait((reader, writer, self._ended), return_when=asyncio.FIRST_COMPLETED)
-            reader.cancel()
-            # No more requests come; those that came still get their answers.
-            draining = asyncio.create_task(self._drain())
-            await asyncio.wait((draining, writer), return_when=asyncio.FIRST_COMPLETED)
-            draining.cancel()
-            if writer.done():
-                writer.result()
-            if self._ended.done():
-                self._ended.result()
+            # Else gRPC sends them with the first message, and could not end the stream before.
+            await self._context.send_initial_metadata(())
+            await run_until_first(self._write(), self._serve())
+        except grpc.aio.InternalError:
+            pass  # The client went away in the middle of a message, which is its right.
         except MillraceError as error:
             await self._context.abort(status_of(error), error.message)
-        finally:
-            reader.cancel()
-            writer.cancel()
 
     def end(self) -> None:
         """End the stream because the broker stops: what was read is answered, then it closes."""
-        if not self._ended.done():
-            self._ended.set_exception(BrokerShuttingDownError("the broker is stopping"))
+        self._ended.set()
+
+    async def _serve(self) -> None:
+        await run_until_first(self._read(), self._ended.wait())
+        # No more requests come; those that came still get their answers.
+        await self._drain()
+        if self._ended.is_set():
+            raise BrokerShuttingDownError("the broker is stopping")
 
     async def _drain(self) -> None:
         while self._unanswered:
@@ -379,7 +376,7 @@ class _ProduceStream:
             waiter = partition.append(batch.checked, batch.batch, acks, request)
         except MillraceError as error:
             service.metrics.refused(error)
-            return error
+            return _without_trace(error)
         if not waiter.is_done:
             request.outstanding += 1
         if not waiter.is_duplicate:
@@ -458,3 +455,13 @@ class _ProduceStream:
         self._in_write = self._outgoing[:count]
         del self._outgoing[:count]
         self._outgoing_bytes -= sum(answer.ByteSize() for answer in self._in_write)
+
+
+def _without_trace(error: MillraceError) -> MillraceError:
+    """Return an error that is kept, without the frames it came through.
+
+    They hold the message; and the error is among what they hold, so that only the garbage collector
+    would free it.
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)

@@ -6,14 +6,14 @@ not woken at all, an idle one at once.
 """
 
 import asyncio
-import logging
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-_log = logging.getLogger(__name__)
+_TURN_SECONDS_MAX = 0.01
+"""How long the loop may be kept from everything else by what threads have posted."""
 
 
 class Mailbox:
@@ -38,12 +38,15 @@ class Mailbox:
         # First the flag, then the calls: a call posted in between wakes the loop once more.
         self._is_woken = False
         calls = self._calls
+        until = self._loop.time() + _TURN_SECONDS_MAX
         try:
             while calls:
                 call, args = calls.popleft()
                 call(*args)
+                if self._loop.time() > until:
+                    break
         finally:
-            if calls:  # One has raised; whoever waits for the others must not wait for ever.
+            if calls:  # Time is up, or one has raised: the others come in the loop's next turn.
                 self._loop.call_soon(self._deliver)
 
 

@@ -822,7 +822,7 @@ class PartitionLog:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)  # Each time anew, or the trace would grow.
 
     def _corrupt(self, reason: str) -> CorruptLogError:
         error = corrupt_log(self.topic_partition, self._directory, reason)

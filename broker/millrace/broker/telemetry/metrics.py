@@ -56,6 +56,7 @@ class BrokerMetrics:
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2),
             registry=registry,
         )
+        self._refused: dict[type[MillraceError], Counter] = {}
         self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
 
     def appended(self, topic: str, header: BatchHeader) -> None:
@@ -70,7 +71,11 @@ class BrokerMetrics:
 
     def refused(self, error: MillraceError) -> None:
         """Count a refusal."""
-        self._refusals.labels(error.name()).inc()
+        kind = type(error)
+        counter = self._refused.get(kind)
+        if counter is None:
+            counter = self._refused[kind] = self._refusals.labels(kind.name())
+        counter.inc()
 
     def forget_topic(self, topic: str) -> None:
         """Drop a deleted topic's series."""
