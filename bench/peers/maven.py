@@ -12,6 +12,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from bench.peers.trust_store import maven_options
 from bench.places import cache_directory
 
 KAFKA_VERSION = "4.1.1"
@@ -57,7 +58,7 @@ def class_path() -> str:
             _maven(), "--quiet", "--batch-mode", "dependency:copy-dependencies",
             "-DoutputDirectory=libs", "-DincludeScope=runtime",
         ]  # fmt: skip
-        _run(command, cwd=directory)
+        _run(command, cwd=directory, MAVEN_OPTS=maven_options(directory))
         complete.touch()
     return f"{directory / 'libs'}/*"
 
@@ -148,10 +149,16 @@ def _root_prefix() -> list[str]:
     )
 
 
-def _run(command: list[str], cwd: Path | None = None) -> None:
+def _run(command: list[str], cwd: Path | None = None, **variables: str) -> None:
     try:
         subprocess.run(
-            command, cwd=cwd, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
+            command,
+            cwd=cwd,
+            env={**os.environ, **variables},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_TIMEOUT_S,
         )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired, OSError) as error:
         output = getattr(error, "stdout", "") or ""
