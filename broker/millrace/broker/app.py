@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.fetch import FetchService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.server import make_server
+from millrace.broker.runtime.descriptors import connections_allowed
 from millrace.broker.runtime.housekeeping import Housekeeping
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
@@ -43,10 +44,16 @@ from millrace.broker.storage.log_directory import (
     read_identity,
 )
 from millrace.broker.storage.posix_file_system import PosixFileSystem
+from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core import settings
-from millrace.core.errors import InvalidConfigError, MillraceError, StorageError
+from millrace.core.errors import (
+    InvalidConfigError,
+    LogDirFailedError,
+    MillraceError,
+    StorageError,
+)
 from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.requests import RegisterBroker
 from millrace.core.metadata.topic_config import TopicConfig
@@ -128,7 +135,10 @@ class Broker:
         self._streaming: tuple[ProduceService | FetchService, ...] = ()
         self._workers: list[Worker] = []
         self._reader: LogReader | None = None
-        self._server = make_server(config.limits)
+        connections = connections_allowed(
+            config.limits.connections_max, config.storage.file_handles_max
+        )
+        self._server = make_server(replace(config.limits, connections_max=connections))
         self._health = health.aio.HealthServicer()
         self._metrics_server: Any = None
 
@@ -383,6 +393,11 @@ def _identity_at(files: PosixFileSystem, path: str) -> Identity | None:
         return read_identity(files, path)
     except FileNotFoundError:
         return None
+    except (DamagedFileError, OSError) as error:
+        raise LogDirFailedError(
+            f"{path}: it cannot be told whose log directory this is: {error}. Restore its identity "
+            "file, or leave it out of log_dirs"
+        ) from error
 
 
 def _host_port(host: str, port: int) -> str:

@@ -1,0 +1,74 @@
+"""What those see who watch a broker: health, reflection, metrics, its log."""
+
+import json
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from tests.integration.conftest import StartBroker
+from tests.integration.raw_client import FETCH, RawClient, batch_of
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.core.ids import TopicPartition
+
+SERVICES = [f"millrace.proto.v1.{name}" for name in ("Cluster", "Fetch", "Produce")]
+
+
+def test_health_answers_for_the_broker_and_each_service(shared_broker: RunningBroker) -> None:
+    with grpc.insecure_channel(shared_broker.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for name in ("", *SERVICES):
+            request = health_pb2.HealthCheckRequest(service=name)
+            answer = health.Check(request, timeout=10)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_reflection_names_every_service_and_its_messages(shared_broker: RunningBroker) -> None:
+    with grpc.insecure_channel(shared_broker.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        requests = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICES[1]),
+        ]
+        listed, described = stub.ServerReflectionInfo(iter(requests), timeout=10)
+        names = [service.name for service in listed.list_services_response.service]
+        assert set(SERVICES) < set(names)
+        (descriptor,) = described.file_descriptor_response.file_descriptor_proto
+        assert FETCH.split("/")[-1].encode() in descriptor
+
+
+def test_the_counters_move_with_the_work(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with RawClient(broker.address) as client:
+        topic_id = client.create_topic("counted", partitions=2)
+        partition = TopicPartition(topic_id, 0)
+        batch = batch_of(partition, [b"x"] * 3, producer_id=1, sequence=0)
+        for _ in range(3):  # Two of them are repetitions, which append nothing.
+            assert client.produce_batch(partition, batch).base_offset == 0
+        client.produce_batch(partition, b"nonsense" * 20)
+        session = client.fetch()
+        session.ask([(1, partition, 0)], credit=1 << 20)
+        assert next(session.answers())[0].length == len(batch)
+        metrics = broker.metrics()
+        assert metrics['millrace_topic_appended_records_total{topic="counted"}'] == 3
+        assert metrics['millrace_topic_appended_bytes_total{topic="counted"}'] == len(batch)
+        assert metrics['millrace_topic_fetched_bytes_total{topic="counted"}'] == len(batch)
+        assert metrics['millrace_refusals_total{error="CORRUPT_BATCH"}'] == 1
+        assert metrics["millrace_fetch_streams"] == 1
+        session.close()
+        wait_until(lambda: broker.metrics()["millrace_partitions"] == 2, "the gauge is set")
+        wait_until(
+            lambda: broker.metrics()["millrace_loop_lag_seconds_count"] > 0, "it is measured"
+        )
+        free = f'millrace_log_dir_free_bytes{{log_dir="{broker.log_dirs[0]}"}}'
+        wait_until(lambda: broker.metrics().get(free, 0) > 0, "the free space is known")
+
+
+def test_every_line_of_the_log_is_json_with_level_and_time(start_broker: StartBroker) -> None:
+    broker = start_broker({"logging.level": "debug"})
+    broker.stop()
+    for line in broker.log_path.read_text().splitlines():
+        event = json.loads(line)
+        assert event["event"]
+        assert event["level"] in ("debug", "info")
+        assert event["timestamp"].endswith("Z")
