@@ -91,7 +91,7 @@ class Kafka:
         admin.delete_topics([name])[name].result(ADMIN_TIMEOUT_S)
 
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.address})
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 3})
 
 
 @contextmanager

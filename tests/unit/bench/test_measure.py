@@ -1,0 +1,131 @@
+"""The frame of all figures: turns, bounds, and the line that is printed."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bench import measure
+from bench.loads.spec import Moved
+from bench.measure import Bench, Bound, Outcome, Run, figure
+from bench.peers.maven import PeerMissingError
+from bench.processes import LoadFailedError, Usage
+
+UNUSED = Usage(cpu_seconds=1.0, peak_rss_bytes=1_000_000)
+HOLDING = Outcome(bounds=[Bound(what="times", value=3.14159265, at_least=3)])
+
+
+@pytest.fixture(autouse=True)
+def _without_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "settle", lambda: None)
+
+
+def run_of(records: int, seconds: float) -> Run:
+    moved = Moved(records=records, bytes=records * 100, seconds=seconds)
+    return Run(moved=moved, client=UNUSED, broker=UNUSED)
+
+
+def printed_by(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: Callable[[Bench], Outcome],
+    *arguments: str,
+) -> list[str]:
+    monkeypatch.setattr(sys, "argv", ["figure", "--data-root", str(tmp_path), *arguments])
+    figure("a_figure", unit="times", goal=">= 3", measure=outcome)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_sides_run_in_turn_and_the_order_turns_from_round_to_round(tmp_path: Path) -> None:
+    order: list[tuple[str, float]] = []
+
+    def side(name: str) -> Callable[[float], Run]:
+        def run(seconds: float) -> Run:
+            order.append((name, seconds))
+            return run_of(100, seconds)
+
+        return run
+
+    bench = Bench(rounds=2, seconds=10, directory=tmp_path)
+    runs = bench.interleave({"ours": side("ours"), "theirs": side("theirs")})
+
+    assert order == [
+        ("ours", 5), ("theirs", 5), ("theirs", 10), ("ours", 10), ("ours", 10), ("theirs", 10),
+    ]  # fmt: skip
+    assert [len(of_side) for of_side in runs.values()] == [2, 2]
+
+
+def test_a_run_that_is_too_short_does_not_count(tmp_path: Path) -> None:
+    bench = Bench(rounds=1, seconds=10, directory=tmp_path)
+    with pytest.raises(LoadFailedError, match=r"ours ran 9\.00 s only"):
+        bench.interleave({"ours": lambda seconds: run_of(100, seconds - 1)})
+
+
+def test_the_last_line_is_the_figure_as_json(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = printed_by(capsys, tmp_path, monkeypatch, lambda _: HOLDING)
+    answer = json.loads(lines[-1])
+    assert list(answer) == ["name", "value", "goal", "unit", "ok", "rounds", "detail"]
+    assert (answer["value"], answer["ok"], answer["rounds"]) == (3.142, True, 5)
+
+
+def test_a_figure_is_not_ok_when_one_of_its_bounds_does_not_hold(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = Bound(what="over Java", value=0.9, at_least=1)
+    outcome = Outcome(bounds=[*HOLDING.bounds, failing])
+    (line,) = printed_by(capsys, tmp_path, monkeypatch, lambda _: outcome)
+    assert json.loads(line)["ok"] is False
+
+
+def test_an_upper_bound_holds_up_to_itself() -> None:
+    assert Bound(what="MB", value=150, at_most=150).holds
+    assert not Bound(what="MB", value=150.1, at_most=150).holds
+
+
+@pytest.mark.parametrize("arguments", [("--rounds", "4"), ("--seconds", "9")])
+def test_a_quick_look_is_never_ok(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, str],
+) -> None:
+    (line,) = printed_by(capsys, tmp_path, monkeypatch, lambda _: HOLDING, *arguments)
+    assert json.loads(line)["ok"] is False
+
+
+@pytest.mark.parametrize("error", [PeerMissingError("no Java"), LoadFailedError("no Java")])
+def test_a_figure_that_cannot_be_measured_ends_non_zero_and_without_a_value(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    def fail(_: Bench) -> Outcome:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["figure", "--data-root", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        figure("a_figure", unit="times", goal=">= 3", measure=fail)
+    assert ended.value.code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "a_figure was not measured: no Java" in shown.err
+
+
+def test_the_data_directory_goes_away_with_the_figure(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+
+    def look(bench: Bench) -> Outcome:
+        seen.append(bench.directory)
+        (bench.directory / "log").write_text("data")
+        return HOLDING
+
+    printed_by(capsys, tmp_path, monkeypatch, look)
+    assert seen[0].parent == tmp_path
+    assert list(tmp_path.iterdir()) == []

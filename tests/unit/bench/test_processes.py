@@ -1,0 +1,68 @@
+"""Children of the benchmark: what they print, what they use, and that none outlives its time."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from bench.processes import LoadFailedError, last_json, run_load, run_loads, start, stop, usage
+
+MEGABYTE = 1_000_000
+
+
+def program(text: str) -> list[str]:
+    return [sys.executable, "-c", text]
+
+
+def test_a_load_is_accounted_for_by_its_own_cpu_time_and_memory(tmp_path: Path) -> None:
+    busy = "import time\nheld = bytearray(50_000_000)\nwhile time.process_time() < 0.5: pass"
+    _, used = run_load(program(busy), tmp_path / "load.log", timeout_s=30)
+    assert 0.5 <= used.cpu_seconds < 3
+    assert 50 * MEGABYTE < used.peak_rss_bytes < 150 * MEGABYTE
+
+
+def test_a_load_answers_by_the_last_line_that_it_prints(tmp_path: Path) -> None:
+    printed, _ = run_load(
+        program("print('starting'); print('{\"records\": 3}')"), tmp_path / "load.log", timeout_s=30
+    )
+    assert last_json(printed) == {"records": 3}
+
+
+def test_a_load_that_fails_tells_why(tmp_path: Path) -> None:
+    with pytest.raises(LoadFailedError, match="ended with 1:\nno broker"):
+        run_load(program("raise SystemExit('no broker')"), tmp_path / "load.log", timeout_s=30)
+
+
+def test_a_load_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    endless = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
+    with pytest.raises(LoadFailedError, match="took longer than 2 s"):
+        run_load(program(endless + "time.sleep(60)"), tmp_path / "load.log", timeout_s=2)
+    assert not Path("/proc", pid_file.read_text()).exists()
+
+
+def test_loads_run_at_the_same_time_and_the_failure_of_one_ends_all(tmp_path: Path) -> None:
+    commands = [program("import time; time.sleep(60)"), program("raise SystemExit('refused')")]
+    started = time.monotonic()
+    with pytest.raises(LoadFailedError, match="refused"):
+        run_loads(commands, tmp_path / "load.log", timeout_s=30)
+    assert time.monotonic() - started < 30
+
+
+def test_usage_is_what_the_process_has_spent_so_far(tmp_path: Path) -> None:
+    before = usage(os.getpid())
+    while usage(os.getpid()).since(before).cpu_seconds < 0.05:
+        pass
+    assert usage(os.getpid()).peak_rss_bytes >= MEGABYTE
+
+
+def test_a_process_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
+    stubborn = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\n"
+    log = tmp_path / "stubborn.log"
+    process = start(program(stubborn + "time.sleep(60)"), log)
+    deadline = time.monotonic() + 30
+    while "up" not in log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    stop(process, timeout_s=0.2)
+    assert process.returncode == -9
