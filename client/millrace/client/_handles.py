@@ -5,10 +5,10 @@ up through them. So a million records sent cost a million small tuples and no fu
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from millrace.core.errors import MillraceError
@@ -249,17 +249,22 @@ def wait_in_thread(intake: Intake, done: Callable[[], bool], timeout: float | No
         pass
     else:
         raise RuntimeError("result() would block the event loop: await the handle instead")
-    event = threading.Event()
+    # A queue in C, and not an event: Ctrl-C in the middle of a wait leaves no lock taken.
+    news: SimpleQueue[None] = SimpleQueue()
 
     def waiter() -> bool:
         if done():
-            event.set()
+            news.put(None)
             return True
         return False
 
     intake.waiters.append(waiter)
-    if not done() and not event.wait(timeout):
-        raise TimeoutError(f"no outcome within {timeout} s")
+    if done():
+        return
+    try:
+        news.get(timeout=None if timeout is None else max(0.0, timeout))
+    except Empty:
+        raise TimeoutError(f"no outcome within {timeout} s") from None
 
 
 async def wait_on_loop(intake: Intake, done: Callable[[], bool]) -> None:

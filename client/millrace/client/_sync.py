@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -62,11 +63,25 @@ class _LoopThread:
         if self.process_id != os.getpid():
             work.close()
             raise ClosedError("a client does not survive fork(): make a new one in the child")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        # Not through a future: Ctrl-C in the middle of its wait can leave its lock taken, and the
+        # loop thread would stand still at it for ever.
+        finished: SimpleQueue[asyncio.Task[Result]] = SimpleQueue()
+        tasks: list[asyncio.Task[Result]] = []
+
+        def start() -> None:
+            task = self.loop.create_task(work)
+            tasks.append(task)
+            task.add_done_callback(finished.put)
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+
+        self.loop.call_soon_threadsafe(start)
         try:
-            return future.result()
+            return finished.get().result()
         except KeyboardInterrupt:
-            future.cancel()
+            self.loop.call_soon_threadsafe(cancel)
             raise
 
     def _run(self) -> None:
