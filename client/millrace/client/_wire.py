@@ -138,6 +138,7 @@ def channel_options() -> list[tuple[str, int | str]]:
     return [
         ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
         ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
+        ("grpc.enable_http_proxy", 0),  # Brokers are named by address; a web proxy is no way there.
         ("grpc.optimization_target", "throughput"),
         ("grpc.http2.max_frame_size", 1024 * 1024),
         ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
