@@ -96,7 +96,8 @@ class RawStream:
         self, channel: grpc.Channel, method: str, *, timeout: float = TIMEOUT_SECONDS
     ) -> None:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.call = channel.stream_stream(method)(iter(self._outgoing.get, None), timeout=timeout)
+        open_stream: Any = channel.stream_stream(method)
+        self.call = open_stream(iter(self._outgoing.get, None), timeout=timeout)
 
     def send(self, message: bytes) -> None:
         """Queue a message."""
@@ -132,6 +133,11 @@ class RawStream:
         return code
 
 
+def _stub(kind: Any, channel: grpc.Channel) -> Any:
+    """Return a generated stub; the generator writes no types."""
+    return kind(channel)
+
+
 class RawClient:
     """One connection to a broker."""
 
@@ -149,9 +155,9 @@ class RawClient:
                 ("grpc.use_local_subchannel_pool", 1),
             ],
         )
-        self.cluster = cluster_pb2_grpc.ClusterStub(self.channel)
-        self.fetches = fetch_pb2_grpc.FetchStub(self.channel)
-        self.producers = produce_pb2_grpc.ProduceStub(self.channel)
+        self.cluster = _stub(cluster_pb2_grpc.ClusterStub, self.channel)
+        self.fetches = _stub(fetch_pb2_grpc.FetchStub, self.channel)
+        self.producers = _stub(produce_pb2_grpc.ProduceStub, self.channel)
 
     def __enter__(self) -> Self:
         return self
@@ -179,7 +185,7 @@ class RawClient:
 
     def produce(self, *messages: bytes) -> list[produce_pb2.ProduceAnswer]:
         """Send requests on a stream of their own; return all answers."""
-        stream = self.channel.stream_stream(
+        stream: Any = self.channel.stream_stream(
             PRODUCE, response_deserializer=produce_pb2.ProduceResponse.FromString
         )
         responses = stream(iter(messages), timeout=TIMEOUT_SECONDS)
@@ -192,7 +198,8 @@ class RawClient:
 
     def end_offset(self, topic_partition: TopicPartition) -> int:
         """Return the high watermark."""
-        return self.list_offset(topic_partition, latest=True).offset
+        offset: int = self.list_offset(topic_partition, latest=True).offset
+        return offset
 
     def list_offset(self, topic_partition: TopicPartition, **position: Any) -> Any:
         """Look up an offset."""
@@ -255,8 +262,8 @@ class FetchSession:
         )
         if not self._is_configured:
             self._is_configured = True
-            settings = {"min_bytes": 1, "max_wait_ms": 500, **settings}
-            request.settings.CopyFrom(fetch_pb2.FetchSettings(**settings))
+            wanted: dict[str, Any] = {"min_bytes": 1, "max_wait_ms": 500, **settings}
+            request.settings.CopyFrom(fetch_pb2.FetchSettings(**wanted))
         self.stream.send(request.SerializeToString())
 
     def answers(self) -> Iterator[tuple[fetch_pb2.FetchedPartition, bytes]]:

@@ -3,14 +3,12 @@
 import json
 import os
 import select
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 START_SECONDS_MAX = 60.0
@@ -164,10 +162,6 @@ class RunningBroker:
         name = f"{topic_id.hex()}-{partition}"
         return next(path / name for path in self.log_dirs if (path / name).exists())
 
-    def __repr__(self) -> str:
-        """What a failing test shows."""
-        return f"RunningBroker({self.address}, {shlex.quote(str(self.folder))})"
-
 
 def failed_start(broker: RunningBroker) -> tuple[int, str]:
     """Start a broker that must refuse to; return its exit code and what it wrote."""
@@ -178,8 +172,3 @@ def failed_start(broker: RunningBroker) -> tuple[int, str]:
         process.kill()
         process.communicate()
     return process.returncode, broker.log_path.read_text(errors="replace")
-
-
-def as_json(line: str) -> Any:
-    """Return one line of a broker's log."""
-    return json.loads(line)

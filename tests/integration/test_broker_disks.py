@@ -19,7 +19,7 @@ from millrace.client import CorruptBatchError, SyncConsumer
 from millrace.core.ids import TopicPartition
 from millrace.core.records.header import HEADER_BYTES
 from millrace.proto.v1.common_pb2 import APPENDED_NO, ErrorCode
-from millrace.proto.v1.produce_pb2 import InitProducerIdRequest
+from millrace.proto.v1.produce_pb2 import InitProducerIdRequest, ProduceResult
 
 MIB = 1 << 20
 FULL = ErrorCode.ERROR_CODE_STORAGE_FULL
@@ -61,7 +61,7 @@ def test_a_directory_that_goes_away_takes_only_its_partitions_offline(
         for partition in good + bad:
             appended[partition] = client.produce_batch(partition, big_batch(partition))
         (tmp_path / "bad").rename(tmp_path / "away")
-        results = []
+        results: list[ProduceResult] = []
         while not results or not results[-1].error.code:
             assert len(results) < 10
             results.append(client.produce_batch(bad[0], big_batch(bad[0])))

@@ -2,7 +2,7 @@
 
 import time
 from itertools import islice
-from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.integration.conftest import StartBroker
@@ -90,7 +90,7 @@ def test_append_time_replaces_the_producers_time(
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_every_kind_of_acknowledgement(
-    shared_broker: RunningBroker, topic_name: str, acks: int
+    shared_broker: RunningBroker, topic_name: str, acks: Literal["all", 0, 1]
 ) -> None:
     with SyncAdmin(shared_broker.address) as admin:
         admin.create_topic(topic_name, partitions=1)
@@ -228,7 +228,7 @@ def test_memory_of_requests_is_given_back(shared_broker: RunningBroker, topic_na
 
 
 def test_a_topic_made_durable_acknowledges_what_is_under_way(
-    start_broker: StartBroker, tmp_path: Path
+    start_broker: StartBroker,
 ) -> None:
     broker = start_broker()
     with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:

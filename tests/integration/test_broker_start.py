@@ -58,7 +58,11 @@ def test_a_log_directory_has_one_broker_at_a_time(
 
 def overwritten(name: str) -> Callable[[RunningBroker], None]:
     """Return what puts nonsense into a file."""
-    return lambda broker: (broker.folder / name).write_bytes(b"nonsense" * 100) and None
+
+    def damage(broker: RunningBroker) -> None:
+        (broker.folder / name).write_bytes(b"nonsense" * 100)
+
+    return damage
 
 
 def removed(name: str) -> Callable[[RunningBroker], None]:

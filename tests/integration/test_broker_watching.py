@@ -1,12 +1,14 @@
 """What those see who watch a broker: health, reflection, metrics, its log."""
 
 import json
+from typing import Any
 
 import grpc
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.integration.conftest import StartBroker
-from tests.integration.raw_client import FETCH, RawClient, batch_of
+from tests.integration.raw_client import RawClient, batch_of
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.core.ids import TopicPartition
@@ -16,7 +18,7 @@ SERVICES = [f"millrace.proto.v1.{name}" for name in ("Cluster", "Fetch", "Produc
 
 def test_health_answers_for_the_broker_and_each_service(shared_broker: RunningBroker) -> None:
     with grpc.insecure_channel(shared_broker.address) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+        health: Any = health_pb2_grpc.HealthStub(channel)
         for name in ("", *SERVICES):
             request = health_pb2.HealthCheckRequest(service=name)
             answer = health.Check(request, timeout=10)
@@ -25,7 +27,7 @@ def test_health_answers_for_the_broker_and_each_service(shared_broker: RunningBr
 
 def test_reflection_names_every_service_and_its_messages(shared_broker: RunningBroker) -> None:
     with grpc.insecure_channel(shared_broker.address) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         requests = [
             reflection_pb2.ServerReflectionRequest(list_services=""),
             reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICES[1]),
@@ -33,8 +35,9 @@ def test_reflection_names_every_service_and_its_messages(shared_broker: RunningB
         listed, described = stub.ServerReflectionInfo(iter(requests), timeout=10)
         names = [service.name for service in listed.list_services_response.service]
         assert set(SERVICES) < set(names)
-        (descriptor,) = described.file_descriptor_response.file_descriptor_proto
-        assert FETCH.split("/")[-1].encode() in descriptor
+        found = described.file_descriptor_response.file_descriptor_proto
+        files = [FileDescriptorProto.FromString(file).name for file in found]
+        assert "millrace/proto/v1/fetch.proto" in files
 
 
 def test_the_counters_move_with_the_work(start_broker: StartBroker) -> None:
