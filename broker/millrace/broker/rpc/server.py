@@ -1,9 +1,14 @@
 """The gRPC server: its options, which are the first line against hostile or broken peers."""
 
+from typing import Final
+
 import grpc
 
 from millrace.broker.config import LimitsConfig
 from millrace.core.settings import INT32_MAX
+
+_WINDOW_BYTES: Final = 1 << 20
+"""What a stream may have sent beyond the message that is being read."""
 
 
 def make_server(limits: LimitsConfig) -> grpc.aio.Server:
@@ -27,6 +32,15 @@ def make_server(limits: LimitsConfig) -> grpc.aio.Server:
             ("grpc.http2.max_ping_strikes", 3),
             ("grpc.absolute_max_metadata_size", limits.call_metadata_bytes_max),
             ("grpc.max_metadata_size", limits.call_metadata_bytes_max // 2),
+            # What is sent and not read yet waits at the client. With the probe on, gRPC opens the
+            # window as far as it believes the network to reach, which a slow reader of its own
+            # probes can make hundreds of megabytes.
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
+            # Messages are few and large: frames of the default 16 KiB would cost a read each.
+            ("grpc.optimization_target", "throughput"),
+            ("grpc.http2.max_frame_size", 1 << 20),
+            ("grpc.http2.lookahead_bytes", 4 << 20),
             # Batches come compressed; a second pass would cost and could be a bomb.
             ("grpc.per_message_compression", 0),
             ("grpc.so_reuseport", 0),
