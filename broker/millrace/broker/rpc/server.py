@@ -33,8 +33,8 @@ def make_server(limits: LimitsConfig) -> grpc.aio.Server:
             ("grpc.absolute_max_metadata_size", limits.call_metadata_bytes_max),
             ("grpc.max_metadata_size", limits.call_metadata_bytes_max // 2),
             # What is sent and not read yet waits at the client. With the probe on, gRPC opens the
-            # window as far as it believes the network to reach, which a slow reader of its own
-            # probes can make hundreds of megabytes.
+            # window as far as it believes the network to reach; a peer that answers its probes
+            # late makes that hundreds of megabytes.
             ("grpc.http2.bdp_probe", 0),
             ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
             # Messages are few and large: frames of the default 16 KiB would cost a read each.
