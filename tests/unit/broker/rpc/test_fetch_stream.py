@@ -1,0 +1,136 @@
+"""A fetch stream whose disk answers when the test says so."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+
+from millrace.broker.config import LimitsConfig
+from millrace.broker.rpc.fetch import FetchService
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.proto.codec import decode_fetch_response
+from millrace.proto.v1 import fetch_pb2 as pb
+
+TOPIC = TopicId(b"t" * 16)
+EPOCH = LeaderEpoch(0)
+
+
+@dataclass
+class Call:
+    """The client's side of the stream, as gRPC shows it to the broker."""
+
+    requests: "asyncio.Queue[bytes | object]" = field(default_factory=asyncio.Queue)
+    responses: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
+
+    async def send_initial_metadata(self, _: object) -> None:
+        pass
+
+    async def read(self) -> bytes | object:
+        return await self.requests.get()
+
+    async def write(self, message: bytes) -> None:
+        self.responses.put_nowait(message)
+
+
+@dataclass
+class Plan:
+    length: int
+    end_offset: Offset
+
+
+class Partition:
+    """A partition of batches of ten bytes and one record."""
+
+    def __init__(self, *, is_cold: bool) -> None:
+        self.topic = "topic"
+        self.leader = SimpleNamespace(
+            high_watermark=0, last_stable_offset=0, check_epoch=lambda epoch: None
+        )
+        self.log = self
+        self.log_start_offset = 0
+        self.leader_epochs = SimpleNamespace(epoch_of=lambda offset: EPOCH)
+        self._is_cold = is_cold
+        self._readers: set[tuple[Any, int]] = set()
+
+    def plan_read(self, offset: int, size: int, end: int, *, may_block: bool = True) -> Plan:
+        if self._is_cold and not may_block:
+            raise BlockingIOError
+        return Plan((end - offset) * 10, Offset(end))
+
+    def follow(self, reader: Any, handle: int) -> None:
+        self._readers.add((reader, handle))
+
+    def leave(self, reader: Any, handle: int) -> None:
+        self._readers.discard((reader, handle))
+
+    def advance(self) -> None:
+        """Append a record."""
+        self.leader.high_watermark += 1
+        self.concern()
+
+    def concern(self) -> None:
+        """Have the readers look."""
+        for reader, handle in self._readers:
+            reader.on_advanced(handle)
+
+
+class Disk:
+    """Reads that may not block wait here until they are let go."""
+
+    def __init__(self) -> None:
+        self.waiting: asyncio.Queue[tuple[asyncio.Future[Any], Callable[[], Any]]] = asyncio.Queue()
+
+    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.waiting.put_nowait((future, lambda: job(*args)))
+        return future
+
+    def read_cached(self, reads: list[tuple[Any, Plan]]) -> list[bytes]:
+        return [bytes(plan.length) for _, plan in reads]
+
+
+async def _news_while_another_waits_for_the_disk() -> None:
+    warm, cold = Partition(is_cold=False), Partition(is_cold=True)
+    found = {TopicPartition(TOPIC, 0): warm, TopicPartition(TOPIC, 1): cold}
+    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get)
+    disk: Any = Disk()
+    service = FetchService(
+        partitions=partitions, reader=disk, limits=LimitsConfig(), metrics=BrokerMetrics()
+    )
+    call: Any = Call()
+    serving = asyncio.create_task(service._fetch(None, call))
+
+    async def response() -> dict[int, int]:
+        header, _ = decode_fetch_response(await asyncio.wait_for(call.responses.get(), 5))
+        return {partition.handle: partition.length for partition in header.partitions}
+
+    asked = [
+        pb.FetchPartition(handle=number, topic_id=TOPIC, partition=number) for number in (0, 1)
+    ]
+    settings = pb.FetchSettings(min_bytes=0)
+    request = pb.FetchRequest(partitions=asked, credit_bytes=1000, settings=settings)
+    call.requests.put_nowait(request.SerializeToString())
+    assert await response() == {0: 0, 1: 0}
+
+    # The broker looks at both, and finds nothing new in the warm one; but there is before the disk
+    # has answered for the other.
+    warm.concern()
+    cold.advance()
+    future, job = await asyncio.wait_for(disk.waiting.get(), 5)
+    warm.advance()
+    future.set_result(job())
+    lengths = {**await response()}
+    if 0 not in lengths:
+        lengths |= await response()
+    assert lengths == {0: 10, 1: 10}
+
+    call.requests.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(serving, 5)
+
+
+def test_news_that_come_while_another_partition_waits_for_the_disk_are_not_forgotten() -> None:
+    asyncio.run(_news_while_another_waits_for_the_disk())
