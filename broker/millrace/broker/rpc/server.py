@@ -7,7 +7,7 @@ import grpc
 from millrace.broker.config import LimitsConfig
 from millrace.core.settings import INT32_MAX
 
-_WINDOW_BYTES: Final = 1 << 20
+_WINDOW_BYTES: Final = 4 << 20
 """What a stream may have sent beyond the message that is being read."""
 
 
@@ -40,7 +40,6 @@ def make_server(limits: LimitsConfig) -> grpc.aio.Server:
             # Messages are few and large: frames of the default 16 KiB would cost a read each.
             ("grpc.optimization_target", "throughput"),
             ("grpc.http2.max_frame_size", 1 << 20),
-            ("grpc.http2.lookahead_bytes", 4 << 20),
             # Batches come compressed; a second pass would cost and could be a bomb.
             ("grpc.per_message_compression", 0),
             ("grpc.so_reuseport", 0),
