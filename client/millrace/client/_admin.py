@@ -219,7 +219,9 @@ class Admin:
         wanted = None if names is None else [str(parse_topic_name(name)) for name in names]
         if wanted == []:
             return {}
-        response = await self._metadata(cluster_pb2.GetMetadataRequest(topics=wanted or ()))
+        response = await self._metadata(
+            cluster_pb2.GetMetadataRequest(topics=wanted or (), with_documentation=True)
+        )
         described = {}
         for topic in response.topics:
             _wire.raise_if_error(topic.error, is_set=topic.HasField("error"))

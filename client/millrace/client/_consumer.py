@@ -98,6 +98,7 @@ class ConsumerCore:
             min_bytes=bounded("fetch_min_bytes", fetch_min_bytes, 0, window),
             max_wait_ms=bounded("fetch_max_wait_ms", fetch_max_wait_ms, 0, _INT32_MAX),
             response_bytes_max=_RESPONSE_BYTES_MAX,
+            window_bytes=window,
         )
         self.cluster = Cluster(bootstrap, client_id=client_id, timeout_ms=request_timeout_ms)
         self.loop = loop

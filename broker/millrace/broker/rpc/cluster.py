@@ -117,9 +117,10 @@ class ClusterService:
         else:
             for _, topic in sorted(image.topics.items()):
                 response.topics.append(describe_topic(image, topic))
-        if request.without_config:
+        if request.with_documentation:
             for described in response.topics:
-                described.ClearField("config")
+                for entry in described.config:
+                    entry.documentation = topic_config.SETTINGS[entry.name].description.meaning
         return response
 
     async def _create_topics(
@@ -242,7 +243,6 @@ def describe_topic(image: MetadataImage, topic: Topic) -> pb.TopicMetadata:
                 source=pb.CONFIG_SOURCE_TOPIC
                 if name in topic.overrides
                 else pb.CONFIG_SOURCE_DEFAULT,
-                documentation=setting.description.meaning,
             )
             for name, setting in topic_config.SETTINGS.items()
         ],

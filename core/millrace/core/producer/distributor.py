@@ -110,9 +110,8 @@ class Distributor:
         self, intake: Intake, layout: TopicLayout, columns: SentColumns, chosen: Any
     ) -> None:
         is_sticky = chosen == STICKY
-        if (
-            is_sticky.any()
-        ):  # One partition for them all: so they keep their place among the others.
+        if is_sticky.any():
+            # One partition for them all: so they keep their place among the others.
             chosen = np.where(is_sticky, self._sticky_partition(layout), chosen)
         order = np.argsort(chosen, kind="stable")
         ranked = chosen[order]

@@ -20,16 +20,16 @@ CONFIG_SOURCE_BROKER: ConfigSource
 CONFIG_SOURCE_TOPIC: ConfigSource
 
 class GetMetadataRequest(_message.Message):
-    __slots__ = ("topics", "topic_ids", "brokers_only", "without_config")
+    __slots__ = ("topics", "topic_ids", "brokers_only", "with_documentation")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
     BROKERS_ONLY_FIELD_NUMBER: _ClassVar[int]
-    WITHOUT_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    WITH_DOCUMENTATION_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_ids: _containers.RepeatedScalarFieldContainer[bytes]
     brokers_only: bool
-    without_config: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_ids: _Optional[_Iterable[bytes]] = ..., brokers_only: _Optional[bool] = ..., without_config: _Optional[bool] = ...) -> None: ...
+    with_documentation: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_ids: _Optional[_Iterable[bytes]] = ..., brokers_only: _Optional[bool] = ..., with_documentation: _Optional[bool] = ...) -> None: ...
 
 class GetMetadataResponse(_message.Message):
     __slots__ = ("cluster_id", "controller_id", "brokers", "topics", "controller_epoch")
