@@ -33,7 +33,7 @@ MIB = 1 << 20
 CONFLUENT_PRODUCERS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "chosen": CONFLUENT_PRODUCER,
-    "linger 5": {**CONFLUENT_PRODUCER, "linger.ms": 5},
+    "linger 20": {**CONFLUENT_PRODUCER, "linger.ms": 20},
     "linger 50": {**CONFLUENT_PRODUCER, "linger.ms": 50},
     "batch 256 KiB": {**CONFLUENT_PRODUCER, "batch.size": 262_144},
     "queue 200,000": {**CONFLUENT_PRODUCER, "queue.buffering.max.messages": 200_000},
@@ -43,8 +43,8 @@ CONFLUENT_CONSUMERS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "chosen": CONFLUENT_CONSUMER,
     "fetch 1 MiB": {**CONFLUENT_CONSUMER, "fetch.message.max.bytes": MIB},
-    "fetch 4 MiB": {**CONFLUENT_CONSUMER, "fetch.message.max.bytes": 4 * MIB},
-    "receive 8 MiB": {**CONFLUENT_CONSUMER, "socket.receive.buffer.bytes": 8 * MIB},
+    "fetch 16 MiB": {**CONFLUENT_CONSUMER, "fetch.message.max.bytes": 16 * MIB},
+    "system's receive buffer": {**CONFLUENT_CONSUMER, "socket.receive.buffer.bytes": 0},
     "queue 20,000": {**CONFLUENT_CONSUMER, "queued.min.messages": 20_000},
     "queue 1,000,000": {
         **CONFLUENT_CONSUMER,
@@ -58,7 +58,7 @@ JAVA_PRODUCERS: dict[str, dict[str, str]] = {
     "batch 64 KiB": {**JAVA_PRODUCER, "batch.size": "65536"},
     "batch 1,000,000": {**JAVA_PRODUCER, "batch.size": "1000000"},
     "linger 0": {**JAVA_PRODUCER, "linger.ms": "0"},
-    "buffer 32 MiB": {**JAVA_PRODUCER, "buffer.memory": str(32 * MIB)},
+    "buffer 256 MiB": {**JAVA_PRODUCER, "buffer.memory": str(256 * MIB)},
 }
 JAVA_CONSUMERS: dict[str, tuple[int, dict[str, str]]] = {
     "defaults": (MIB, {}),
