@@ -26,8 +26,6 @@ CONFLUENT_CONSUMER: dict[str, Any] = {
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 262_144,
     "fetch.queue.backoff.ms": 1,  # The default pauses for a second whenever the queue is full.
-    # Without it, reading of large records falls into 210 MB/s for whole runs.
-    "socket.receive.buffer.bytes": 8_388_608,
 }
 
 JAVA_PRODUCER: dict[str, str] = {

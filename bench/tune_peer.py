@@ -44,7 +44,7 @@ CONFLUENT_CONSUMERS: dict[str, dict[str, Any]] = {
     "chosen": CONFLUENT_CONSUMER,
     "fetch 1 MiB": {**CONFLUENT_CONSUMER, "fetch.message.max.bytes": MIB},
     "fetch 16 MiB": {**CONFLUENT_CONSUMER, "fetch.message.max.bytes": 16 * MIB},
-    "system's receive buffer": {**CONFLUENT_CONSUMER, "socket.receive.buffer.bytes": 0},
+    "receive 8 MiB": {**CONFLUENT_CONSUMER, "socket.receive.buffer.bytes": 8 * MIB},
     "queue 20,000": {**CONFLUENT_CONSUMER, "queued.min.messages": 20_000},
     "queue 1,000,000": {
         **CONFLUENT_CONSUMER,
