@@ -1,4 +1,4 @@
-"""Client settings of both sides, each tuned by measurement on two cores (see bench/README.md).
+"""Client settings of both sides, each tuned by measurement on two cores (`bench.tune_peer`).
 
 Only documented settings of the public clients. What is not named is the client's default.
 """
