@@ -1,4 +1,9 @@
-"""Consuming side by side: the same keyed records, filled once on each side, read over and over."""
+"""Consuming side by side: the same keyed records, filled once on each side, read over and over.
+
+Ours is `poll_batches()` with the key and the value column made into lists of bytes, which is how a
+program reads many records; `poll()`, which makes an object of every record, and Arrow without any
+Python object are detail.
+"""
 
 from contextlib import ExitStack
 
@@ -24,7 +29,7 @@ TOPIC_BYTES_MAX = 4e9
 
 
 def compare_consumers(bench: Bench, record_bytes: int, *, over_confluent: float) -> Outcome:
-    """Compare records whose key and value exist as bytes; Arrow and Java's tool are detail."""
+    """Compare records whose key and value exist as bytes."""
     records_file = write_random_records(bench.directory / "records", record_bytes)
     size = min(TOPIC_BYTES_MAX, JAVA_BYTES_PER_SECOND[record_bytes] * bench.seconds)
     wanted = int(size / (record_bytes + KEY_BYTES))
@@ -66,7 +71,7 @@ def compare_consumers(bench: Bench, record_bytes: int, *, over_confluent: float)
 
         runs = bench.interleave(
             {
-                "millrace": ours("records"),
+                "millrace": ours("columns"),
                 "confluent": Consume(
                     broker=kafka,
                     module="confluent_consume",
@@ -75,7 +80,7 @@ def compare_consumers(bench: Bench, record_bytes: int, *, over_confluent: float)
                     settings=CONFLUENT_CONSUMER,
                     log=bench.directory / "consume.log",
                 ),
-                "millrace_columns": ours("columns"),
+                "millrace_records": ours("records"),
                 "millrace_arrow": ours("arrow"),
                 "java": JavaConsume(
                     broker=kafka,
@@ -96,7 +101,7 @@ def compare_consumers(bench: Bench, record_bytes: int, *, over_confluent: float)
             )
         ],
         detail={
-            "columns_over_confluent": median_ratio(runs["millrace_columns"], confluent),
+            "records_over_confluent": median_ratio(runs["millrace_records"], confluent),
             "arrow_over_confluent": median_ratio(runs["millrace_arrow"], confluent),
             "over_java": median_ratio(runs["millrace"], runs["java"]),
             "arrow_over_java": median_ratio(runs["millrace_arrow"], runs["java"]),
