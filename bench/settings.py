@@ -40,5 +40,5 @@ MILLRACE_PRODUCER: dict[str, Any] = {}
 MILLRACE_CONSUMER: dict[str, Any] = {}
 """Ours are the defaults: no other value was faster at both sizes."""
 
-GRPC_OPTIONS = "reads"
+GRPC_OPTIONS = "reads_no_probe"
 """Channel options that carried raw streaming best, over sizes, directions and kinds of server."""

@@ -19,6 +19,7 @@ import grpc
 from bench.loads.spec import Load, Moved, run_from_command_line
 from bench.peers.grpc_stream import BASE_OPTIONS, OPTIONS
 from bench.records import read_records
+from bench.settings import GRPC_OPTIONS
 
 from millrace.client import SyncAdmin
 from millrace.core.ids import TopicId, TopicPartition, WallMs
@@ -27,7 +28,7 @@ from millrace.core.records.columns import Columns
 from millrace.proto.codec import decode_fetch_response, encode_produce_request
 from millrace.proto.v1 import fetch_pb2, produce_pb2
 
-CHANNEL_OPTIONS = BASE_OPTIONS + OPTIONS["reads"]
+CHANNEL_OPTIONS = BASE_OPTIONS + OPTIONS[GRPC_OPTIONS]
 HEADER_ROOM = 512
 """Bytes of a message that are not records: protobuf, batch header, column table."""
 RECORD_ROOM = 4
