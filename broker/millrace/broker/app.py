@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
@@ -97,7 +98,8 @@ def run(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
     settings.check(config)
     configure_logging(config.logging)
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-    return asyncio.run(_serve(config, on_ready))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, on_ready))
 
 
 async def _serve(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:

@@ -45,6 +45,10 @@ _log = logging.getLogger(__name__)
 
 _ANSWER_OVERHEAD = 8
 """Bytes of an answer in a response beside its own."""
+_GATHER_SECONDS = 0.001
+"""How long an answer may wait for others while the stream has more requests to come."""
+_GATHER_ANSWERS = 4
+"""Answers that wait for no more."""
 _SWEEP_SECONDS = 0.1
 """How often requests are looked through for those whose time is up."""
 
@@ -244,6 +248,7 @@ class _ProduceStream:
         self._outgoing_bytes = 0
         self._ended = asyncio.Event()
         self._has_outgoing = asyncio.Event()
+        self._gathering: asyncio.TimerHandle | None = None
         self._in_check = 0
         self._drained = asyncio.Event()
         self._drained.set()
@@ -428,12 +433,21 @@ class _ProduceStream:
     def _send(self, answer: pb.ProduceAnswer) -> None:
         self._outgoing.append(answer)
         self._outgoing_bytes += answer.ByteSize()
-        self._has_outgoing.set()
+        # A write costs as much as reading a request. While more answers are to come, one write
+        # takes several; a request that is alone is answered at once.
+        if len(self._outgoing) >= _GATHER_ANSWERS or not (self._in_check or self._pending):
+            self._has_outgoing.set()
+        elif self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(_GATHER_SECONDS, self._has_outgoing.set)
 
     async def _write(self) -> None:
         while True:
             await self._has_outgoing.wait()
             self._has_outgoing.clear()
+            if self._gathering is not None:
+                self._gathering.cancel()
+                self._gathering = None
             while self._outgoing:
                 self._take_outgoing()
                 response = pb.ProduceResponse(answers=self._in_write)
@@ -442,10 +456,7 @@ class _ProduceStream:
                 self._drained.set()
 
     def _take_outgoing(self) -> None:
-        """Move what is ready to `_in_write`: all of it, unless that made too large a message.
-
-        A write costs as much as reading a request, so answers share one.
-        """
+        """Move what is ready to `_in_write`: all of it, unless that made too large a message."""
         total = count = 0
         for answer in self._outgoing:
             total += answer.ByteSize() + _ANSWER_OVERHEAD

@@ -6,6 +6,7 @@ Each duty is a loop with its own interval. Files are touched on the append threa
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from millrace.broker.config import StorageConfig
@@ -104,11 +105,10 @@ class Housekeeping:
             self._metrics.log_dir_free_bytes.labels(opened.directory.path).set(free)
 
     async def _measure_loop_lag(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + _LAG_INTERVAL_SECONDS
+            due = time.monotonic() + _LAG_INTERVAL_SECONDS
             await asyncio.sleep(_LAG_INTERVAL_SECONDS)
-            self._metrics.loop_lag_seconds.observe(max(loop.time() - due, 0))
+            self._metrics.loop_lag_seconds.observe(max(time.monotonic() - due, 0))
 
 
 async def _every(seconds: float, duty: Callable[[], Awaitable[None]]) -> None:

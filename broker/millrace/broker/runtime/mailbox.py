@@ -8,6 +8,7 @@ not woken at all, an idle one at once.
 import asyncio
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -38,12 +39,12 @@ class Mailbox:
         # First the flag, then the calls: a call posted in between wakes the loop once more.
         self._is_woken = False
         calls = self._calls
-        until = self._loop.time() + _TURN_SECONDS_MAX
+        until = time.monotonic() + _TURN_SECONDS_MAX
         try:
             while calls:
                 call, args = calls.popleft()
                 call(*args)
-                if self._loop.time() > until:
+                if time.monotonic() > until:
                     break
         finally:
             if calls:  # Time is up, or one has raised: the others come in the loop's next turn.
