@@ -4,6 +4,7 @@ import os
 
 import click
 
+from millrace.cli.allocator import keep_freed_memory
 from millrace.cli.command import Group
 from millrace.cli.commands import (
     broker,
@@ -49,6 +50,7 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     # gRPC's core would write to standard error by itself; whatever matters comes as an exception.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    keep_freed_memory()
     cli(prog_name="millrace")
 
 
