@@ -240,7 +240,7 @@ class Segment:
         if stop.offset > limit_offset:
             stop = self.index.floor_of_offset(limit_offset, may_block=may_block)
         stop = max(stop, start)
-        if stop.position - start.position >= max_bytes // 2:
+        if stop.position - start.position >= max(max_bytes // 2, 1):
             return stop  # What it misses is not worth a look at headers.
         for position, header in scan.headers(
             self.file, stop.position, end.position, may_block=may_block
