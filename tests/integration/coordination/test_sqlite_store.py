@@ -220,6 +220,30 @@ def test_what_a_killed_process_had_confirmed_is_there(path: Path) -> None:
         path.unlink()
 
 
+OPENER = """
+import sys
+from millrace.broker.coordination.sqlite import SqliteStore
+print("ready", flush=True)
+sys.stdin.readline()
+SqliteStore(sys.argv[1], is_exclusive=False).close()
+print("opened", flush=True)
+"""
+
+
+def test_processes_may_make_the_database_at_the_same_moment(tmp_path: Path) -> None:
+    for attempt in range(5):
+        openers = [python(OPENER, tmp_path / f"{attempt}" / "store") for _ in range(4)]
+        for opener in openers:
+            assert opener.stdout is not None
+            assert opener.stdout.readline() == "ready\n"
+        for opener in openers:
+            assert opener.stdin is not None
+            opener.stdin.write("go\n")
+            opener.stdin.flush()
+        printed = [opener.communicate(timeout=60) for opener in openers]
+        assert printed == [("opened\n", "")] * len(openers)
+
+
 def test_of_processes_that_race_one_wins_each_version(path: Path) -> None:
     rounds = 200
     racers = [python(RACER, path, rounds) for _ in range(2)]

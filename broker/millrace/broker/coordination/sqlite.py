@@ -86,10 +86,17 @@ class SqliteStore:
             ) from error
         with contextlib.ExitStack() as opened:
             opened.callback(os.close, self._lock)
+            # One process at a time, for as long as it opens: SQLite does not wait for others when
+            # it begins a write-ahead log, and a database that is half made is nobody's.
+            directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            opening = opened.enter_context(contextlib.ExitStack())
+            opening.callback(os.close, directory)
+            fcntl.flock(directory, fcntl.LOCK_EX)
             self._objects = opened.enter_context(contextlib.closing(self._connect("FULL")))
             self._check()
             self._lease = opened.enter_context(contextlib.closing(self._connect("NORMAL")))
-            _fsync_directory(self._path.parent)
+            os.fsync(directory)  # Makes the new files' names durable.
+            opening.close()
             # In reverse, so that FULL does what the last connection to close has to do.
             self._opened = opened.pop_all()
 
@@ -281,12 +288,3 @@ def _lock(path: Path, kind: int) -> int:
             "coordination.path"
         ) from None
     return descriptor
-
-
-def _fsync_directory(path: Path) -> None:
-    """Make the new files' names durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
