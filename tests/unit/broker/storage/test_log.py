@@ -78,9 +78,7 @@ def test_a_read_holds_whole_batches_within_its_bounds() -> None:
                 assert plan.length == len(found) * LENGTH <= max(max_bytes, LENGTH)
                 ends_with_segment = plan.position + plan.length == plan.segment.size
                 assert (
-                    ends_with_segment
-                    or plan.end_offset + 2 > limit
-                    or 2 * plan.length >= max_bytes
+                    ends_with_segment or plan.end_offset + 2 > limit or 2 * plan.length >= max_bytes
                 )
 
 
