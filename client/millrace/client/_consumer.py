@@ -23,7 +23,6 @@ from millrace.core.consumer.fetcher import (
     FetchedPartition,
     Fetcher,
     FindEpochEnd,
-    Leader,
     LookUpOffset,
     RefreshMetadata,
     Reset,
@@ -36,7 +35,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, MonotonicMs, Offset, TopicId, TopicPartition
+from millrace.core.ids import BrokerId, Leader, MonotonicMs, Offset, TopicId, TopicPartition
 from millrace.core.records.batch import open_batch
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import fetch_pb2
@@ -500,7 +499,7 @@ class ConsumerCore:
         with self._lock:
             self._fetcher.on_leaders(
                 {
-                    TopicPartition(info.topic_id, partition.partition): Leader(*partition.leader)
+                    TopicPartition(info.topic_id, partition.partition): partition.leader
                     for info in self.cluster.topics.values()
                     for partition in info.partitions
                 }
@@ -550,7 +549,7 @@ class ConsumerCore:
             raise UnknownTopicOrPartitionError(
                 f"nobody leads partition {place.partition} of topic {name!r} at present"
             )
-        return Leader(*info.partitions[place.partition].leader)
+        return info.partitions[place.partition].leader
 
     def _rest_offset(self, place: TopicPartition) -> Offset | None:
         """Return where the rest of the last `poll` begins, if it is of this partition."""

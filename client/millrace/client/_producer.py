@@ -25,7 +25,7 @@ from millrace.core.errors import (
     SerializationError,
 )
 from millrace.core.ids import WallMs
-from millrace.core.producer.intake import RECORD_OVERHEAD, Intake, SentColumns
+from millrace.core.producer.intake import Intake
 from millrace.core.producer.partitioners import (
     ByFunction,
     Keyed,
@@ -33,6 +33,7 @@ from millrace.core.producer.partitioners import (
     PartitionFunction,
     RoundRobin,
 )
+from millrace.core.producer.sent_columns import RECORD_OVERHEAD, SentColumns
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
 from millrace.core.topics import parse_topic_name

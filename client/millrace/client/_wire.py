@@ -15,6 +15,7 @@ from millrace.core.errors import (
 from millrace.core.ids import (
     NO_BROKER,
     BrokerId,
+    Leader,
     LeaderEpoch,
     Offset,
     ProducerEpoch,
@@ -23,8 +24,8 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.producer.batch import Acknowledged
-from millrace.core.producer.sender import Answer, Leader, Refusal
+from millrace.core.producer.delivery import Acknowledged
+from millrace.core.producer.sender import Answer, Refusal
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
 

@@ -26,7 +26,7 @@ encodes batches before it hands them in, connects, and passes the time.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from millrace.core.errors import (
     Appended,
@@ -42,6 +42,7 @@ from millrace.core.ids import (
     NO_PRODUCER_ID,
     UNKNOWN_OFFSET,
     BrokerId,
+    Leader,
     LeaderEpoch,
     MonotonicMs,
     ProducerEpoch,
@@ -49,7 +50,8 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.producer.batch import Acknowledged, BatchState, ProducerBatch
+from millrace.core.producer.batch import BatchState, ProducerBatch
+from millrace.core.producer.delivery import Acknowledged
 from millrace.core.records.header import SEQUENCE_MAX
 
 BATCHES_IN_FLIGHT_MAX: Final = 5
@@ -76,13 +78,6 @@ class SenderConfig:
     """Batches of many partitions share a request up to this size; one larger batch goes alone."""
     requests_in_flight_max: int
     """Requests per broker without an answer."""
-
-
-class Leader(NamedTuple):
-    """Who leads a partition."""
-
-    broker_id: BrokerId
-    leader_epoch: LeaderEpoch
 
 
 @dataclass(slots=True)
@@ -613,7 +608,6 @@ __all__ = [
     "Connect",
     "Disconnect",
     "Effect",
-    "Leader",
     "RefreshMetadata",
     "Refusal",
     "Sender",

@@ -13,9 +13,10 @@ from millrace.core.errors import InvalidRecordError, UnknownTopicOrPartitionErro
 from millrace.core.ids import MonotonicMs, TopicId, TopicPartition, WallMs
 from millrace.core.producer.batch import ProducerBatch, encode
 from millrace.core.producer.distributor import Distributor, TopicLayout
-from millrace.core.producer.intake import Intake, Intakes, SentColumns
+from millrace.core.producer.intake import Intake, Intakes
 from millrace.core.producer.murmur2 import partition_of
 from millrace.core.producer.partitioners import ByFunction, Keyed, Partitioner, RoundRobin
+from millrace.core.producer.sent_columns import SentColumns
 from millrace.core.records.batch import open_batch
 from millrace.core.records.compression import Compressor
 from millrace.core.records.header import parse_header

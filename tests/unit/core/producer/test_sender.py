@@ -16,6 +16,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import (
     BrokerId,
+    Leader,
     LeaderEpoch,
     MonotonicMs,
     Offset,
@@ -24,14 +25,14 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.producer.batch import Acknowledged, BatchState, ProducerBatch
+from millrace.core.producer.batch import BatchState, ProducerBatch
+from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import (
     AllocateProducerId,
     Complete,
     Connect,
     Disconnect,
     Effect,
-    Leader,
     RefreshMetadata,
     Refusal,
     Sender,
