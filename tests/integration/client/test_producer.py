@@ -64,6 +64,40 @@ def test_flush_delivers_everything_in_order_per_key(run: Run) -> None:
     run(story())
 
 
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("batch_size", [0, 300, 1_000_000])
+def test_records_sent_in_every_way_keep_their_order_in_each_partition(
+    run: Run, batch_size: int, compression: str
+) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(
+                broker.address, batch_size=batch_size, compression=compression, retry_backoff_ms=1
+            ) as producer,
+        ):
+            broker.create_topic("orders", 4)
+            broker.dropped_answers = 1
+            for number in range(0, 900, 9):
+                values = [b"%06d" % each for each in range(number, number + 9)]
+                producer.send("orders", values[0], b"key-%d" % (number % 7))
+                producer.send("orders", values[1])
+                producer.send("orders", values[2], partition=number % 4)
+                producer.send("default/orders", values[3], headers={"a": b"b"})
+                producer.send("orders", values[4], b"key-%d" % (number % 5), timestamp=77)
+                producer.send_batch("orders", values[5:7], [None, b"key-%d" % (number % 3)])
+                producer.send_batch("orders", values[7:9], partition=number % 3)
+                if number % 90 == 0:
+                    await asyncio.sleep(0)  # Some leave while others come.
+            await producer.flush()
+            contents = [log.values() for log in broker.topics["orders"].logs]
+            assert sum(map(len, contents)) == 900
+            for values_found in contents:
+                assert values_found == sorted(v for v in values_found if v is not None)
+
+    run(story())
+
+
 def test_batches_take_sequences_arrow_and_tables(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Producer(broker.address) as producer:

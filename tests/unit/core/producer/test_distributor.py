@@ -241,8 +241,6 @@ def test_no_record_is_lost_doubled_or_passed_by_a_later_one_of_its_partition(
             assert partition == named
         elif key is not None:
             assert partition == partition_of(key, 3)
-        else:
-            continue  # Records without a key follow the sticky partition in their own order.
         position = (order[id(batch)], index)
         assert latest.get(partition, (-1, -1)) < position
         latest[partition] = position
