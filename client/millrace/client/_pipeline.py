@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from millrace.client import _wire
@@ -52,6 +53,7 @@ from millrace.core.producer.sender import (
 from millrace.core.records.compression import Codec, Compressor
 from millrace.proto.v1 import produce_pb2
 
+_FOREVER: Final = MonotonicMs(2**62)
 _BUSY_LINGER_MS: Final = 100
 """While batches queue for the broker records gather longer than `linger_ms`, but not than this."""
 _REQUEST_BYTES_MAX: Final = 1024 * 1024
@@ -141,7 +143,7 @@ class Pipeline:
         self._unfinished: dict[Intake, None] = {}
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
-        self._threads_waiting: list[threading.Event] = []
+        self._threads_waiting: list[SimpleQueue[None]] = []
         self._first_error: MillraceError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._encoders: ThreadPoolExecutor | None = None
@@ -176,30 +178,41 @@ class Pipeline:
         """Return whether this thread runs the producer's loop, and must not be blocked."""
         return threading.get_ident() == self.loop_thread
 
-    def wait_for_room(self, deadline: float) -> None:
-        """Block this thread until memory was given back; the lock is held, but not meanwhile.
+    def check_open(self) -> None:
+        """Raise unless records are taken.
 
         Raises:
-            BufferExhaustedError: it is the loop's thread, or the deadline passed.
-            ClosedError: the producer was closed meanwhile.
+            ClosedError: the producer is closed.
         """
         if self.is_closed:
             raise ClosedError("the producer is closed")
-        if not self.is_on_loop():
-            self.intakes.close_opened_until(MonotonicMs(2**62))  # What is open must leave first.
-            self.wake()
-            given_back = threading.Event()
-            self._threads_waiting.append(given_back)
-            self.lock.token.append(None)
-            try:
-                in_time = given_back.wait(max(0.0, deadline - time.monotonic()))
-            finally:
-                self.lock.acquire()
-            if in_time:
-                return
-            remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
-        else:
+
+    def expect_room(self) -> "SimpleQueue[None] | None":
+        """Return what `wait_for_room` waits for; None: this thread must not. The lock is held."""
+        if self.is_on_loop():
+            return None
+        self.intakes.close_opened_until(_FOREVER)  # What is open must leave first.
+        # A queue in C, and not an event: Ctrl-C in the middle of a wait leaves no lock taken.
+        room: SimpleQueue[None] = SimpleQueue()
+        self._threads_waiting.append(room)
+        return room
+
+    def wait_for_room(self, room: "SimpleQueue[None] | None", deadline: float) -> None:
+        """Block this thread until memory was given back; the lock is not held.
+
+        Raises:
+            BufferExhaustedError: it is the loop's thread, or the deadline passed.
+        """
+        if room is None:
             remedy = "on the event loop send() never waits: `await producer.wait_for_room()`"
+        else:
+            self.wake()
+            try:
+                room.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
+            else:
+                return
         raise BufferExhaustedError(
             f"buffer_memory={self.config.buffer_memory} is used up by records that are not "
             f"acknowledged yet; {remedy}, or raise buffer_memory"
@@ -207,8 +220,8 @@ class Pipeline:
 
     def _wake_threads(self) -> None:
         """Let threads that wait for room try again; the lock is held."""
-        for given_back in self._threads_waiting:
-            given_back.set()
+        for room in self._threads_waiting:
+            room.put(None)
         self._threads_waiting.clear()
 
     # Called on the loop.
@@ -217,11 +230,10 @@ class Pipeline:
         """Wait until `size` bytes of memory are free."""
         while True:
             with self.lock:
-                if self.is_closed:
-                    raise ClosedError("the producer is closed")
+                self.check_open()
                 if self.intakes.available >= min(size, self.config.buffer_memory):
                     return
-                self.intakes.close_opened_until(MonotonicMs(2**62))
+                self.intakes.close_opened_until(_FOREVER)
             future: asyncio.Future[None] = self.loop.create_future()
             self._room_waiters.append(future)
             self.wake()
@@ -234,7 +246,7 @@ class Pipeline:
             MillraceError: the first failure since the last flush.
         """
         with self.lock:
-            self.intakes.close_opened_until(MonotonicMs(2**62))
+            self.intakes.close_opened_until(_FOREVER)
         self._is_flushing = True
         self._step()
         pending = set(self._unfinished)
@@ -253,7 +265,7 @@ class Pipeline:
         """Let go of everything; records without an outcome fail."""
         with self.lock:
             self.is_closed = True
-            self.intakes.close_opened_until(MonotonicMs(2**62))
+            self.intakes.close_opened_until(_FOREVER)
             self.intakes.plain.clear()
             self._wake_threads()
         if self._timer is not None:
@@ -301,7 +313,7 @@ class Pipeline:
             self._unfinished[intake] = None
             self._distribute(intake)
         self._distributor.seal_opened_until(
-            MonotonicMs(2**62) if self._is_flushing else MonotonicMs(now - self._linger())
+            _FOREVER if self._is_flushing else MonotonicMs(now - self._linger())
         )
         self._encode()
         self._perform(now)

@@ -4,8 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +41,8 @@ from millrace.core.topics import parse_topic_name
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers of one record: pairs of name and value, or a mapping."""
+
+Placed = TypeVar("Placed")
 
 BATCH_SIZE_DEFAULT: Final = 1_000_000
 """Just below what topics take (`max.message.bytes`): few, large messages cost least."""
@@ -101,7 +104,7 @@ class RecordSink:
             ClosedError: the producer is closed.
         """
         # The budget of all this is one microsecond: hence one test for all that is rare, the token
-        # instead of a lock's methods, and a handle that is filled without a call.
+        # instead of the lock's methods, and a handle that is filled without a call.
         if partition is None and headers is None and timestamp is None and type(value) is bytes:
             size = len(value) + RECORD_OVERHEAD
             if key is not None:
@@ -111,8 +114,8 @@ class RecordSink:
             token = self._token
             try:
                 del token[0]
-            except IndexError:
-                self._lock.acquire()
+            except IndexError:  # Another thread has the lock: wait for it there.
+                return self._send_slowly(topic, value, key, None, None, None)
             try:
                 intake = self._plain.get(topic)
                 if intake is not None and intake.room >= size:
@@ -195,7 +198,6 @@ class RecordSink:
     def _send_slowly(  # noqa: PLR0917  # Called by `send` alone.
         self, topic: str, value: Any, key: Any, partition: int | None, headers: Any, timestamp: Any
     ) -> RecordHandle:
-        pipeline = self._pipeline
         topic = self._names.get(topic) or self._canonical(topic)
         key_serializer, value_serializer = self._serializers
         value = _serialized(value, value_serializer, "value", topic)
@@ -206,26 +208,40 @@ class RecordSink:
             headers = _headers(headers)
         if timestamp is not None:
             timestamp = _timestamp(timestamp)
-        deadline = 0.0
-        self._lock.acquire()
-        try:
-            while True:
-                if pipeline.is_closed:
-                    raise ClosedError("the producer is closed")
-                placed = self._intakes.add(
-                    topic, value, key, partition, headers, timestamp, monotonic_ms(), wall_ms()
-                )
-                if placed is not None:
-                    break
-                deadline = deadline or time.monotonic() + pipeline.config.max_block_ms / 1000
-                pipeline.wait_for_room(deadline)
-        finally:
-            self._token.append(None)
-        if self._intakes.must_wake:
-            pipeline.wake()
         handle = RecordHandle()
-        handle.intake, handle.index = placed
+        handle.intake, handle.index = self._place(
+            lambda: self._intakes.add(
+                topic, value, key, partition, headers, timestamp, monotonic_ms(), wall_ms()
+            ),
+            time.monotonic() + self._pipeline.config.max_block_ms / 1000,
+        )
         return handle
+
+    def _place(self, place: Callable[[], Placed | None], deadline: float) -> Placed:
+        """Call `place` under the lock until it finds room.
+
+        Raises:
+            BufferExhaustedError: there is none until `deadline`, or this thread must not wait.
+            ClosedError: the producer is closed.
+        """
+        pipeline, token = self._pipeline, self._token
+        while True:
+            self._lock.wait()
+            try:
+                del token[0]
+            except IndexError:
+                continue
+            try:
+                pipeline.check_open()
+                placed = place()
+                room = pipeline.expect_room() if placed is None else None
+            finally:
+                token.append(None)
+            if placed is not None:
+                if self._intakes.must_wake:
+                    pipeline.wake()
+                return placed
+            pipeline.wait_for_room(room, deadline)
 
     def _take_columns(self, topic: str, columns: SentColumns, intakes: list[Intake]) -> None:
         pipeline = self._pipeline
@@ -251,24 +267,13 @@ class RecordSink:
                     f"{self._intakes.buffer_memory}",
                     appended=Appended.MAYBE if intakes else Appended.NO,
                 )
-            self._lock.acquire()
+            take = partial(self._intakes.add_columns, topic, part, size, monotonic_ms(), wall_ms())
             try:
-                while True:
-                    if pipeline.is_closed:
-                        raise ClosedError("the producer is closed")
-                    intake = self._intakes.add_columns(topic, part, size, monotonic_ms(), wall_ms())
-                    if intake is not None:
-                        break
-                    pipeline.wait_for_room(deadline)
-            except BufferExhaustedError as error:
+                intakes.append(self._place(take, deadline))
+            except (BufferExhaustedError, ClosedError) as error:
                 if intakes:
                     error.appended = Appended.MAYBE
                 raise
-            finally:
-                self._token.append(None)
-            intakes.append(intake)
-            if self._intakes.must_wake:
-                pipeline.wake()
             start, before = end, before + size
 
     def _columns_of_sequences(
