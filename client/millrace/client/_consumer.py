@@ -472,11 +472,8 @@ class ConsumerCore:
     async def _refresh(self, topics: list[str]) -> None:
         with suppress(MillraceError):  # The machine asks again after its pause.
             await self.cluster.refresh(topics)
-            known = self.cluster.topics
             with self._lock:
-                self._fetcher.on_topics(
-                    {name: known[name].topic_id if name in known else None for name in topics}
-                )
+                self._fetcher.on_topics(self.cluster.topic_ids(topics))
         self._take_new_partitions()
         self._learn_leaders()
         with self._lock:

@@ -560,10 +560,10 @@ class Pipeline:
         self.wake()
 
     async def _refresh(self, topics: list[str]) -> None:
-        with suppress(
-            MillraceError
-        ):  # The machine asks again after its pause; what waits has its own time limits.
+        # The machine asks again after its pause; what waits has its own time limits.
+        with suppress(MillraceError):
             await self.cluster.refresh(topics)
+            self._sender.on_topics(self.cluster.topic_ids(topics))
         self._learn_leaders()
         self._sender.on_refreshed(monotonic_ms())
         self.wake()

@@ -608,3 +608,28 @@ def test_a_topic_that_grows_is_used_whole(run: Run) -> None:
                     await producer.send("orders", b"v")
 
     run(story())
+
+
+def test_records_for_a_deleted_topic_fail_soon_and_the_next_one_of_its_name_gets_its_own(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address, retry_backoff_ms=1) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"before")
+            broker.gate.clear()
+            handle = producer.send("orders", b"too late")
+            await asyncio.sleep(0.02)
+            del broker.topics["orders"]
+            broker.gate.set()
+            async with asyncio.timeout(10):
+                with pytest.raises(UnknownTopicOrPartitionError, match="was deleted") as caught:
+                    await handle
+            assert caught.value.appended is Appended.NO
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"after")
+            assert broker.log("orders").values() == [b"after"]
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.flush()
+
+    run(story())

@@ -86,7 +86,7 @@ class Connect:
 
 @dataclass(slots=True)
 class RefreshMetadata:
-    """Effect: look up leaders; `on_leaders` and `on_refreshed` follow."""
+    """Effect: look up leaders; `on_topics`, `on_leaders` and `on_refreshed` follow."""
 
     topics: list[str]
 

@@ -36,6 +36,7 @@ from millrace.core.errors import (
     MillraceError,
     OutOfOrderSequenceError,
     RefreshMetadataError,
+    UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
@@ -47,6 +48,7 @@ from millrace.core.ids import (
     MonotonicMs,
     ProducerEpoch,
     ProducerId,
+    TopicId,
     TopicPartition,
     WallMs,
 )
@@ -116,7 +118,7 @@ class Disconnect:
 
 @dataclass(slots=True)
 class RefreshMetadata:
-    """Effect: look up leaders; `on_leaders` and `on_refreshed` follow."""
+    """Effect: look up leaders; `on_topics`, `on_leaders` and `on_refreshed` follow."""
 
     topics: list[str]
 
@@ -176,6 +178,8 @@ class _Partition:
     retry_at: MonotonicMs = _LONG_AGO
     failures: int = 0
     """Attempts that failed since the last success: the exponent of the pause."""
+    deletion: str = ""
+    """The topic is gone for good; how to say so."""
 
 
 class Sender:
@@ -197,6 +201,8 @@ class Sender:
         """Topics to look up, in the order in which they were missed."""
         self._refresh_at = MonotonicMs(0)
         self._is_refreshing = False
+        self._missed_topics: dict[str, None] = {}
+        """Topics that the last look-up did not find."""
         self._effects: list[Effect] = []
         self._next_correlation = 1
         self._next_connection = 1
@@ -219,6 +225,8 @@ class Sender:
             self._by_age.append(batch)
             self.waiting_count += 1
             self.unfinished_count += 1
+            if partition.deletion:
+                self._fail_what_is_not_in_the_air(partition)
 
     def on_unencodable(self, batch: ProducerBatch, error: MillraceError) -> None:
         """Take a batch that could not even be encoded: it fails."""
@@ -228,6 +236,29 @@ class Sender:
     def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None:
         """Take what is known about leaders now."""
         self._leaders.update(leaders)
+
+    def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
+        """Take which topics have these names now; None: no topic has the name.
+
+        The batches of a topic that is gone fail; those in the air once they are refused. A broker
+        that has not heard of a new topic yet does not find it either, so not being found counts
+        from the second time in a row; but when another topic has the name, this one is gone.
+        """
+        for topic, topic_id in topic_ids.items():
+            is_news = topic_id is None and topic not in self._missed_topics
+            if topic_id is None:
+                self._missed_topics[topic] = None
+            else:
+                self._missed_topics.pop(topic, None)
+            again = "" if topic_id is None else " and made again"
+            for partition in self._partitions.values():
+                if partition.topic != topic or partition.topic_partition.topic_id == topic_id:
+                    continue
+                if is_news:
+                    self._miss_leader(topic)
+                    break
+                partition.deletion = f"the topic {topic!r} was deleted{again}"
+                self._fail_what_is_not_in_the_air(partition)
 
     def on_refreshed(self, now: MonotonicMs) -> None:
         """The look-up is over, whether it found anything or not."""
@@ -503,6 +534,9 @@ class Sender:
             self._fail(partition, batch, error)
             return
         batch.state = BatchState.TO_REPEAT
+        if partition.deletion:
+            self._fail_what_is_not_in_the_air(partition)
+            return
         if isinstance(error, RefreshMetadataError):
             self._miss_leader(batch.topic)
         if pause and batch is partition.in_flight[0]:
@@ -542,6 +576,11 @@ class Sender:
             # Refused this time; but an earlier attempt may have been appended.
             error = type(error)(error.message, appended=Appended.MAYBE)
         self._finish(batch, error)
+
+    def _fail_what_is_not_in_the_air(self, partition: _Partition) -> None:
+        for batch in [*partition.in_flight, *partition.waiting]:
+            if batch.state is not BatchState.IN_THE_AIR:
+                self._fail(partition, batch, UnknownTopicOrPartitionError(partition.deletion))
 
     def _finish(self, batch: ProducerBatch, outcome: Acknowledged | MillraceError) -> None:
         batch.state = BatchState.DONE
