@@ -75,6 +75,7 @@ class _Request:
     wants_answer: bool
     size: int
     deadline: MonotonicMs
+    topic_partitions: list[TopicPartition] = field(default_factory=list)
     outcomes: list[Waiter | MillraceError] = field(default_factory=list)
     log_start_offsets: list[int] = field(default_factory=list)
     outstanding: int = 0
@@ -344,6 +345,7 @@ class _ProduceStream:
         self._pending[request] = None
         request.outstanding = 1  # Ours, until every batch has been seen.
         for batch in checked:
+            request.topic_partitions.append(batch.topic_partition)
             request.log_start_offsets.append(0)
             request.outcomes.append(self._append(request, batch, acks))
             if not isinstance(request.outcomes[-1], MillraceError):
@@ -406,8 +408,8 @@ class _ProduceStream:
             return
         request.is_answered = True
         results = []
-        for outcome, log_start_offset in zip(
-            request.outcomes, request.log_start_offsets, strict=True
+        for topic_partition, outcome, log_start_offset in zip(
+            request.topic_partitions, request.outcomes, request.log_start_offsets, strict=True
         ):
             error = outcome if isinstance(outcome, MillraceError) else outcome.error
             if error is None and isinstance(outcome, Waiter) and not outcome.is_done:
@@ -416,6 +418,7 @@ class _ProduceStream:
                     "the request's time-out: an idempotent retry is safe"
                 )
             if error is not None:
+                error = self._service.partitions.in_words(error, topic_partition)
                 results.append(
                     pb.ProduceResult(error=to_proto(error, is_write=True), base_offset=-1)
                 )
