@@ -33,12 +33,15 @@ from millrace.core.errors import (
     ConnectionFailedError,
     DeliveryTimedOutError,
     InvalidProducerEpochError,
+    MessageTooLargeError,
     MillraceError,
     OutOfOrderSequenceError,
     RefreshMetadataError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     UNKNOWN_OFFSET,
@@ -60,6 +63,7 @@ BATCHES_IN_FLIGHT_MAX: Final = 5
 """Batches of a partition, as the broker remembers that many (P42, P44)."""
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 ACKS_ALL: Final = -1
+_NO_LEADER: Final = Leader(NO_BROKER, NO_LEADER_EPOCH)
 _LONG_AGO: Final = MonotonicMs(0)
 _KNOWN_FOR_MS: Final = 3_600_000
 """How long a leader surely remembers a producer after acknowledging: Kafka's do for a day."""
@@ -353,6 +357,15 @@ class Sender:
         partition = self._partitions.get(topic_partition)
         return 0 if partition is None else len(partition.waiting) + len(partition.in_flight)
 
+    def awaited_brokers(self) -> list[BrokerId]:
+        """Return who leads partitions whose batches have no outcome; -1 where nobody does."""
+        leaders = {
+            self._leaders.get(topic_partition, _NO_LEADER).broker_id: None
+            for topic_partition, partition in self._partitions.items()
+            if partition.waiting or partition.in_flight
+        }
+        return list(leaders)
+
     def is_saturated(self) -> bool:
         """Whether a further small batch could only wait: then batches had better fill."""
         return self.waiting_count > 0
@@ -531,6 +544,8 @@ class Sender:
         if not may_repeat:
             if isinstance(error, InvalidProducerEpochError):
                 partition.producer_epoch = ProducerEpoch(PRODUCER_EPOCH_MAX)  # Take another id.
+            if isinstance(error, MessageTooLargeError):
+                self._miss_leader(batch.topic)  # Its limit is another now: the next ones keep it.
             self._fail(partition, batch, error)
             return
         batch.state = BatchState.TO_REPEAT

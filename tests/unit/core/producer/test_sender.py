@@ -8,6 +8,7 @@ from millrace.core.errors import (
     DeliveryTimedOutError,
     InvalidProducerEpochError,
     InvalidTimestampError,
+    MessageTooLargeError,
     MillraceError,
     NotEnoughReplicasError,
     NotLeaderError,
@@ -497,3 +498,26 @@ def test_what_is_in_the_air_to_a_topic_made_again_is_in_doubt_until_it_is_answer
     sender.on_batches([late])
     assert completed(sender.poll(at(3))) == [late]
     assert isinstance(late.outcome, UnknownTopicOrPartitionError)
+
+
+def test_a_batch_that_is_too_large_fails_and_the_topics_limit_is_looked_up_for_the_next() -> None:
+    sender = make()
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(MessageTooLargeError("5000 bytes"))], 0, at(1))
+    effects = sender.poll(at(1))
+    assert completed(effects) == [batch]
+    assert RefreshMetadata(["t"]) in effects
+
+
+def test_the_brokers_that_batches_wait_for_are_known() -> None:
+    sender = make()
+    assert sender.awaited_brokers() == []
+    sender.on_batches([batch_of(), batch_of(partition=1)])
+    assert sender.awaited_brokers() == [BROKER]
+    sender.on_leaders({PLACES[1]: Leader(BrokerId(-1), EPOCH)})
+    assert sender.awaited_brokers() == [BROKER, BrokerId(-1)]
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
+    assert sender.awaited_brokers() == [BrokerId(-1)]
