@@ -99,6 +99,7 @@ class ProducerCounters:
     batches: int = 0
     batch_bytes: int = 0
     requests: int = 0
+    acknowledged_records: int = 0
     failed_records: int = 0
     repeated_batches: int = 0
 
@@ -225,6 +226,11 @@ class Pipeline:
         self._threads_waiting.clear()
 
     # Called on the loop.
+
+    def awaited_brokers(self) -> list[str]:
+        """Return the addresses of brokers that batches wait for, as far as they are known."""
+        brokers = self.cluster.brokers
+        return [brokers[each].address for each in self._sender.awaited_brokers() if each in brokers]
 
     async def room_for(self, size: int) -> None:
         """Wait until `size` bytes of memory are free."""
@@ -482,6 +488,8 @@ class Pipeline:
         if isinstance(batch.outcome, MillraceError):
             self.counters.failed_records += batch.record_count
             self._first_error = self._first_error or batch.outcome
+        else:
+            self.counters.acknowledged_records += batch.record_count
         for intake in batch.intakes:
             intake.batches_open -= 1
             if intake.is_complete:

@@ -189,6 +189,7 @@ class RecordSink:
             "batches": counters.batches,
             "batch_bytes": counters.batch_bytes,
             "requests": counters.requests,
+            "acknowledged_records": counters.acknowledged_records,
             "repeated_batches": counters.repeated_batches,
             "failed_records": counters.failed_records,
             "buffer_available_bytes": self._intakes.available,
@@ -594,6 +595,13 @@ class Producer(RecordSink):
         """
         info = await self._pipeline.cluster.topic(topic)
         return [partition.partition for partition in info.partitions]
+
+    def awaited_brokers(self) -> list[str]:
+        """Return the addresses of the brokers that records on their way wait for.
+
+        None of a topic that is not known yet, or of a partition that nobody leads at present.
+        """
+        return self._pipeline.awaited_brokers()
 
     async def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.

@@ -168,6 +168,10 @@ class SyncProducer(RecordSink):
         """
         return self._thread.call(self._producer.partitions_for(topic))
 
+    def awaited_brokers(self) -> list[str]:
+        """Return whom records on their way wait for: see `Producer.awaited_brokers`."""
+        return self._thread.call(_make(self._producer.awaited_brokers))
+
     def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.
 
