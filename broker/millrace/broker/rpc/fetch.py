@@ -22,8 +22,8 @@ from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
-from millrace.broker.storage.log import TimestampedOffset
 from millrace.broker.storage.segment import ReadPlan
+from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
     BrokerShuttingDownError,

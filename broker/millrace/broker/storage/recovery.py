@@ -18,6 +18,7 @@ from millrace.broker.storage.epoch_checkpoint import read_epochs, write_epochs
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
+from millrace.broker.storage.refusals import corrupt_log
 from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
 from millrace.broker.storage.segment import Segment, offset_name, parse_offset_name, segment_of
 from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
@@ -257,14 +258,6 @@ class Recovery:
 
     def _corrupt(self, reason: str) -> CorruptLogError:
         return corrupt_log(self._topic_partition, self._directory, reason)
-
-
-def corrupt_log(topic_partition: TopicPartition, directory: str, reason: str) -> CorruptLogError:
-    """Return the error of a partition whose log is damaged."""
-    return CorruptLogError(
-        f"the log of {topic_partition} in {directory} is damaged and was left as it is: {reason}. "
-        "Look at it with `millrace log verify`; then restore it, or delete the topic"
-    )
 
 
 def rebuild(
