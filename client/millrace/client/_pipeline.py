@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -77,13 +77,6 @@ class PipelineConfig:
     metadata_max_age_ms: int
 
 
-@dataclass(slots=True)
-class _Parked:
-    """Intakes that wait until their topic is known."""
-
-    intakes: deque[Intake] = field(default_factory=deque)
-
-
 @dataclass(slots=True, eq=False)
 class _Flush:
     pending: set[Intake]
@@ -140,7 +133,8 @@ class Pipeline:
         )
         self._streams: dict[BrokerId, ProduceStream] = {}
         self._connect_failures: dict[BrokerId, int] = {}
-        self._parked: dict[str, _Parked] = {}
+        self._parked: dict[str, deque[Intake]] = {}
+        """Intakes that wait until their topic is known."""
         self._unfinished: dict[Intake, None] = {}
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
@@ -368,11 +362,11 @@ class Pipeline:
     def _distribute(self, intake: Intake) -> None:
         parked = self._parked.get(intake.topic)
         if parked is not None:
-            parked.intakes.append(intake)
+            parked.append(intake)
             return
         info = self.cluster.topics.get(intake.topic)
         if info is None:
-            self._parked[intake.topic] = _Parked(deque([intake]))
+            self._parked[intake.topic] = deque([intake])
             self._spawn(self._look_up(intake.topic))
             return
         self.counters.records += intake.record_count
@@ -408,8 +402,7 @@ class Pipeline:
                     pause_ms = min(2 * pause_ms, self.config.retry_backoff_max_ms)
                     continue
             break
-        parked = self._parked.pop(topic)
-        for intake in parked.intakes:
+        for intake in self._parked.pop(topic):
             if problem_found is None:
                 self._distribute(intake)
             else:
