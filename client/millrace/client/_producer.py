@@ -37,6 +37,7 @@ from millrace.core.producer.partitioners import (
 from millrace.core.producer.sent_columns import RECORD_OVERHEAD, SentColumns
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
+from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
@@ -48,7 +49,6 @@ BATCH_SIZE_DEFAULT: Final = 1_000_000
 """Just below what topics take (`max.message.bytes`): few, large messages cost least."""
 _BATCH_SIZE_MAX: Final = 16 * 1024 * 1024 - 1024
 _SLICE_BYTES_MAX: Final = 4 * 1024 * 1024
-_INT32_MAX: Final = 2**31 - 1
 _PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
     "keyed": Keyed,
     "round_robin": RoundRobin,
@@ -349,7 +349,7 @@ def _partition(partition: object) -> int:
     if (
         isinstance(partition, bool)
         or not isinstance(partition, int)
-        or (not 0 <= partition <= _INT32_MAX)
+        or (not 0 <= partition <= INT32_MAX)
     ):
         raise InvalidRecordError(f"partition={partition!r}: it must be a number from 0")
     return partition
@@ -546,14 +546,14 @@ class Producer(RecordSink):
             linger_ms=bounded("linger_ms", linger_ms, 0, 3_600_000),
             batch_size=bounded("batch_size", batch_size, 0, _BATCH_SIZE_MAX),
             buffer_memory=bounded("buffer_memory", buffer_memory, 1024, 2**40),
-            max_block_ms=bounded("max_block_ms", max_block_ms, 0, _INT32_MAX),
-            delivery_timeout_ms=bounded("delivery_timeout_ms", delivery_timeout_ms, 1, _INT32_MAX),
-            request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, _INT32_MAX),
+            max_block_ms=bounded("max_block_ms", max_block_ms, 0, INT32_MAX),
+            delivery_timeout_ms=bounded("delivery_timeout_ms", delivery_timeout_ms, 1, INT32_MAX),
+            request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
             retry_backoff_ms=bounded("retry_backoff_ms", retry_backoff_ms, 1, 3_600_000),
             retry_backoff_max_ms=bounded(
                 "retry_backoff_max_ms", retry_backoff_max_ms, 1, 3_600_000
             ),
-            metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, _INT32_MAX),
+            metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, INT32_MAX),
         )
         if linger_ms >= delivery_timeout_ms:
             raise InvalidConfigError(

@@ -21,7 +21,8 @@ from millrace.client._admin import (
     OffsetAt,
     TopicDescription,
 )
-from millrace.client._consumer import Consumer, Place, Start
+from millrace.client._consumer import Consumer
+from millrace.client._consumer_core import Place, Start
 from millrace.client._producer import BATCH_SIZE_DEFAULT, Producer, RecordSink
 from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client.serialization import Deserializer, Serializer
