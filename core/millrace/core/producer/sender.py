@@ -183,7 +183,7 @@ class _Partition:
     failures: int = 0
     """Attempts that failed since the last success: the exponent of the pause."""
     deletion: str = ""
-    """The topic is gone for good; how to say so."""
+    """How to say that the topic is gone; empty while it is not."""
 
 
 class Sender:
@@ -256,13 +256,15 @@ class Sender:
                 self._missed_topics.pop(topic, None)
             again = "" if topic_id is None else " and made again"
             for partition in self._partitions.values():
-                if partition.topic != topic or partition.topic_partition.topic_id == topic_id:
+                if partition.topic != topic:
                     continue
-                if is_news:
+                if partition.topic_partition.topic_id == topic_id:
+                    partition.deletion = ""
+                elif is_news:
                     self._miss_leader(topic)
-                    break
-                partition.deletion = f"the topic {topic!r} was deleted{again}"
-                self._fail_what_is_not_in_the_air(partition)
+                else:
+                    partition.deletion = f"the topic {topic!r} was deleted{again}"
+                    self._fail_what_is_not_in_the_air(partition)
 
     def on_refreshed(self, now: MonotonicMs) -> None:
         """The look-up is over, whether it found anything or not."""

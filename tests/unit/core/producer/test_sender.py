@@ -474,6 +474,8 @@ def test_a_topic_that_is_found_again_was_never_gone() -> None:
     sender.on_topics({"t": None})
     sender.on_topics({"t": PLACES[0].topic_id})
     sender.on_topics({"t": None})
+    sender.on_topics({"t": None})
+    sender.on_topics({"t": PLACES[0].topic_id})
     sender.on_batches([batch])
     assert sent(sender.poll(at(0))) == [[batch]]
 
