@@ -173,15 +173,6 @@ class Pipeline:
         """Return whether this thread runs the producer's loop, and must not be blocked."""
         return threading.get_ident() == self.loop_thread
 
-    def check_open(self) -> None:
-        """Raise unless records are taken.
-
-        Raises:
-            ClosedError: the producer is closed.
-        """
-        if self.is_closed:
-            raise ClosedError("the producer is closed")
-
     def expect_room(self) -> "SimpleQueue[None] | None":
         """Return what `wait_for_room` waits for; None: this thread must not. The lock is held."""
         if self.is_on_loop():
@@ -230,7 +221,8 @@ class Pipeline:
         """Wait until `size` bytes of memory are free."""
         while True:
             with self.lock:
-                self.check_open()
+                if self.is_closed:
+                    raise ClosedError("the producer is closed")
                 if self.intakes.available >= min(size, self.config.buffer_memory):
                     return
                 self.intakes.close_opened_until(_FOREVER)

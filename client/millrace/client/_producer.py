@@ -213,27 +213,28 @@ class RecordSink:
         handle.intake, handle.index = self._place(
             lambda: self._intakes.add(
                 topic, value, key, partition, headers, timestamp, monotonic_ms(), wall_ms()
-            ),
-            time.monotonic() + self._pipeline.config.max_block_ms / 1000,
+            )
         )
         return handle
 
-    def _place(self, place: Callable[[], Placed | None], deadline: float) -> Placed:
+    def _place(self, place: Callable[[], Placed | None], deadline: float | None = None) -> Placed:
         """Call `place` under the lock until it finds room.
 
         Raises:
-            BufferExhaustedError: there is none until `deadline`, or this thread must not wait.
+            BufferExhaustedError: there is none until `deadline`, `max_block_ms` from now when it is
+                not given, or this thread must not wait.
             ClosedError: the producer is closed.
         """
         pipeline, token = self._pipeline, self._token
         while True:
-            self._lock.wait()
             try:
                 del token[0]
             except IndexError:
+                self._lock.wait()
                 continue
             try:
-                pipeline.check_open()
+                if pipeline.is_closed:
+                    raise ClosedError("the producer is closed")
                 placed = place()
                 room = pipeline.expect_room() if placed is None else None
             finally:
@@ -242,6 +243,8 @@ class RecordSink:
                 if self._intakes.must_wake:
                     pipeline.wake()
                 return placed
+            if deadline is None:
+                deadline = time.monotonic() + pipeline.config.max_block_ms / 1000
             pipeline.wait_for_room(room, deadline)
 
     def _take_columns(self, topic: str, columns: SentColumns, intakes: list[Intake]) -> None:
