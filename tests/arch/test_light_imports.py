@@ -14,7 +14,8 @@ from millrace.core.records.columns import Columns
 partition = TopicPartition(TopicId(bytes(16)), 0)
 prepared = batch.prepare(partition, Columns(1, WallMs(1), None))
 data = prepared.finish() + bytes(prepared.body)
-header = batch.check(partition, data, batch.BatchLimits(batch_bytes_max=999, inflated_bytes_max=999))
+limits = batch.BatchLimits(batch_bytes_max=999, inflated_bytes_max=999)
+header = batch.check(partition, data, limits)
 assert batch.open_batch(partition, header, data, 999).num_rows == 1
 assert "pandas" not in sys.modules, "pandas was imported"
 """
