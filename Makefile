@@ -24,7 +24,7 @@ test: lint ## Everything that `make check` does, then all tests, the fastest lay
 check: lint ## Format, lint, types, import direction, layout: less than a minute
 	@$(PYTHON_RUN) -m pytest --quiet tests/arch
 
-sim: setup ## Simulate a whole cluster under faults: make sim SEED=8231 (ARGS='--seeds 100 --minutes 10')
+sim: setup ## Simulate a cluster (a toy as yet) under faults: make sim SEED=8231 (ARGS='--seeds 100 --minutes 10')
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),1) $(ARGS)
 
 fuzz: setup ## Look for bytes that break a decoder, each target for SECONDS (60): make fuzz SECONDS=600
