@@ -1,4 +1,4 @@
-"""The leader of a partition with one replica against a plain list of what was given, written and flushed."""
+"""A leader without followers against a plain list of what was given, written and flushed."""
 
 from dataclasses import dataclass, field
 

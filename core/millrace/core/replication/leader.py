@@ -232,6 +232,11 @@ class PartitionLeader:
         return self._in_sync.maximal_isr
 
     @property
+    def proposal(self) -> IsrProposal | None:
+        """The proposal whose answer is still to come; at most one (P20)."""
+        return self._in_sync.proposal
+
+    @property
     def followers(self) -> tuple[Follower, ...]:
         """All other replicas and how far they are, in the order of the partition's replicas."""
         return self._in_sync.followers
