@@ -210,13 +210,18 @@ class Controller:
         self.unfence(broker_id)
         return life
 
-    def elect(self, broker_id: BrokerId, *, unclean: bool = False) -> None:
-        """Make somebody the leader."""
-        isr = self.state.isr
-        if unclean:
-            isr = (BrokerLife(broker_id, self.standings[broker_id].broker_epoch),)
-        self._change(isr=isr, leader=broker_id)
-        self.state = replace(self.state, is_recovering=unclean)
+    def move(self, broker_id: BrokerId) -> None:
+        """Make a live member of the in-sync replicas the leader, unless it is none."""
+        standing = self.standings[broker_id]
+        life = BrokerLife(broker_id, standing.broker_epoch)
+        if standing.can_join and life in self.state.isr and broker_id != self.state.leader:
+            self._change(isr=self.state.isr, leader=broker_id)
+
+    def elect_uncleanly(self, broker_id: BrokerId) -> None:
+        """Make somebody the leader, whatever is lost with that (P30)."""
+        life = BrokerLife(broker_id, self.standings[broker_id].broker_epoch)
+        self._change(isr=(life,), leader=broker_id)
+        self.state = replace(self.state, is_recovering=True)
 
     def alter(self, sender: BrokerLife, proposal: IsrProposal) -> bool:
         """Apply a leader's proposal (P19); false proves that it was not applied.
