@@ -303,6 +303,21 @@ class PartitionFollower:
         self._forget_leader()
         return self._open()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is on its way to the disk: no append, no cut. A halted one never is."""
+        is_changing = self.phase in (Phase.CHANGING, Phase.HALTED)
+        return not is_changing and self.next_offset == self.written_offset
+
+    def stop(self) -> list[Effect]:
+        """Follow nobody from now on; what is on its way to the disk still comes back."""
+        if self.phase is Phase.HALTED:
+            return []
+        self.leader = NO_BROKER
+        self.leader_epoch = NO_LEADER_EPOCH
+        self._forget_leader()
+        return self._open()
+
     def _open(self, pause_ms: int = 0) -> list[Effect]:
         if self.phase is Phase.CHANGING:
             return []  # When that is done.

@@ -222,6 +222,11 @@ class PartitionLeader:
         return self._is_resigned
 
     @property
+    def is_settled(self) -> bool:
+        """Whether no append is on its way to the disk."""
+        return self.next_offset == self.written_offset
+
+    @property
     def state(self) -> PartitionState:
         """The newest state that is known."""
         return self._in_sync.state

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
-from millrace.core.metadata.topic_config import Durability
+from millrace.core.metadata.topic_config import Durability, TimestampType, TopicConfig
 from millrace.core.settings import Unit, Visibility, setting
 
 
@@ -17,6 +18,17 @@ class AppendRules:
     stamps_append_time: bool = False
     timestamp_after_max_ms: int = 3_600_000
     timestamp_before_max_ms: int = 2**63 - 1
+
+    @classmethod
+    def of(cls, config: TopicConfig, replication_factor: int) -> Self:
+        """Return a topic's rules for a partition of so many replicas."""
+        return cls(
+            durability=config.durability,
+            min_insync_replicas=config.effective_min_insync_replicas(replication_factor),
+            stamps_append_time=config.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +47,14 @@ class ReplicationConfig:
         "Pause of a follower before it asks again after its leader refused, or its own disk did. "
         "Kafka's `replica.fetch.backoff.ms`.",
         unit=Unit.MILLISECONDS,
+        visibility=Visibility.TUNING,
+    )
+    replica_fetch_window_bytes: int = setting(
+        16 << 20,
+        "Bytes of batches that may be on their way from one leader to a follower: sent, and not "
+        "yet written there. Not less than the largest batch that a topic allows.",
+        unit=Unit.BYTES,
+        minimum=1 << 20,
         visibility=Visibility.TUNING,
     )
     isr_retry_ms: int = setting(
