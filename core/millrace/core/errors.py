@@ -275,6 +275,12 @@ class CorruptLogError(RefreshMetadataError, StorageError):
     code = 32
 
 
+class SafetyViolationError(RefreshMetadataError, StorageError):
+    """A committed record would have to go: the replica is kept as it is, and offline (P5)."""
+
+    code = 40
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from millrace.broker.runtime.appender import Appender
-from millrace.broker.runtime.clock import wall_now
+from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import CorruptLogError, MillraceError
-from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
+from millrace.core.ids import Offset, TopicPartition
+from millrace.core.metadata.model import PartitionState
 from millrace.core.metadata.topic_config import Durability, TimestampType, TopicConfig
 from millrace.core.records.batch import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
-from millrace.core.replication.leader import Acks, AppendRules, PartitionLeader, Waiter
+from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replication.rules import AppendRules
 
 
 class AppendOwner(Protocol):
@@ -60,7 +62,7 @@ class Partition:
         topic: str,
         topic_partition: TopicPartition,
         config: TopicConfig,
-        leader_epoch: LeaderEpoch,
+        state: PartitionState,
         log: PartitionLog,
         appender: Appender,
         inflated_bytes_max: int,
@@ -75,9 +77,11 @@ class Partition:
         self._on_corrupt = on_corrupt
         self._readers: set[tuple[Reader, int]] = set()
         end = log.log_end_offset
+        assert state.leader_life is not None
         self.leader = PartitionLeader(
             topic_partition,
-            leader_epoch,
+            state.leader_life,
+            state,
             log.producer_states.copy(),
             AppendRules(),
             next_offset=end,
@@ -85,6 +89,7 @@ class Partition:
             flushed_offset=log.flushed_offset,
             # The only replica is the whole in-sync set: what recovery kept is committed.
             high_watermark=end,
+            now=monotonic_now(),
         )
         self.configure(config)
 
@@ -94,6 +99,9 @@ class Partition:
         self.is_flushed_before_ack = config.durability is Durability.FSYNC
         self.leader.rules = AppendRules(
             durability=config.durability,
+            min_insync_replicas=config.effective_min_insync_replicas(
+                len(self.leader.state.replicas)
+            ),
             stamps_append_time=config.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,

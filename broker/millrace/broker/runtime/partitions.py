@@ -236,7 +236,7 @@ class Partitions:
             topic=str(topic.name),
             topic_partition=topic_partition,
             config=config,
-            leader_epoch=state.leader_epoch,
+            state=state,
             log=log,
             appender=opened.appender,
             inflated_bytes_max=self._inflated_bytes_max,

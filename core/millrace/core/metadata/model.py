@@ -56,6 +56,7 @@ class PartitionState:
     partition_epoch: PartitionEpoch
     isr: tuple[BrokerLife, ...]  # In-sync replicas.
     elr: tuple[BrokerLife, ...] = ()  # Eligible leader replicas (KIP-966); none is in the ISR.
+    is_recovering: bool = False  # After an unclean election (KIP-704).
 
     def __post_init__(self) -> None:
         replicas = set(self.replicas)

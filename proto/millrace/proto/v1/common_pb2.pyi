@@ -42,6 +42,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_CREDIT_TOO_SMALL: _ClassVar[ErrorCode]
     ERROR_CODE_UNSUPPORTED_FEATURE: _ClassVar[ErrorCode]
     ERROR_CODE_CORRUPT_LOG: _ClassVar[ErrorCode]
+    ERROR_CODE_SAFETY_VIOLATION: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -81,6 +82,7 @@ ERROR_CODE_BROKER_SHUTTING_DOWN: ErrorCode
 ERROR_CODE_CREDIT_TOO_SMALL: ErrorCode
 ERROR_CODE_UNSUPPORTED_FEATURE: ErrorCode
 ERROR_CODE_CORRUPT_LOG: ErrorCode
+ERROR_CODE_SAFETY_VIOLATION: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended
