@@ -35,6 +35,8 @@ class Draft:
         cluster: replaced as a whole when it changes.
         replica_counts: replicas of each broker.
         leader_counts: partitions of which each broker is the preferred leader.
+        follower_counts: by preferred leader and follower, the partitions that they share.
+        heir_counts: by preferred leader and the first one after it, likewise.
         led_counts: partitions that each broker leads.
         leaderless: partitions that nobody leads.
         misled: partitions that are led by another than their preferred leader.
@@ -51,6 +53,8 @@ class Draft:
         self._names: dict[TopicName, TopicId] = {}
         self.replica_counts: Counter[BrokerId] = Counter()
         self.leader_counts: Counter[BrokerId] = Counter()
+        self.follower_counts: Counter[tuple[BrokerId, BrokerId]] = Counter()
+        self.heir_counts: Counter[tuple[BrokerId, BrokerId]] = Counter()
         self.led_counts: Counter[BrokerId] = Counter()
         self.leaderless: dict[TopicPartition, None] = {}
         self.misled: dict[TopicPartition, None] = {}
@@ -166,9 +170,14 @@ class Draft:
             self._classify(TopicPartition(topic_id, number), after)
 
     def _count(self, partition: PartitionState, sign: int) -> None:
-        self.leader_counts[partition.replicas[0]] += sign
-        for broker_id in partition.replicas:
+        preferred, *followers = partition.replicas
+        self.leader_counts[preferred] += sign
+        self.replica_counts[preferred] += sign
+        for broker_id in followers:
             self.replica_counts[broker_id] += sign
+            self.follower_counts[preferred, broker_id] += sign
+        for broker_id in followers[:1]:
+            self.heir_counts[preferred, broker_id] += sign
         if partition.leader != NO_BROKER:
             self.led_counts[partition.leader] += sign
 

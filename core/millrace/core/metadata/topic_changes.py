@@ -177,6 +177,8 @@ def _placed(
         [Candidate(each.broker_id, each.rack) for each in brokers],
         replica_counts=draft.replica_counts,
         leader_counts=draft.leader_counts,
+        follower_counts=draft.follower_counts,
+        heir_counts=draft.heir_counts,
     )
     _check_broker_loads(draft, config, name, replicas)
     lives = {each.broker_id: each.life for each in brokers}
