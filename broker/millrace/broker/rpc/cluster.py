@@ -9,7 +9,6 @@ import grpc
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.controller import ControllerShell
-from millrace.broker.rpc.errors import to_proto
 from millrace.broker.rpc.requests import unary_handler
 from millrace.broker.runtime.partitions import Partitions
 from millrace.core import settings
@@ -20,6 +19,7 @@ from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import PartitionState, Topic
 from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
 from millrace.core.topics import parse_topic_name
+from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
@@ -83,7 +83,7 @@ class ClusterService:
             error = MalformedRequestError(
                 f"this is broker {broker.name} of cluster {cluster_id}, not of {request.cluster_id}"
             )
-            response.error.CopyFrom(to_proto(error))
+            response.error.CopyFrom(error_to_wire(error))
         return response
 
     async def _get_metadata(
@@ -168,7 +168,7 @@ class ClusterService:
         await self._partitions.settled()
         image = self._controller.metadata
         return [
-            pb.TopicResult(error=to_proto(outcome))
+            pb.TopicResult(error=error_to_wire(outcome))
             if isinstance(outcome, MillraceError)
             else pb.TopicResult(topic=describe_topic(image, outcome))
             for outcome in outcomes
@@ -190,7 +190,7 @@ class ClusterService:
                 partition = self._partitions.get(topic_partition)
             except MillraceError as error:
                 error = self._partitions.in_words(error, topic_partition)
-                logs.append(pb.LogDescription(topic_partition=named, error=to_proto(error)))
+                logs.append(pb.LogDescription(topic_partition=named, error=error_to_wire(error)))
                 continue
             log = partition.log
             logs.append(
@@ -222,7 +222,7 @@ def _find(image: MetadataImage, *, name: str = "", topic_id: bytes = b"") -> pb.
                 else f"there is no topic with id {topic_id.hex()}: it was deleted"
             )
     except MillraceError as error:
-        return pb.TopicMetadata(name=name, topic_id=topic_id, error=to_proto(error))
+        return pb.TopicMetadata(name=name, topic_id=topic_id, error=error_to_wire(error))
     return describe_topic(image, topic)
 
 

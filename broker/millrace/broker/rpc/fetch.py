@@ -15,7 +15,7 @@ from typing import Final
 import grpc
 
 from millrace.broker.config import LimitsConfig
-from millrace.broker.rpc.errors import status_of, to_proto
+from millrace.broker.rpc.errors import status_of
 from millrace.broker.rpc.requests import decode_request, unary_handler
 from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
@@ -47,6 +47,7 @@ from millrace.core.ids import (
 )
 from millrace.core.records.header import Buffer
 from millrace.proto.codec import encode_fetch_response
+from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1.common_pb2 import Error
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
@@ -141,7 +142,7 @@ class FetchService:
 
     def _error(self, named: NamedPartition, error: MillraceError) -> Error:
         topic_partition = TopicPartition(TopicId(named.topic_id), named.partition)
-        return to_proto(self.partitions.in_words(error, topic_partition))
+        return error_to_wire(self.partitions.in_words(error, topic_partition))
 
     async def _list_offset(self, query: pb.ListOffsetsPartition) -> pb.ListedOffset:
         named = query.topic_partition
@@ -330,7 +331,7 @@ class _FetchStream:
         self._leave(handle)
         self._service.metrics.refused(error)
         error = self._service.partitions.in_words(error, topic_partition)
-        self._refused.append(pb.FetchedPartition(handle=handle, error=to_proto(error)))
+        self._refused.append(pb.FetchedPartition(handle=handle, error=error_to_wire(error)))
 
     async def _answer(self) -> None:
         session = self._session

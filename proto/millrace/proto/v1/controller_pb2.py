@@ -26,7 +26,7 @@ from millrace.proto.v1 import cluster_pb2 as millrace_dot_proto_dot_v1_dot_clust
 from millrace.proto.v1 import common_pb2 as millrace_dot_proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"millrace/proto/v1/controller.proto\x12\x11millrace.proto.v1\x1a\x1fmillrace/proto/v1/cluster.proto\x1a\x1emillrace/proto/v1/common.proto\"\x8a\x01\n\x0eSessionRequest\x12\x34\n\x07opening\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.SessionOpeningH\x00\x12\x37\n\x07request\x18\x02 \x01(\x0b\x32$.millrace.proto.v1.ControllerRequestH\x00\x42\t\n\x07\x63ontent\"o\n\x0eSessionOpening\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x03\x12/\n\x05known\x18\x03 \x03(\x0b\x32 .millrace.proto.v1.ObjectVersion\"-\n\rObjectVersion\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"\xc5\x01\n\x0fSessionResponse\x12\x35\n\x08metadata\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.MetadataUpdateH\x00\x12\x39\n\x08response\x18\x02 \x01(\x0b\x32%.millrace.proto.v1.ControllerResponseH\x00\x12\x35\n\x0c\x61sk_log_ends\x18\x03 \x01(\x0b\x32\x1d.millrace.proto.v1.AskLogEndsH\x00\x42\t\n\x07\x63ontent\"s\n\x0eMetadataUpdate\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x03\x12\x32\n\x07objects\x18\x02 \x03(\x0b\x32!.millrace.proto.v1.MetadataObject\x12\x13\n\x0bis_complete\x18\x03 \x01(\x08\"W\n\x0eMetadataObject\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x18\n\x10\x63ontroller_epoch\x18\x03 \x01(\x03\x12\r\n\x05value\x18\x04 \x01(\x0c\"C\n\nAskLogEnds\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.millrace.proto.v1.TopicPartition\"\xa3\x06\n\x11\x43ontrollerRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x43\n\x0fregister_broker\x18\x02 \x01(\x0b\x32(.millrace.proto.v1.RegisterBrokerRequestH\x00\x12\x38\n\theartbeat\x18\x03 \x01(\x0b\x32#.millrace.proto.v1.HeartbeatRequestH\x00\x12\x45\n\x10\x61lter_partitions\x18\x04 \x01(\x0b\x32).millrace.proto.v1.AlterPartitionsRequestH\x00\x12N\n\x15\x61llocate_producer_ids\x18\x05 \x01(\x0b\x32-.millrace.proto.v1.AllocateProducerIdsRequestH\x00\x12G\n\x11\x63onfirm_deletions\x18\x06 \x01(\x0b\x32*.millrace.proto.v1.ConfirmDeletionsRequestH\x00\x12?\n\rcreate_topics\x18\x07 \x01(\x0b\x32&.millrace.proto.v1.CreateTopicsRequestH\x00\x12=\n\x0c\x61lter_topics\x18\x08 \x01(\x0b\x32%.millrace.proto.v1.AlterTopicsRequestH\x00\x12?\n\rdelete_topics\x18\t \x01(\x0b\x32&.millrace.proto.v1.DeleteTopicsRequestH\x00\x12=\n\x0c\x64rain_broker\x18\n \x01(\x0b\x32%.millrace.proto.v1.DrainBrokerRequestH\x00\x12K\n\x13reassign_partitions\x18\x0b \x01(\x0b\x32,.millrace.proto.v1.ReassignPartitionsRequestH\x00\x12?\n\relect_leaders\x18\x0c \x01(\x0b\x32&.millrace.proto.v1.ElectLeadersRequestH\x00\x42\t\n\x07request\"\xd9\x06\n\x12\x43ontrollerResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x44\n\x0fregister_broker\x18\x03 \x01(\x0b\x32).millrace.proto.v1.RegisterBrokerResponseH\x00\x12\x39\n\theartbeat\x18\x04 \x01(\x0b\x32$.millrace.proto.v1.HeartbeatResponseH\x00\x12\x46\n\x10\x61lter_partitions\x18\x05 \x01(\x0b\x32*.millrace.proto.v1.AlterPartitionsResponseH\x00\x12O\n\x15\x61llocate_producer_ids\x18\x06 \x01(\x0b\x32..millrace.proto.v1.AllocateProducerIdsResponseH\x00\x12H\n\x11\x63onfirm_deletions\x18\x07 \x01(\x0b\x32+.millrace.proto.v1.ConfirmDeletionsResponseH\x00\x12@\n\rcreate_topics\x18\x08 \x01(\x0b\x32\'.millrace.proto.v1.CreateTopicsResponseH\x00\x12>\n\x0c\x61lter_topics\x18\t \x01(\x0b\x32&.millrace.proto.v1.AlterTopicsResponseH\x00\x12@\n\rdelete_topics\x18\n \x01(\x0b\x32\'.millrace.proto.v1.DeleteTopicsResponseH\x00\x12>\n\x0c\x64rain_broker\x18\x0b \x01(\x0b\x32&.millrace.proto.v1.DrainBrokerResponseH\x00\x12L\n\x13reassign_partitions\x18\x0c \x01(\x0b\x32-.millrace.proto.v1.ReassignPartitionsResponseH\x00\x12@\n\relect_leaders\x18\r \x01(\x0b\x32\'.millrace.proto.v1.ElectLeadersResponseH\x00\x42\n\n\x08response\"\x8e\x02\n\x15RegisterBrokerRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04rack\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x14\n\x0creplica_host\x18\x05 \x01(\t\x12\x14\n\x0creplica_port\x18\x06 \x01(\r\x12\x16\n\x0eincarnation_id\x18\x07 \x01(\t\x12\x15\n\rdirectory_ids\x18\x08 \x03(\t\x12\x16\n\tbroker_id\x18\t \x01(\x05H\x00\x88\x01\x01\x12\"\n\x15previous_broker_epoch\x18\n \x01(\x03H\x01\x88\x01\x01\x42\x0c\n\n_broker_idB\x18\n\x16_previous_broker_epoch\"A\n\x16RegisterBrokerResponse\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x98\x01\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x16\n\x0emetadata_epoch\x18\x03 \x01(\x04\x12\x16\n\x0ewants_shutdown\x18\x04 \x01(\x08\x12+\n\x08log_ends\x18\x05 \x03(\x0b\x32\x19.millrace.proto.v1.LogEnd\"n\n\x06LogEnd\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x11\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"8\n\x11HeartbeatResponse\x12\x11\n\tis_fenced\x18\x01 \x01(\x08\x12\x10\n\x08may_stop\x18\x02 \x01(\x08\"O\n\x16\x41lterPartitionsRequest\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.millrace.proto.v1.AlterPartition\"\xef\x01\n\x0e\x41lterPartition\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12.\n\x06leader\x18\x02 \x01(\x0b\x32\x1e.millrace.proto.v1.ReplicaLife\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x03\x12+\n\x03isr\x18\x05 \x03(\x0b\x32\x1e.millrace.proto.v1.ReplicaLife\x12\x15\n\ris_recovering\x18\x06 \x01(\x08\"6\n\x0bReplicaLife\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"R\n\x17\x41lterPartitionsResponse\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.millrace.proto.v1.AlteredPartition\"T\n\x10\x41lteredPartition\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x17\n\x0fpartition_epoch\x18\x02 \x01(\x03\"\x1c\n\x1a\x41llocateProducerIdsRequest\"G\n\x1b\x41llocateProducerIdsResponse\x12\x19\n\x11\x66irst_producer_id\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"?\n\x17\x43onfirmDeletionsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x11\n\ttopic_ids\x18\x02 \x03(\x0c\"\x1a\n\x18\x43onfirmDeletionsResponse2b\n\nController\x12T\n\x07Session\x12!.millrace.proto.v1.SessionRequest\x1a\".millrace.proto.v1.SessionResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"millrace/proto/v1/controller.proto\x12\x11millrace.proto.v1\x1a\x1fmillrace/proto/v1/cluster.proto\x1a\x1emillrace/proto/v1/common.proto\"\x8a\x01\n\x0eSessionRequest\x12\x34\n\x07opening\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.SessionOpeningH\x00\x12\x37\n\x07request\x18\x02 \x01(\x0b\x32$.millrace.proto.v1.ControllerRequestH\x00\x42\t\n\x07\x63ontent\">\n\x0eSessionOpening\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x03\"\xc5\x01\n\x0fSessionResponse\x12\x35\n\x08metadata\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.MetadataUpdateH\x00\x12\x39\n\x08response\x18\x02 \x01(\x0b\x32%.millrace.proto.v1.ControllerResponseH\x00\x12\x35\n\x0c\x61sk_log_ends\x18\x03 \x01(\x0b\x32\x1d.millrace.proto.v1.AskLogEndsH\x00\x42\t\n\x07\x63ontent\"o\n\x0eMetadataUpdate\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x03\x12\x32\n\x07objects\x18\x02 \x03(\x0b\x32!.millrace.proto.v1.MetadataObject\x12\x0f\n\x07is_full\x18\x03 \x01(\x08\"W\n\x0eMetadataObject\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x18\n\x10\x63ontroller_epoch\x18\x03 \x01(\x03\x12\r\n\x05value\x18\x04 \x01(\x0c\"C\n\nAskLogEnds\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.millrace.proto.v1.TopicPartition\"\xa3\x06\n\x11\x43ontrollerRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x43\n\x0fregister_broker\x18\x02 \x01(\x0b\x32(.millrace.proto.v1.RegisterBrokerRequestH\x00\x12\x38\n\theartbeat\x18\x03 \x01(\x0b\x32#.millrace.proto.v1.HeartbeatRequestH\x00\x12\x45\n\x10\x61lter_partitions\x18\x04 \x01(\x0b\x32).millrace.proto.v1.AlterPartitionsRequestH\x00\x12N\n\x15\x61llocate_producer_ids\x18\x05 \x01(\x0b\x32-.millrace.proto.v1.AllocateProducerIdsRequestH\x00\x12G\n\x11\x63onfirm_deletions\x18\x06 \x01(\x0b\x32*.millrace.proto.v1.ConfirmDeletionsRequestH\x00\x12?\n\rcreate_topics\x18\x07 \x01(\x0b\x32&.millrace.proto.v1.CreateTopicsRequestH\x00\x12=\n\x0c\x61lter_topics\x18\x08 \x01(\x0b\x32%.millrace.proto.v1.AlterTopicsRequestH\x00\x12?\n\rdelete_topics\x18\t \x01(\x0b\x32&.millrace.proto.v1.DeleteTopicsRequestH\x00\x12=\n\x0c\x64rain_broker\x18\n \x01(\x0b\x32%.millrace.proto.v1.DrainBrokerRequestH\x00\x12K\n\x13reassign_partitions\x18\x0b \x01(\x0b\x32,.millrace.proto.v1.ReassignPartitionsRequestH\x00\x12?\n\relect_leaders\x18\x0c \x01(\x0b\x32&.millrace.proto.v1.ElectLeadersRequestH\x00\x42\t\n\x07request\"\xd9\x06\n\x12\x43ontrollerResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x44\n\x0fregister_broker\x18\x03 \x01(\x0b\x32).millrace.proto.v1.RegisterBrokerResponseH\x00\x12\x39\n\theartbeat\x18\x04 \x01(\x0b\x32$.millrace.proto.v1.HeartbeatResponseH\x00\x12\x46\n\x10\x61lter_partitions\x18\x05 \x01(\x0b\x32*.millrace.proto.v1.AlterPartitionsResponseH\x00\x12O\n\x15\x61llocate_producer_ids\x18\x06 \x01(\x0b\x32..millrace.proto.v1.AllocateProducerIdsResponseH\x00\x12H\n\x11\x63onfirm_deletions\x18\x07 \x01(\x0b\x32+.millrace.proto.v1.ConfirmDeletionsResponseH\x00\x12@\n\rcreate_topics\x18\x08 \x01(\x0b\x32\'.millrace.proto.v1.CreateTopicsResponseH\x00\x12>\n\x0c\x61lter_topics\x18\t \x01(\x0b\x32&.millrace.proto.v1.AlterTopicsResponseH\x00\x12@\n\rdelete_topics\x18\n \x01(\x0b\x32\'.millrace.proto.v1.DeleteTopicsResponseH\x00\x12>\n\x0c\x64rain_broker\x18\x0b \x01(\x0b\x32&.millrace.proto.v1.DrainBrokerResponseH\x00\x12L\n\x13reassign_partitions\x18\x0c \x01(\x0b\x32-.millrace.proto.v1.ReassignPartitionsResponseH\x00\x12@\n\relect_leaders\x18\r \x01(\x0b\x32\'.millrace.proto.v1.ElectLeadersResponseH\x00\x42\n\n\x08response\"\x8e\x02\n\x15RegisterBrokerRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04rack\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x14\n\x0creplica_host\x18\x05 \x01(\t\x12\x14\n\x0creplica_port\x18\x06 \x01(\r\x12\x16\n\x0eincarnation_id\x18\x07 \x01(\t\x12\x15\n\rdirectory_ids\x18\x08 \x03(\t\x12\x16\n\tbroker_id\x18\t \x01(\x05H\x00\x88\x01\x01\x12\"\n\x15previous_broker_epoch\x18\n \x01(\x03H\x01\x88\x01\x01\x42\x0c\n\n_broker_idB\x18\n\x16_previous_broker_epoch\"A\n\x16RegisterBrokerResponse\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x98\x01\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x16\n\x0emetadata_epoch\x18\x03 \x01(\x04\x12\x16\n\x0ewants_shutdown\x18\x04 \x01(\x08\x12+\n\x08log_ends\x18\x05 \x03(\x0b\x32\x19.millrace.proto.v1.LogEnd\"n\n\x06LogEnd\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x11\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"8\n\x11HeartbeatResponse\x12\x11\n\tis_fenced\x18\x01 \x01(\x08\x12\x10\n\x08may_stop\x18\x02 \x01(\x08\"O\n\x16\x41lterPartitionsRequest\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.millrace.proto.v1.AlterPartition\"\xef\x01\n\x0e\x41lterPartition\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12.\n\x06leader\x18\x02 \x01(\x0b\x32\x1e.millrace.proto.v1.ReplicaLife\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x03\x12+\n\x03isr\x18\x05 \x03(\x0b\x32\x1e.millrace.proto.v1.ReplicaLife\x12\x15\n\ris_recovering\x18\x06 \x01(\x08\"6\n\x0bReplicaLife\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"R\n\x17\x41lterPartitionsResponse\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.millrace.proto.v1.AlteredPartition\"T\n\x10\x41lteredPartition\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x17\n\x0fpartition_epoch\x18\x02 \x01(\x03\"\x1c\n\x1a\x41llocateProducerIdsRequest\"G\n\x1b\x41llocateProducerIdsResponse\x12\x19\n\x11\x66irst_producer_id\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"?\n\x17\x43onfirmDeletionsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x11\n\ttopic_ids\x18\x02 \x03(\x0c\"\x1a\n\x18\x43onfirmDeletionsResponse2b\n\nController\x12T\n\x07Session\x12!.millrace.proto.v1.SessionRequest\x1a\".millrace.proto.v1.SessionResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,49 +36,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONREQUEST']._serialized_start=123
   _globals['_SESSIONREQUEST']._serialized_end=261
   _globals['_SESSIONOPENING']._serialized_start=263
-  _globals['_SESSIONOPENING']._serialized_end=374
-  _globals['_OBJECTVERSION']._serialized_start=376
-  _globals['_OBJECTVERSION']._serialized_end=421
-  _globals['_SESSIONRESPONSE']._serialized_start=424
-  _globals['_SESSIONRESPONSE']._serialized_end=621
-  _globals['_METADATAUPDATE']._serialized_start=623
-  _globals['_METADATAUPDATE']._serialized_end=738
-  _globals['_METADATAOBJECT']._serialized_start=740
-  _globals['_METADATAOBJECT']._serialized_end=827
-  _globals['_ASKLOGENDS']._serialized_start=829
-  _globals['_ASKLOGENDS']._serialized_end=896
-  _globals['_CONTROLLERREQUEST']._serialized_start=899
-  _globals['_CONTROLLERREQUEST']._serialized_end=1702
-  _globals['_CONTROLLERRESPONSE']._serialized_start=1705
-  _globals['_CONTROLLERRESPONSE']._serialized_end=2562
-  _globals['_REGISTERBROKERREQUEST']._serialized_start=2565
-  _globals['_REGISTERBROKERREQUEST']._serialized_end=2835
-  _globals['_REGISTERBROKERRESPONSE']._serialized_start=2837
-  _globals['_REGISTERBROKERRESPONSE']._serialized_end=2902
-  _globals['_HEARTBEATREQUEST']._serialized_start=2905
-  _globals['_HEARTBEATREQUEST']._serialized_end=3057
-  _globals['_LOGEND']._serialized_start=3059
-  _globals['_LOGEND']._serialized_end=3169
-  _globals['_HEARTBEATRESPONSE']._serialized_start=3171
-  _globals['_HEARTBEATRESPONSE']._serialized_end=3227
-  _globals['_ALTERPARTITIONSREQUEST']._serialized_start=3229
-  _globals['_ALTERPARTITIONSREQUEST']._serialized_end=3308
-  _globals['_ALTERPARTITION']._serialized_start=3311
-  _globals['_ALTERPARTITION']._serialized_end=3550
-  _globals['_REPLICALIFE']._serialized_start=3552
-  _globals['_REPLICALIFE']._serialized_end=3606
-  _globals['_ALTERPARTITIONSRESPONSE']._serialized_start=3608
-  _globals['_ALTERPARTITIONSRESPONSE']._serialized_end=3690
-  _globals['_ALTEREDPARTITION']._serialized_start=3692
-  _globals['_ALTEREDPARTITION']._serialized_end=3776
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=3778
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=3806
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=3808
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=3879
-  _globals['_CONFIRMDELETIONSREQUEST']._serialized_start=3881
-  _globals['_CONFIRMDELETIONSREQUEST']._serialized_end=3944
-  _globals['_CONFIRMDELETIONSRESPONSE']._serialized_start=3946
-  _globals['_CONFIRMDELETIONSRESPONSE']._serialized_end=3972
-  _globals['_CONTROLLER']._serialized_start=3974
-  _globals['_CONTROLLER']._serialized_end=4072
+  _globals['_SESSIONOPENING']._serialized_end=325
+  _globals['_SESSIONRESPONSE']._serialized_start=328
+  _globals['_SESSIONRESPONSE']._serialized_end=525
+  _globals['_METADATAUPDATE']._serialized_start=527
+  _globals['_METADATAUPDATE']._serialized_end=638
+  _globals['_METADATAOBJECT']._serialized_start=640
+  _globals['_METADATAOBJECT']._serialized_end=727
+  _globals['_ASKLOGENDS']._serialized_start=729
+  _globals['_ASKLOGENDS']._serialized_end=796
+  _globals['_CONTROLLERREQUEST']._serialized_start=799
+  _globals['_CONTROLLERREQUEST']._serialized_end=1602
+  _globals['_CONTROLLERRESPONSE']._serialized_start=1605
+  _globals['_CONTROLLERRESPONSE']._serialized_end=2462
+  _globals['_REGISTERBROKERREQUEST']._serialized_start=2465
+  _globals['_REGISTERBROKERREQUEST']._serialized_end=2735
+  _globals['_REGISTERBROKERRESPONSE']._serialized_start=2737
+  _globals['_REGISTERBROKERRESPONSE']._serialized_end=2802
+  _globals['_HEARTBEATREQUEST']._serialized_start=2805
+  _globals['_HEARTBEATREQUEST']._serialized_end=2957
+  _globals['_LOGEND']._serialized_start=2959
+  _globals['_LOGEND']._serialized_end=3069
+  _globals['_HEARTBEATRESPONSE']._serialized_start=3071
+  _globals['_HEARTBEATRESPONSE']._serialized_end=3127
+  _globals['_ALTERPARTITIONSREQUEST']._serialized_start=3129
+  _globals['_ALTERPARTITIONSREQUEST']._serialized_end=3208
+  _globals['_ALTERPARTITION']._serialized_start=3211
+  _globals['_ALTERPARTITION']._serialized_end=3450
+  _globals['_REPLICALIFE']._serialized_start=3452
+  _globals['_REPLICALIFE']._serialized_end=3506
+  _globals['_ALTERPARTITIONSRESPONSE']._serialized_start=3508
+  _globals['_ALTERPARTITIONSRESPONSE']._serialized_end=3590
+  _globals['_ALTEREDPARTITION']._serialized_start=3592
+  _globals['_ALTEREDPARTITION']._serialized_end=3676
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=3678
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=3706
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=3708
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=3779
+  _globals['_CONFIRMDELETIONSREQUEST']._serialized_start=3781
+  _globals['_CONFIRMDELETIONSREQUEST']._serialized_end=3844
+  _globals['_CONFIRMDELETIONSRESPONSE']._serialized_start=3846
+  _globals['_CONFIRMDELETIONSRESPONSE']._serialized_end=3872
+  _globals['_CONTROLLER']._serialized_start=3874
+  _globals['_CONTROLLER']._serialized_end=3972
 # @@protoc_insertion_point(module_scope)

@@ -17,22 +17,12 @@ class SessionRequest(_message.Message):
     def __init__(self, opening: _Optional[_Union[SessionOpening, _Mapping]] = ..., request: _Optional[_Union[ControllerRequest, _Mapping]] = ...) -> None: ...
 
 class SessionOpening(_message.Message):
-    __slots__ = ("cluster_id", "controller_epoch", "known")
+    __slots__ = ("cluster_id", "controller_epoch")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    KNOWN_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     controller_epoch: int
-    known: _containers.RepeatedCompositeFieldContainer[ObjectVersion]
-    def __init__(self, cluster_id: _Optional[str] = ..., controller_epoch: _Optional[int] = ..., known: _Optional[_Iterable[_Union[ObjectVersion, _Mapping]]] = ...) -> None: ...
-
-class ObjectVersion(_message.Message):
-    __slots__ = ("key", "version")
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    key: str
-    version: int
-    def __init__(self, key: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
 
 class SessionResponse(_message.Message):
     __slots__ = ("metadata", "response", "ask_log_ends")
@@ -45,14 +35,14 @@ class SessionResponse(_message.Message):
     def __init__(self, metadata: _Optional[_Union[MetadataUpdate, _Mapping]] = ..., response: _Optional[_Union[ControllerResponse, _Mapping]] = ..., ask_log_ends: _Optional[_Union[AskLogEnds, _Mapping]] = ...) -> None: ...
 
 class MetadataUpdate(_message.Message):
-    __slots__ = ("controller_epoch", "objects", "is_complete")
+    __slots__ = ("controller_epoch", "objects", "is_full")
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
-    IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    IS_FULL_FIELD_NUMBER: _ClassVar[int]
     controller_epoch: int
     objects: _containers.RepeatedCompositeFieldContainer[MetadataObject]
-    is_complete: bool
-    def __init__(self, controller_epoch: _Optional[int] = ..., objects: _Optional[_Iterable[_Union[MetadataObject, _Mapping]]] = ..., is_complete: _Optional[bool] = ...) -> None: ...
+    is_full: bool
+    def __init__(self, controller_epoch: _Optional[int] = ..., objects: _Optional[_Iterable[_Union[MetadataObject, _Mapping]]] = ..., is_full: _Optional[bool] = ...) -> None: ...
 
 class MetadataObject(_message.Message):
     __slots__ = ("key", "version", "controller_epoch", "value")
