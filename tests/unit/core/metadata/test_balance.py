@@ -25,7 +25,7 @@ def movable(leader: BrokerId, *candidates: BrokerId, preferred: BrokerId = D) ->
 
 
 def test_free_leaderships_are_spread_over_who_can_take_them() -> None:
-    free = {number: (A, B, C) for number in range(7)}
+    free = dict.fromkeys(range(7), (A, B, C))
     taken = Counter(heirs(free, counter({A: 3, B: 1})).values())
     assert taken == {A: 1, B: 3, C: 3}
 
