@@ -14,6 +14,7 @@ one higher, and whose leader epoch is too iff the leader, its life or the replic
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -32,7 +33,7 @@ class Restart(Enum):
     """Nobody knows: one of its log directories is not there any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rules:
     """What decides over the partitions of one topic besides their own state.
 
@@ -65,12 +66,23 @@ class Rules:
 
     def is_live(self, life: BrokerLife) -> bool:
         """Whether this life may be in sync: registered, and not fenced (P29, P37)."""
-        broker = self.brokers.get(life.broker_id)
-        return broker is not None and broker.life == life and not broker.is_fenced
+        return life in self._live
 
     def can_lead(self, life: BrokerLife) -> bool:
         """Whether this life may be elected: live, and not about to go (P25)."""
-        return self.is_live(life) and not self.brokers[life.broker_id].is_draining
+        return life in self._able
+
+    @cached_property  # Asked several times of every partition of a topic.
+    def _live(self) -> frozenset[BrokerLife]:
+        return frozenset(each.life for each in self.brokers.values() if not each.is_fenced)
+
+    @cached_property
+    def _able(self) -> frozenset[BrokerLife]:
+        return frozenset(
+            each.life
+            for each in self.brokers.values()
+            if not each.is_fenced and not each.is_draining
+        )
 
     def is_past(self, life: BrokerLife) -> bool:
         """Whether the broker has begun another life since."""
