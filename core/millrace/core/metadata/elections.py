@@ -72,6 +72,15 @@ class Rules:
         """Whether this life may be elected: live, and not about to go (P25)."""
         return life in self._able
 
+    def may_lead(self, life: BrokerLife) -> bool:
+        """Whether this life may be elected where nobody else can: an operator drained it, no more.
+
+        A broker that is shutting down may not: it would be gone at once.
+        """
+        return self.can_lead(life) or (
+            self.is_live(life) and self.brokers[life.broker_id].is_drained
+        )
+
     @cached_property  # Asked several times of every partition of a topic.
     def _live(self) -> frozenset[BrokerLife]:
         return frozenset(each.life for each in self.brokers.values() if not each.is_fenced)
@@ -102,8 +111,7 @@ def candidates(partition: PartitionState, rules: Rules) -> list[BrokerId]:
     """
     in_sync = [life for life in partition.isr if rules.is_live(life)]
     eligible = in_sync or partition.elr
-    able = {life.broker_id for life in eligible if rules.can_lead(life)}
-    return [broker_id for broker_id in partition.replicas if broker_id in able]
+    return _in_order(partition, filter(rules.can_lead, eligible))
 
 
 def needs_leader(partition: PartitionState, rules: Rules) -> bool:
@@ -117,7 +125,8 @@ def elect(partition: PartitionState, rules: Rules, heir: BrokerId = NO_BROKER) -
 
     Fenced brokers and past lives leave the ISR and cannot lead (P29, P37). A leader that can stay
     stays; else the order is that of P25: in sync; eligible; the last known leader, where it is the
-    only one last known; any live replica, where unclean elections are allowed; nobody.
+    only one last known; any live replica, where unclean elections are allowed; nobody. A drained
+    broker leads only where it is that or nobody.
 
     Args:
         heir: elected, if it is a candidate and a leader is needed; else the first candidate is.
@@ -256,6 +265,10 @@ def _elected(
         return _next(partition, rules, chosen, in_sync, renamed)
     if leader is not None and leader in in_sync:  # It should go, but there is nobody else.
         return _next(partition, rules, leader.broker_id, in_sync, renamed)
+    drained = _in_order(partition, filter(rules.may_lead, in_sync or partition.elr))
+    if drained:
+        in_sync = in_sync or _entries(partition.elr, drained[0])
+        return _next(partition, rules, drained[0], in_sync, renamed)
     if not in_sync:
         without = _next(partition, rules, NO_BROKER, (), renamed)
         last = _last_known_leader(without, rules)
@@ -269,6 +282,12 @@ def _in_sync(partition: PartitionState, rules: Rules) -> tuple[BrokerLife, ...]:
     return tuple(life for life in partition.isr if rules.is_live(life))
 
 
+def _in_order(partition: PartitionState, lives: Iterable[BrokerLife]) -> list[BrokerId]:
+    """Return the brokers of some entries in the order of the replicas."""
+    broker_ids = {life.broker_id for life in lives}
+    return [broker_id for broker_id in partition.replicas if broker_id in broker_ids]
+
+
 def _entries(lives: Sequence[BrokerLife], broker_id: BrokerId) -> tuple[BrokerLife, ...]:
     return tuple(life for life in lives if life.broker_id == broker_id)
 
@@ -278,7 +297,7 @@ def _last_known_leader(partition: PartitionState, rules: Rules) -> BrokerLife | 
     if partition.elr or partition.last_known_elr != (partition.last_known_leader,):
         return None
     life = rules.life_of(partition.last_known_leader)
-    return life if life is not None and rules.can_lead(life) else None
+    return life if life is not None and rules.may_lead(life) else None
 
 
 def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
@@ -286,7 +305,7 @@ def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
     last = (partition.last_known_leader, *partition.last_known_elr)
     for broker_id in sorted(partition.replicas, key=lambda each: each not in last):
         life = rules.life_of(broker_id)
-        if life is not None and rules.can_lead(life):
+        if life is not None and rules.may_lead(life):
             return life
     return None
 

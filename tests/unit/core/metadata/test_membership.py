@@ -386,6 +386,21 @@ def test_a_drained_broker_hands_over_and_gets_nothing_until_it_is_taken_back(
     assert isinstance(unknown, BrokerIdNotRegisteredError)
 
 
+def test_a_drained_broker_leads_what_nobody_else_can(cluster: Cluster) -> None:
+    alone = cluster.create("alone", replication_factor=1)
+    (holder,) = cluster.state(alone).replicas
+    topic = cluster.create()
+    cluster.driver.ask(DrainBroker(broker_id=holder))
+    assert cluster.state(alone).leader == holder
+    assert cluster.state(topic).leader != holder
+    cluster.driver.kill(holder)
+    assert cluster.state(alone).leader == NO_BROKER
+    life = cluster.restart(holder, "2")
+    assert cluster.state(alone).isr == (life,)
+    cluster.driver.pass_time(1000)
+    assert cluster.state(topic).leader != holder
+
+
 # Elections on request.
 
 
