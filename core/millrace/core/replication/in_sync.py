@@ -299,26 +299,25 @@ class InSyncReplicas:
         self._await(self._joining(rules, now))
 
     def _joining(self, rules: AppendRules, now: MonotonicMs) -> tuple[BrokerLife, ...]:
-        """Followers that are caught up and will be in sync as soon as they may.
+        """Followers that will be in sync as soon as they may.
 
         The high watermark waits for them already (P9): under load it would run away from a
         follower for ever that is one batch behind.
         """
-        lag_max = self._config.replica_lag_time_max_ms
-        return tuple(
-            follower.life
-            for follower in self._candidates(rules, now)
-            if follower.life and follower.has_caught_up and now - follower.caught_up_at <= lag_max
-        )
+        return tuple(follower.life for follower in self._candidates(rules, now) if follower.life)
 
     def _candidates(self, rules: AppendRules, now: MonotonicMs) -> list[Follower]:
         if self._not_before is not None and now < self._not_before:
             return []
+        # One that has gone silent holds all that is committed, too, if nothing was since.
+        caught_up_since = now - self._config.replica_lag_time_max_ms
         is_short = self.is_short(rules)
         return [
             follower
             for follower in self._followers.values()
             if follower.life is not None
+            and follower.has_caught_up
+            and follower.caught_up_at >= caught_up_since
             and follower.life not in self.state.isr
             and self._may_join(follower.life)
             and (is_short or not follower.is_held(now))
@@ -360,10 +359,10 @@ class InSyncReplicas:
     def _joiners(
         self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs
     ) -> tuple[BrokerLife, ...]:
-        """Who may join (P22): this epoch, the registered life, not fenced, all that is committed.
+        """Who may join (P22): caught up in this epoch, in its registered life, and not fenced.
 
-        A new leader's high watermark may be behind the true one, which is at most where its epoch
-        began: below that nobody joins (P11).
+        It must have all that is committed. A new leader's high watermark may be behind the true
+        one, which is at most where its epoch began: below that nobody joins (P11).
         """
         least = max(ends.high_watermark, ends.leader_epoch_start_offset)
         return tuple(
