@@ -184,6 +184,7 @@ class PartitionFollower:
         "_leader_log_start_offset",
         "_opened",
         "_partition_epoch",
+        "_pause_ms",
         "flushed_offset",
         "generation",
         "high_watermark",
@@ -224,6 +225,7 @@ class PartitionFollower:
         self._partition_epoch = PartitionEpoch(-1)
         self._is_recovering = False
         self._opened = 0
+        self._pause_ms = 0
         self._forget_leader()
 
     def _forget_leader(self) -> None:
@@ -311,6 +313,7 @@ class PartitionFollower:
             return [StopFetching()]
         if self.next_offset != self.written_offset:
             self.phase = Phase.SETTLING
+            self._pause_ms = pause_ms
             return [StopFetching()]
         self.phase = Phase.FETCHING
         self._opened += 1
@@ -452,7 +455,7 @@ class PartitionFollower:
 
     def _settled(self) -> list[Effect]:
         if self.phase is Phase.SETTLING and self.next_offset == self.written_offset:
-            return self._open()
+            return self._open(self._pause_ms)
         return []
 
     def on_truncated(self, log_end_offset: Offset) -> list[Effect]:
