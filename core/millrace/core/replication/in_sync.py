@@ -377,9 +377,10 @@ class InSyncReplicas:
         """Whether a member has to leave (P23); the leader never removes itself (P24)."""
         if life == self._broker:
             return False
-        follower = self._followers.get(life.broker_id)
-        if follower is None:
-            return False  # No replica any more; the controller sees to it.
+        standing = self.standings.get(life.broker_id)
+        if standing is not None and standing.broker_epoch > life.broker_epoch:
+            return True  # That life is over, whatever the present one reports (P37).
+        follower = self._followers[life.broker_id]
         return (
             self._end(life, rules.durability) < ends.log_end_offset
             and now - follower.caught_up_at > self._config.replica_lag_time_max_ms

@@ -213,7 +213,7 @@ class PartitionLeader:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """End of what `read_committed` may see."""
+        """End of what `read_committed` may see (P10)."""
         return self.high_watermark
 
     @property

@@ -517,6 +517,18 @@ def test_a_leader_that_stood_still_gives_its_followers_their_time_anew() -> None
     assert leading.pass_time(1000) is not None
 
 
+def test_a_member_whose_life_is_over_leaves_at_once_though_the_broker_is_back() -> None:
+    leading = Leading()
+    leading.report(FIRST, 0)
+    leading.report(SECOND, 0)
+    back = STANDINGS | {FIRST.broker_id: BrokerStanding(FIRST_REBORN.broker_epoch, can_join=False)}
+    leading.machine.on_state(state_of(), back, leading.now)
+    leading.report(FIRST_REBORN, 0)
+    proposal = leading.pass_time(1000)
+    assert proposal is not None
+    assert proposal.isr == (LEADER, SECOND)
+
+
 def test_the_leader_never_removes_itself() -> None:
     leading = Leading()
     leading.append()
