@@ -161,6 +161,7 @@ class InSyncReplicas:
         "_broker",
         "_config",
         "_followers",
+        "_has_silent",
         "_last_tick",
         "_not_before",
         "proposal",
@@ -244,26 +245,33 @@ class InSyncReplicas:
         A follower that has said nothing in this epoch, or whose life is not the registered one,
         has nothing (P9, P37).
         """
+        if self._has_silent:
+            return UNKNOWN_OFFSET
         smallest: Offset | None = None
-        for life in self._awaited:
-            end = self._end(life, durability)
-            if smallest is None or end < smallest:
-                smallest = end
+        for follower in self._awaited:
+            kept = follower.progress.kept(durability)
+            if smallest is None or kept < smallest:
+                smallest = kept
         return smallest
 
-    def _end(self, life: BrokerLife, durability: Durability) -> Offset:
+    def _follower(self, life: BrokerLife) -> Follower | None:
+        """Return what is known of a life of a broker; None: nothing that counts."""
         follower = self._followers.get(life.broker_id)
         if follower is None or follower.life != life or not self._is_registered(life):
-            return UNKNOWN_OFFSET
-        return follower.progress.kept(durability)
+            return None
+        return follower
 
     def _is_registered(self, life: BrokerLife) -> bool:
         standing = self.standings.get(life.broker_id)
         return standing is not None and standing.broker_epoch == life.broker_epoch
 
     def _await(self, joining: tuple[BrokerLife, ...]) -> None:
+        """Look up whom the high watermark waits for; whatever may change that calls this."""
         members = tuple(life for life in self.maximal_isr if life != self._broker)
-        self._awaited = (*members, *(life for life in joining if life not in members))
+        joining = tuple(life for life in joining if life not in members)
+        found = [self._follower(life) for life in (*members, *joining)]
+        self._awaited = tuple(follower for follower in found if follower is not None)
+        self._has_silent = len(self._awaited) < len(found)
 
     # --- What followers say ------------------------------------------------------------------
 
@@ -271,7 +279,7 @@ class InSyncReplicas:
         self,
         life: BrokerLife,
         progress: FollowerProgress,
-        ends: LeaderEnds,
+        leader_end: Offset,
         rules: AppendRules,
         now: MonotonicMs,
     ) -> None:
@@ -280,7 +288,7 @@ class InSyncReplicas:
         if follower.life is not None and life.broker_epoch < follower.life.broker_epoch:
             return  # An earlier life of the broker, late (KIP-903).
         is_new = life != follower.life
-        follower.on_report(life, progress, ends.log_end_offset, rules.durability, now)
+        follower.on_report(life, progress, leader_end, rules.durability, now)
         if is_new or life not in self.state.isr:
             self._await(self._joining(rules, now))
 
@@ -381,10 +389,10 @@ class InSyncReplicas:
         if standing is not None and standing.broker_epoch > life.broker_epoch:
             return True  # That life is over, whatever the present one reports (P37).
         follower = self._followers[life.broker_id]
+        known = self._follower(life)
         return (
-            self._end(life, rules.durability) < ends.log_end_offset
-            and now - follower.caught_up_at > self._config.replica_lag_time_max_ms
-        )
+            known is None or known.progress.kept(rules.durability) < ends.log_end_offset
+        ) and now - follower.caught_up_at > self._config.replica_lag_time_max_ms
 
     def on_refused(self, proposal: IsrProposal, rules: AppendRules, now: MonotonicMs) -> None:
         """Take a proposal back that certainly was not applied (P21), and pause."""
