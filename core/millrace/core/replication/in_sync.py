@@ -156,7 +156,7 @@ class InSyncReplicas:
     """
 
     __slots__ = (
-        "_asked_again_at",
+        "_ask_again_at",
         "_awaited",
         "_broker",
         "_config",
@@ -198,7 +198,7 @@ class InSyncReplicas:
     def _settle(self) -> None:
         self.proposal: IsrProposal | None = None
         # When the proposal in flight is to be made again; None: an answer is still to come.
-        self._asked_again_at: MonotonicMs | None = None
+        self._ask_again_at: MonotonicMs | None = None
         # After a refusal.
         self._not_before: MonotonicMs | None = None
 
@@ -300,8 +300,9 @@ class InSyncReplicas:
         """
         stood_still = now - self._last_tick > self._config.replica_lag_time_max_ms // 2
         self._last_tick = now
+        members = [life.broker_id for life in self.maximal_isr]
         for follower in self._followers.values():
-            if stood_still:
+            if stood_still and follower.broker_id in members:
                 follower.on_pause(ends.log_end_offset, now)
             follower.on_tick(ends.log_end_offset, rules.durability, now)
         self._await(self._joining(rules, now))
@@ -343,9 +344,9 @@ class InSyncReplicas:
     def propose(self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs) -> IsrProposal | None:
         """Return what is to be proposed now; at most one proposal is in flight (P20)."""
         if self.proposal is not None:
-            if self._asked_again_at is None or now < self._asked_again_at:
+            if self._ask_again_at is None or now < self._ask_again_at:
                 return None
-            self._asked_again_at = None
+            self._ask_again_at = None
             return self.proposal  # The same, for it may have been applied (P21).
         if self._not_before is not None and now < self._not_before:
             return None
@@ -405,7 +406,7 @@ class InSyncReplicas:
     def on_unknown(self, proposal: IsrProposal, now: MonotonicMs) -> None:
         """Keep a proposal that may have been applied, and make it again after a pause (P21)."""
         if proposal == self.proposal:
-            self._asked_again_at = MonotonicMs(now + self._config.isr_retry_ms)
+            self._ask_again_at = MonotonicMs(now + self._config.isr_retry_ms)
 
     # --- What the controller says ------------------------------------------------------------
 

@@ -517,6 +517,22 @@ def test_a_leader_that_stood_still_gives_its_followers_their_time_anew() -> None
     assert leading.pass_time(1000) is not None
 
 
+def test_a_leader_that_stood_still_does_not_take_a_silent_stranger_for_caught_up() -> None:
+    leading = Leading(min_insync_replicas=1)
+    leading.append("first")
+    leading.report(FIRST, 1)
+    leading.report(SECOND, 1)
+    leading.append("second", acks=Acks.LEADER)
+    shrink = leading.pass_time(2 * LAG)
+    assert shrink is not None
+    assert shrink.isr == (LEADER,)
+    leading.machine.rules = replace(leading.machine.rules, min_insync_replicas=2)
+    leading.accept(shrink)
+    assert leading.machine.high_watermark == 1, "which both of them have"
+    assert leading.pass_time(60_000, step=60_000) is None
+    assert leading.pass_time(5000) is None
+
+
 def test_a_member_whose_life_is_over_leaves_at_once_though_the_broker_is_back() -> None:
     leading = Leading()
     leading.report(FIRST, 0)
