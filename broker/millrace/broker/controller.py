@@ -16,13 +16,14 @@ from typing import Any, Final, TypeVar, cast
 
 from millrace.broker.coordination.store import CoordinationStore, CoordinationUnavailableError
 from millrace.broker.runtime.clock import monotonic_now
-from millrace.core.errors import MillraceError, NotControllerError
+from millrace.core.errors import MillraceError, NotControllerError, StaleBrokerEpochError
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.controller import (
-    Controller,
+from millrace.core.metadata.controller import Controller, Phase
+from millrace.core.metadata.effects import (
+    AskLogEnds,
     Effect,
-    Phase,
+    ElectedUncleanly,
     PublishImage,
     ReadObject,
     Resigned,
@@ -31,13 +32,14 @@ from millrace.core.metadata.controller import (
 )
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import LeaseElection, LeaseTimes
-from millrace.core.metadata.model import BrokerRegistration, Topic
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Topic
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
     AlterTopics,
     ConfirmDeletions,
     CreateTopics,
     DeleteTopics,
+    Heartbeat,
     NewTopic,
     RegisterBroker,
     Request,
@@ -92,13 +94,12 @@ class ControllerShell:
         self._subscribers: list[Subscriber] = []
         self._responses: dict[int, asyncio.Future[object]] = {}
         self._requests = itertools.count()
-        self._registration: RegisterBroker | None = None
+        self._life: BrokerLife | None = None  # This broker's, once it is registered.
         # What the store is asked to do next, by which machine.
         self._outbox: list[tuple[Controller, ReadObject | WriteObject]] = []
         self._has_outbox = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._started: asyncio.Future[None] | None = None
-        self._announced: Controller | None = None  # The last machine that became active.
         self._has_failed = False
 
     @property
@@ -126,6 +127,7 @@ class ControllerShell:
         """
         self._started = asyncio.get_running_loop().create_future()
         self._spawn(self._elect())
+        self._spawn(self._tick())
         self._spawn(self._serve_outbox())
         await self._started
 
@@ -204,15 +206,33 @@ class ControllerShell:
     async def register_broker(self, registration: RegisterBroker) -> BrokerRegistration:
         """Register this broker's start; it leads its partitions once this returns.
 
-        It is registered again by itself, as the same life, whenever another machine takes over.
+        From then on its heartbeats are sent from here, to whichever machine takes over.
 
         Raises:
             InvalidConfigError: its log directories belong to another broker.
+            DuplicateBrokerRegistrationError: another process with its name is alive.
             NotControllerError: try again.
         """
         registered = cast(BrokerRegistration, await self._request(registration))
-        self._registration = registration
-        return registered
+        await self._heartbeat(registered.life)
+        self._life = registered.life
+        self._spawn(self._send_heartbeats(registered.life))
+        return self.metadata.cluster.brokers[registered.broker_id]
+
+    async def _send_heartbeats(self, life: BrokerLife) -> None:
+        while self._life == life:
+            await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
+            try:
+                await self._heartbeat(life)
+            except StaleBrokerEpochError:
+                if self._life == life:
+                    raise  # Another process has this broker's name: this one must stop.
+                return
+            except NotControllerError:
+                pass  # The next machine gives every broker time.
+
+    async def _heartbeat(self, life: BrokerLife) -> None:
+        await self._request(Heartbeat(life=life, metadata_epoch=self.metadata.epoch))
 
     async def _request(self, request: Request) -> object:
         machine = self._machine
@@ -221,7 +241,7 @@ class ControllerShell:
         request_id = next(self._requests)
         response: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._responses[request_id] = response
-        self._perform(machine, machine.handle(request_id, request))
+        self._perform(machine, machine.handle(request_id, request, monotonic_now()))
         result = await response
         if isinstance(result, MillraceError):
             raise result
@@ -245,6 +265,12 @@ class ControllerShell:
                 self._perform(self._machine, self._machine.take_over())
             await asyncio.sleep(self._retry_s)
 
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.controller_tick_ms / 1000)
+            if self._machine is not None:
+                self._perform(self._machine, self._machine.tick(monotonic_now()))
+
     async def _renew_lease(self) -> None:
         stored = await self._in_lease_thread(self._store.read_lease)
         record = self._election.on_read(stored, monotonic_now())
@@ -259,7 +285,7 @@ class ControllerShell:
         for effect in effects:
             match effect:
                 case PublishImage(image):
-                    self._publish(machine, image)
+                    self._publish(image)
                 case Respond(request_id, result):
                     response = self._responses.pop(request_id)
                     if not response.done():  # Whoever asked may have gone away.
@@ -267,6 +293,18 @@ class ControllerShell:
                 case ReadObject() | WriteObject():
                     self._outbox.append((machine, effect))
                     self._has_outbox.set()
+                case AskLogEnds():
+                    pass  # One broker holds every replica alone: it is elected without being asked.
+                case ElectedUncleanly():
+                    _log.warning(
+                        "a leader was elected that may lack committed records",
+                        extra={
+                            "topic": str(effect.topic),
+                            "partition": effect.topic_partition.partition,
+                            "leader": effect.leader.broker_id,
+                            "leader_epoch": effect.leader_epoch,
+                        },
+                    )
                 case Resigned(reason):
                     _log.info("controller resigned", extra={"reason": reason})
                     self._machine = None
@@ -325,7 +363,7 @@ class ControllerShell:
             return None
         return self._store.compare_and_swap_all(writes)
 
-    def _publish(self, machine: Controller, image: MetadataImage) -> None:
+    def _publish(self, image: MetadataImage) -> None:
         old, self._image = self._image, image
         if old is not None:
             for subscriber in self._subscribers:
@@ -333,14 +371,6 @@ class ControllerShell:
         assert self._started is not None
         if not self._started.done():
             self._started.set_result(None)
-        if machine is not self._announced:
-            self._announced = machine
-            if self._registration is not None:
-                self._spawn(self._register_again(self._registration))
-
-    async def _register_again(self, registration: RegisterBroker) -> None:
-        with contextlib.suppress(NotControllerError):  # The next machine will be asked again.
-            await self._request(registration)
 
     # Threads and tasks.
 

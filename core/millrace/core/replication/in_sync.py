@@ -237,7 +237,7 @@ class InSyncReplicas:
 
     def effective_min(self, rules: AppendRules) -> int:
         """Return how many replicas must be in sync; never more than there are."""
-        return min(rules.min_insync_replicas, len(self.state.replicas))
+        return min(rules.min_insync_replicas, self.state.replication_factor)
 
     def smallest_end(self, durability: Durability) -> Offset | None:
         """Return what all followers that the high watermark waits for have; None: for nobody.

@@ -46,7 +46,7 @@ def state_of(
     leader_epoch: int = EPOCH,
     partition_epoch: int = 7,
     *,
-    is_recovering: bool = False,
+    unclean_epoch: int = -1,
 ) -> PartitionState:
     return PartitionState(
         replicas=tuple(life.broker_id for life in LIVES),
@@ -54,7 +54,7 @@ def state_of(
         leader_epoch=LeaderEpoch(leader_epoch),
         partition_epoch=PartitionEpoch(partition_epoch),
         isr=LIVES,
-        is_recovering=is_recovering,
+        unclean_epoch=LeaderEpoch(unclean_epoch),
     )
 
 
@@ -63,6 +63,7 @@ def follower(
     end: int = 0,
     start: int = 0,
     high_watermark: int = 0,
+    known_in: int = 4,
     state: PartitionState | None = None,
 ) -> PartitionFollower:
     """Return a follower that has opened its first position."""
@@ -73,6 +74,7 @@ def follower(
         log_end_offset=Offset(end),
         flushed_offset=Offset(end),
         high_watermark=Offset(high_watermark),
+        high_watermark_epoch=LeaderEpoch(known_in),
         config=ReplicationConfig(replica_fetch_backoff_ms=PAUSE),
     )
     machine.on_state(state or state_of())
@@ -282,11 +284,23 @@ def test_a_committed_batch_that_would_be_cut_through_halts_the_replica_too() -> 
 
 
 def test_after_an_unclean_election_the_high_watermark_goes_back_with_the_log() -> None:
-    recovering = state_of(is_recovering=True)
-    machine = follower((1, 0), (2, 3), end=9, high_watermark=6, state=recovering)
+    unclean = state_of(unclean_epoch=5)
+    machine = follower((1, 0), (2, 3), end=9, high_watermark=6, state=unclean)
     assert machine.on_fetch_response(response(machine, diverging=(2, 5))) == [Truncate(Offset(5))]
     machine.on_truncated(Offset(5))
     assert machine.high_watermark == 5
+
+
+def test_an_unclean_election_is_no_excuse_for_what_was_committed_after_it() -> None:
+    unclean = state_of(unclean_epoch=5)
+    machine = follower((1, 0), (2, 3), end=9, high_watermark=6, known_in=5, state=unclean)
+    with pytest.raises(SafetyViolationError):
+        machine.on_fetch_response(response(machine, diverging=(2, 5)))
+    machine = follower((1, 0), (2, 3), end=9, high_watermark=6, state=unclean)
+    machine.on_fetch_response(response(machine))
+    machine.on_state(state_of(OTHER, 6, 8, unclean_epoch=5))
+    with pytest.raises(SafetyViolationError):
+        machine.on_fetch_response(response(machine, diverging=(2, 5)))
 
 
 def test_an_answer_that_no_leader_gives_is_not_obeyed() -> None:
