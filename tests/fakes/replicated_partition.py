@@ -238,7 +238,7 @@ class Controller:
             standing = self.standings[life.broker_id]
             if not standing.can_join or standing.broker_epoch != life.broker_epoch:
                 return False
-        self._change(isr=proposal.isr, leader=state.leader)
+        self.state = state.successor(leader=state.leader, isr=proposal.isr, is_recovering=False)
         return True
 
 

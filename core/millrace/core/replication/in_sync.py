@@ -35,7 +35,7 @@ from millrace.core.ids import (
     Offset,
     PartitionEpoch,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replication.progress import NO_PROGRESS, FollowerProgress
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
@@ -47,6 +47,18 @@ class BrokerStanding(NamedTuple):
     broker_epoch: BrokerEpoch
     can_join: bool
     """It is neither fenced nor shutting down (P29)."""
+
+
+def standings_of(
+    brokers: Mapping[BrokerId, BrokerRegistration],
+) -> dict[BrokerId, BrokerStanding]:
+    """Return every broker's standing; one result serves all partitions of a broker."""
+    return {
+        broker_id: BrokerStanding(
+            broker.broker_epoch, can_join=not broker.is_fenced and not broker.is_draining
+        )
+        for broker_id, broker in brokers.items()
+    }
 
 
 class LeaderEnds(NamedTuple):
@@ -61,10 +73,15 @@ class LeaderEnds(NamedTuple):
 class IsrProposal:
     """Effect: ask the controller for these in-sync replicas, and report its answer.
 
-    The answer is one of `on_isr_accepted`, `on_isr_refused` (it proves that nothing was applied:
-    an ineligible replica, or not attempted) and `on_isr_unknown` (everything else: a time-out, a
-    broken stream, and also an outdated partition epoch, because an earlier attempt may be what made
-    it so).
+    | the controller's answer                        | goes to           | because                 |
+    |------------------------------------------------|-------------------|-------------------------|
+    | a state                                        | `on_isr_accepted` |                         |
+    | `IneligibleReplicaError`, or it was never sent | `on_isr_refused`  | nothing was applied     |
+    | any other error, a time-out, a broken stream   | `on_isr_unknown`  | an earlier attempt may  |
+    |                                                |                   | be what made it so      |
+
+    A proposal also says that the leader has come to terms with its log, which ends the recovery
+    after an unclean election (P30): what is in the log then is what there is.
     """
 
     leader_epoch: LeaderEpoch
@@ -357,7 +374,7 @@ class InSyncReplicas:
             for life in self.state.isr
             if life.broker_id not in replaced and not self._lags(life, ends, rules, now)
         )
-        if not joiners and kept == self.state.isr:
+        if not joiners and kept == self.state.isr and not self.state.is_recovering:
             return None
         self.proposal = IsrProposal(
             self.state.leader_epoch, self.state.partition_epoch, (*kept, *joiners)

@@ -26,9 +26,9 @@ from millrace.core.ids import (
 )
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
-from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.replication.in_sync import BrokerStanding, IsrProposal
+from millrace.core.replication.in_sync import BrokerStanding, IsrProposal, standings_of
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
@@ -463,6 +463,28 @@ def test_a_fenced_follower_and_one_of_another_life_do_not_join() -> None:
     assert leading.pass_time(2000) is None
 
 
+@pytest.mark.parametrize("why", ["is_fenced", "is_draining"])
+def test_a_broker_that_is_fenced_or_about_to_go_does_not_join(why: str) -> None:
+    broker = BrokerRegistration(
+        broker_id=SECOND.broker_id,
+        name="second",
+        rack="",
+        host="localhost",
+        port=1,
+        incarnation_id="i",
+        directory_ids=(),
+        broker_epoch=SECOND.broker_epoch,
+        is_fenced=False,
+    )
+    leaving = replace(broker, is_fenced=why == "is_fenced", is_draining=why == "is_draining")
+    assert standings_of({SECOND.broker_id: broker}) == {
+        SECOND.broker_id: BrokerStanding(SECOND.broker_epoch, can_join=True)
+    }
+    assert standings_of({SECOND.broker_id: leaving}) == {
+        SECOND.broker_id: BrokerStanding(SECOND.broker_epoch, can_join=False)
+    }
+
+
 def test_a_follower_that_does_not_catch_up_leaves_after_the_lag_time_and_not_before() -> None:
     leading = Leading()
     leading.append()
@@ -551,6 +573,18 @@ def test_the_leader_never_removes_itself() -> None:
     proposal = leading.pass_time(2 * LAG)
     assert proposal is not None
     assert proposal.isr == (LEADER,)
+
+
+def test_a_leader_that_was_elected_uncleanly_says_that_it_has_recovered() -> None:
+    leading = Leading((LEADER,), min_insync_replicas=1)
+    recovering = replace(state_of((LEADER,), partition_epoch=8), is_recovering=True)
+    leading.machine.on_state(recovering, STANDINGS, leading.now)
+    proposal = leading.pass_time(1000)
+    assert proposal is not None
+    assert proposal.isr == (LEADER,)
+    recovered = recovering.successor(leader=LEADER.broker_id, isr=proposal.isr, is_recovering=False)
+    leading.machine.on_isr_accepted(proposal, recovered, leading.now)
+    assert leading.pass_time(2000) is None
 
 
 def test_one_proposal_is_in_flight_and_an_unknown_answer_repeats_the_same() -> None:
