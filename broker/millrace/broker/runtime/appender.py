@@ -40,8 +40,10 @@ class Target(Protocol):
     """
 
     log: PartitionLog
-    is_flushed_before_ack: bool
     generation_written: int
+
+    @property
+    def is_flushed_before_ack(self) -> bool: ...
 
     def on_written(self, end_offset: Offset) -> None:
         """On the loop: all before `end_offset` is in the file."""

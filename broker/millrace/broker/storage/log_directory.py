@@ -5,6 +5,7 @@
         identity               cluster id, broker id, and the directory's own random id
         recovery-checkpoint    see recovery_checkpoint.py
         clean-shutdown         written last when everything was closed in order
+        controller-epoch       the highest that the broker has taken metadata of
         ballast                space kept for checkpoints when the disk is full (P64)
         <topic id>-<number>/   a partition, see log.py
         <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed
@@ -43,6 +44,7 @@ from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageErro
 from millrace.core.ids import (
     NO_BROKER,
     BrokerId,
+    ControllerEpoch,
     MonotonicMs,
     TopicPartition,
     WallMs,
@@ -52,6 +54,7 @@ from millrace.core.ids import (
 _LOCK: Final = "lock"
 _IDENTITY: Final = "identity"
 _CLEAN: Final = "clean-shutdown"
+_CONTROLLER_EPOCH: Final = "controller-epoch"
 _BALLAST: Final = "ballast"
 _DELETED: Final = ".deleted"
 
@@ -363,6 +366,18 @@ class LogDirectory:
                 raise refusal(error, f"writing the identity of {self.path}") from error
             self.identity = identity
 
+    def keep_controller_epoch(self, controller_epoch: ControllerEpoch) -> None:
+        """Remember the newest controller that metadata came from (P39).
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        path = f"{self.path}/{_CONTROLLER_EPOCH}"
+        try:
+            write_sealed(self._files, path, _CONTROLLER_EPOCH, f"{controller_epoch}\n".encode())
+        except OSError as error:
+            raise refusal(error, f"writing {path}") from error
+
     def close(self, *, clean: bool) -> None:
         """Close all logs, and leave the marker if everything was closed in order.
 
@@ -451,6 +466,21 @@ def read_identity(files: FileSystem, path: str) -> Identity:
         return Identity(cluster_id, BrokerId(int(broker_id)), directory_id)
     except ValueError:
         raise DamagedFileError(f"{path}/{_IDENTITY} does not hold three lines") from None
+
+
+def read_controller_epoch(files: FileSystem, path: str) -> ControllerEpoch:
+    """Return what `keep_controller_epoch` kept in the directory `path`; 0 when there is nothing.
+
+    Raises:
+        DamagedFileError: it cannot be read.
+    """
+    try:
+        payload = read_sealed(files, f"{path}/{_CONTROLLER_EPOCH}", _CONTROLLER_EPOCH)
+        return ControllerEpoch(int(payload))
+    except FileNotFoundError:
+        return ControllerEpoch(0)
+    except ValueError:
+        raise DamagedFileError(f"{path}/{_CONTROLLER_EPOCH} does not hold a number") from None
 
 
 def _write_identity(files: FileSystem, path: str, identity: Identity) -> None:
