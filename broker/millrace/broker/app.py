@@ -187,9 +187,9 @@ class Broker:
             threads=config.threads.read,
             buffer_bytes=config.limits.fetch_response_bytes_max,
         )
-        address = self._bind(self._server, config.listener, "listener")
+        address = self._bind(self._server, config.listener, "clients", "listener")
         replica_address = self._bind(
-            self._replica_server, config.replica_listener, "replica_listener"
+            self._replica_server, config.replica_listener, "brokers", "replica_listener"
         )
         identities = [_identity_at(files, path) for path in config.log_dirs]
         cluster_id = next((each.cluster_id for each in identities if each), None)
@@ -216,7 +216,11 @@ class Broker:
         return ready
 
     def _bind(
-        self, server: grpc.aio.Server, listener: ListenerConfig | ReplicaListenerConfig, name: str
+        self,
+        server: grpc.aio.Server,
+        listener: ListenerConfig | ReplicaListenerConfig,
+        who: str,
+        name: str,
     ) -> Address:
         """Bind a port before anybody is told of it; return what to tell."""
         address = str(Address(listener.host, listener.port))
@@ -224,7 +228,7 @@ class Broker:
             port = server.add_insecure_port(address)
         except RuntimeError as error:  # All that gRPC says.
             raise InvalidConfigError(
-                f"nobody can be served on {address}: another process may use the port. Stop it, "
+                f"{who} cannot be served on {address}: another process may use the port. Stop it, "
                 f"or set {name}.port to another one, or to 0 for any that is free"
             ) from error
         return Address(
