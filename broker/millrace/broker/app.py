@@ -2,8 +2,8 @@
 
 Start: bind the ports, take part in the election of the controller, open a session with whoever it
 is, open the log directories (lock, recovery), register, take up the partitions, and only then
-answer. Stop: finish the calls in flight, stop the append threads, close every log and leave the
-clean-shutdown markers, and give the lease back last.
+answer. Stop: have others take over what this broker leads, finish the calls in flight, stop the
+append threads, close every log and leave the clean-shutdown markers, and give the lease back last.
 
 Whatever fails that nobody expected ends the process with a non-zero code: a broker that goes on
 after a broken assertion is worse than one that is restarted.
@@ -63,7 +63,7 @@ from millrace.core.errors import (
     NotControllerError,
     StorageError,
 )
-from millrace.core.ids import NO_BROKER, BrokerId, ControllerEpoch
+from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, ControllerEpoch
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import RegisterBroker
 from millrace.core.metadata.topic_config import TopicConfig
@@ -154,6 +154,7 @@ class Broker:
         self.stopped = asyncio.Event()
         self.exit_code = 0
         self._failure: MillraceError | None = None
+        self._life: BrokerLife | None = None
         self.metrics = BrokerMetrics()
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._tasks: set[asyncio.Task[None]] = set()
@@ -353,12 +354,19 @@ class Broker:
             incarnation_id=secrets.token_hex(16),
             directory_ids=[each.directory_id for each in identities],
             broker_id=known_ids[0] if known_ids else None,
+            previous_broker_epoch=self._closed_by(),
         )
         broker: BrokerLife = await self._or_stopped(channel.register(registration))
+        self._life = broker
         assert self._reader is not None
         for directory in self._directories:
             await self._reader.call(directory.assign_broker_id, broker.broker_id)
         return broker
+
+    def _closed_by(self) -> BrokerEpoch | None:
+        """Return the life that all log directories say was shut down in order (P27)."""
+        found = {each.closed_by for each in self._directories}
+        return found.pop() if len(found) == 1 else None
 
     async def _take_up_partitions(
         self, broker: BrokerLife, channel: ControllerChannel, has_new_directory: bool
@@ -484,6 +492,8 @@ class Broker:
     async def stop(self) -> None:
         """Finish what is in flight, close everything cleanly, and leave."""
         await self._health.enter_graceful_shutdown()
+        if self._channel is not None and self._partitions is not None and not self.exit_code:
+            await self._channel.leave()
         # Streams do not end by themselves: without this, every stop would take the whole grace.
         stopping = asyncio.create_task(self._server.stop(self._config.shutdown.grace_ms / 1000))
         for service in self._streaming:
@@ -501,7 +511,11 @@ class Broker:
                 await asyncio.to_thread(opened.appender.close)
                 self._directories.remove(opened.directory)
                 try:
-                    await asyncio.to_thread(opened.directory.close, clean=opened.failure is None)
+                    await asyncio.to_thread(
+                        opened.directory.close,
+                        clean=opened.failure is None,
+                        broker_epoch=None if self._life is None else self._life.broker_epoch,
+                    )
                 except StorageError as error:  # The others are closed in order all the same.
                     self._fail(error)
         for directory in self._directories:

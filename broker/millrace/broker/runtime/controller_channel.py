@@ -11,6 +11,7 @@ controller epoch is kept on disk before the metadata that brings it is used.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections import deque
@@ -195,6 +196,24 @@ class ControllerChannel:
                 raise
             except MillraceError as error:
                 _log.debug("no heartbeat", extra={"error": error.message})
+
+    async def leave(self) -> None:
+        """Have the cluster do without this broker; return once it may stop (P32).
+
+        That takes as long as the controller allows at the most; without one, nobody is asked.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.controlled_shutdown_wait_ms / 1000):
+                while True:
+                    try:
+                        if (await self.heartbeat(wants_shutdown=True)).may_stop:
+                            return
+                    except NotControllerError:
+                        pass  # The next one is told.
+                    except MillraceError as error:
+                        _log.warning("not missed in good order", extra={"error": error.message})
+                        return
+                    await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def request(self, request: BrokerRequest) -> Any:
         """Ask for something; see `response_from_proto` for the answers.

@@ -123,6 +123,7 @@ class Partitions:
         self._is_first_image = True
         self._open_here: dict[TopicPartition, Partition] = {}
         self._opening: set[asyncio.Task[None]] = set()
+        self._dropping: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._deleting: asyncio.Task[None] | None = None
         self.directories = [self._open_directory(each, mailbox) for each in directories]
@@ -323,7 +324,7 @@ class Partitions:
                     self._close(topic_partition)
                 case DropReplica(topic_partition):
                     self._close(topic_partition)
-                    self._spawn(self._drop(topic_partition))
+                    self._dropping[topic_partition] = self._spawn(self._drop(topic_partition))
                 case Halted(topic_partition, error):
                     _log.error(
                         "replica is halted",
@@ -419,6 +420,8 @@ class Partitions:
     async def _open_log(
         self, topic_partition: TopicPartition, topic: Topic, *, is_first: bool
     ) -> None:
+        if (dropping := self._dropping.pop(topic_partition, None)) is not None:
+            await asyncio.wait([dropping])  # It comes back, and begins with nothing.
         config = topic.config
         usable = [each for each in self.directories if each.failure is None]
         opened = self._directory_of(topic_partition, usable)
@@ -494,7 +497,9 @@ class Partitions:
             partition.on_readers_concerned()
 
     async def _drop(self, topic_partition: TopicPartition) -> None:
-        with suppress(StorageError):  # It stays where it is, and is dropped at the next start.
+        while self._opening:  # It may be among them, and given up again already.
+            await asyncio.wait(self._opening)
+        with suppress(StorageError):  # It stays where it is, and nobody reads it.
             await self._delete_files([topic_partition])
 
     async def _delete_deleted(self) -> None:
