@@ -122,7 +122,7 @@ class Partitions:
         self._has_new_directory = has_new_directory
         self._is_first_image = True
         self._open_here: dict[TopicPartition, Partition] = {}
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: dict[TopicPartition, asyncio.Task[None]] = {}
         self._dropping: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._deleting: asyncio.Task[None] | None = None
@@ -204,7 +204,7 @@ class Partitions:
 
     async def _opened(self) -> None:
         while self._opening:
-            await asyncio.wait(self._opening)
+            await asyncio.wait(list(self._opening.values()))
 
     async def tick(self) -> None:
         """Tell the machine the time, for as long as the broker runs."""
@@ -313,18 +313,18 @@ class Partitions:
                     if partition is not None:
                         partition.on_readers_concerned()
                 case OpenLog(topic_partition, topic):
-                    task = self._spawn(
+                    self._opening[topic_partition] = self._spawn(
                         self._open_log(topic_partition, topic, is_first=self._is_first_image)
                     )
-                    self._opening.add(task)
-                    task.add_done_callback(self._opening.discard)
                 case Configure(topic_partition, topic):
                     self._configure(topic_partition, topic.config)
                 case CloseReplica(topic_partition):
                     self._close(topic_partition)
                 case DropReplica(topic_partition):
                     self._close(topic_partition)
-                    self._dropping[topic_partition] = self._spawn(self._drop(topic_partition))
+                    self._dropping[topic_partition] = self._spawn(
+                        self._drop(topic_partition, self._opening.get(topic_partition))
+                    )
                 case Halted(topic_partition, error):
                     _log.error(
                         "replica is halted",
@@ -420,6 +420,15 @@ class Partitions:
     async def _open_log(
         self, topic_partition: TopicPartition, topic: Topic, *, is_first: bool
     ) -> None:
+        try:
+            await self._open_log_of(topic_partition, topic, is_first=is_first)
+        finally:
+            if self._opening.get(topic_partition) is asyncio.current_task():
+                del self._opening[topic_partition]
+
+    async def _open_log_of(
+        self, topic_partition: TopicPartition, topic: Topic, *, is_first: bool
+    ) -> None:
         if (dropping := self._dropping.pop(topic_partition, None)) is not None:
             await asyncio.wait([dropping])  # It comes back, and begins with nothing.
         config = topic.config
@@ -439,10 +448,13 @@ class Partitions:
                 config.durability,
             )
         except StorageError as error:
-            self._go_offline(topic_partition, error)
             if isinstance(error, LogDirFailedError):
                 opened.appender.fail(error)
+            if self._opening.get(topic_partition) is asyncio.current_task():
+                self._go_offline(topic_partition, error)
             return
+        if self._opening.get(topic_partition) is not asyncio.current_task():
+            return  # It was dropped meanwhile, and is begun anew by another task.
         now = monotonic_now()
         partition = Partition(
             topic=str(topic.name),
@@ -496,9 +508,11 @@ class Partitions:
         if partition is not None:
             partition.on_readers_concerned()
 
-    async def _drop(self, topic_partition: TopicPartition) -> None:
-        while self._opening:  # It may be among them, and given up again already.
-            await asyncio.wait(self._opening)
+    async def _drop(
+        self, topic_partition: TopicPartition, opening: asyncio.Task[None] | None
+    ) -> None:
+        if opening is not None:
+            await asyncio.wait([opening])
         with suppress(StorageError):  # It stays where it is, and nobody reads it.
             await self._delete_files([topic_partition])
 
