@@ -31,7 +31,7 @@ from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.controller import ControllerService
-from millrace.broker.rpc.fetch import FetchService, ReplicaService, SessionService
+from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.server import make_server
 from millrace.broker.runtime.controller_channel import ControllerChannel
@@ -77,6 +77,10 @@ The default of 5 ms would be the latency of every hop between the loop and a bus
 """
 
 
+_UNFENCED_PAUSE_SECONDS = 0.02
+"""How often a broker that has registered asks whether it may lead."""
+
+
 class Address(NamedTuple):
     """Where somebody connects."""
 
@@ -86,9 +90,6 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         """Return `host:port`, an IPv6 host in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-_UNFENCED_PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,8 @@ class Broker:
         self._channel: ControllerChannel | None = None
         self._partitions: Partitions | None = None
         self._fetcher: ReplicaFetcher | None = None
-        self._streaming: list[ProduceService | SessionService] = []
+        self._streaming: tuple[ProduceService | FetchService, ...] = ()
+        self._replica: ReplicaService | None = None
         self._sessions: ControllerService | None = None
         self._workers: list[Worker] = []
         self._reader: LogReader | None = None
@@ -192,6 +194,7 @@ class Broker:
         replica_address = self._bind(
             self._replica_server, config.replica_listener, "brokers", "replica_listener"
         )
+        metrics_address = self._serve_metrics()
         identities = [_identity_at(files, path) for path in config.log_dirs]
         cluster_id = next((each.cluster_id for each in identities if each), None)
         controller = await self._start_controller(replica_address, cluster_id)
@@ -211,7 +214,7 @@ class Broker:
             broker_id=broker.broker_id,
             address=str(address),
             replica_address=str(replica_address),
-            metrics_address=self._serve_metrics(),
+            metrics_address=metrics_address,
         )
         _log.info("broker is ready", extra={"address": ready.address, "cluster_id": cluster_id})
         return ready
@@ -371,7 +374,7 @@ class Broker:
     async def _take_up_partitions(
         self, broker: BrokerLife, channel: ControllerChannel, has_new_directory: bool
     ) -> Partitions:
-        """Follow the metadata; return once this broker may lead, and its logs are open."""
+        """Follow the metadata; return once the logs are open, and this broker may lead."""
         config = self._config
         assert self._reader is not None
         partitions = self._partitions = Partitions(
@@ -403,16 +406,17 @@ class Broker:
             metrics=self.metrics,
             is_for_followers=True,
         )
-        self._streaming.append(replica)
+        self._replica = replica
         self._replica_server.add_generic_rpc_handlers([replica.handlers()])
         partitions.on_sessions_concerned = fetcher.on_sessions_concerned
         channel.log_ends = partitions.log_ends
         channel.on_image = partitions.on_image
         partitions.on_image(channel.metadata)
         self._spawn(partitions.tick())
+        await self._or_stopped(partitions.settled())
         await self._or_stopped(self._until_unfenced(channel))
         self._spawn(channel.heartbeats())
-        await partitions.settled()
+        await self._or_stopped(partitions.settled())
         return partitions
 
     async def _until_unfenced(self, channel: ControllerChannel) -> None:
@@ -463,7 +467,7 @@ class Broker:
         cluster = ClusterService(
             broker_id=broker.broker_id, channel=channel, partitions=partitions, limits=limits
         )
-        self._streaming += [produce, fetch]
+        self._streaming = (produce, fetch)
         services = (produce, fetch, cluster)
         self._server.add_generic_rpc_handlers([service.handlers() for service in services])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -498,7 +502,9 @@ class Broker:
         stopping = asyncio.create_task(self._server.stop(self._config.shutdown.grace_ms / 1000))
         for service in self._streaming:
             service.end_streams()
-        await stopping
+        await stopping  # Until then followers are served: they are what the answers wait for.
+        if self._replica is not None:
+            self._replica.end_streams()
         if self._fetcher is not None:
             await self._fetcher.stop()
         if self._partitions is not None:
