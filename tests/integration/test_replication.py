@@ -1,6 +1,8 @@
 """Three brokers: what was acknowledged by all in-sync replicas outlives any one of them."""
 
+import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -203,3 +205,52 @@ def test_followers_do_not_fetch_on_the_client_listener(cluster: RunningCluster) 
         settings = fetch_pb2.FetchSettings(replica_id=1, replica_broker_epoch=2)
         stream.send(fetch_pb2.FetchRequest(settings=settings).SerializeToString())
         assert stream.ended_with() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_nothing_acknowledged_is_lost_while_brokers_are_killed_in_turn(
+    cluster: RunningCluster,
+) -> None:
+    sent: dict[bytes, int] = {}
+    is_over = threading.Event()
+
+    def produce() -> None:
+        with SyncProducer(cluster.bootstrap, acks="all", linger_ms=1) as producer:
+            number = 0
+            while not is_over.is_set():
+                values = [b"%d" % each for each in range(number, number + 50)]
+                futures = [producer.send("t", value) for value in values]
+                for value, future in zip(values, futures, strict=True):
+                    sent[value] = future.result(60).offset
+                number += 50
+
+    def wait_for_more() -> None:
+        count = len(sent) + 500
+        wait_until(lambda: len(sent) >= count or producing.done(), "records go in", 40)
+
+    with SyncAdmin(cluster.bootstrap) as admin, ThreadPoolExecutor(1) as pool:
+        admin.create_topic("t", replication_factor=3)
+        producing = pool.submit(produce)
+        try:
+            for broker in cluster.brokers:
+                wait_for_more()
+                broker.kill()
+                wait_for_more()
+                broker.start()
+                wait_until(
+                    lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
+                    "the killed broker is in sync again",
+                    40,
+                )
+        finally:
+            is_over.set()
+        producing.result(60)
+    in_order = sorted(sent, key=sent.__getitem__)
+    assert sorted(sent.values()) == list(range(len(sent)))
+    assert read_all(cluster, "t", len(sent)) == in_order
+    wait_until(
+        lambda: {log_of(each).high_watermark for each in cluster.brokers} == {len(sent)},
+        "every replica has everything, and knows that it is committed",
+    )
+    files = [each.folder.glob("log/*-0/*.log") for each in cluster.brokers]
+    contents = {b"".join(path.read_bytes() for path in sorted(found)) for found in files}
+    assert len(contents) == 1, "the replicas differ"
