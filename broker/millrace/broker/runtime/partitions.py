@@ -386,13 +386,19 @@ class Partitions:
         partition.log.config = self._log_config(config)
         partition.configure(config)
         if becomes_durable:
-            self._spawn(self._flush(partition))
+            self._flush(partition)
 
-    async def _flush(self, partition: Partition) -> None:
+    def _flush(self, partition: Partition) -> None:
         """Make durable what was written while it did not have to be, or it were waited for."""
-        with suppress(StorageError):  # The appender takes the consequences.
-            flushed = await partition.appender.call(partition.log.flush)
-            self.on_flushed(partition, flushed, flushed)
+
+        def done(flushed: Offset | None, error: BaseException | None) -> None:
+            if flushed is not None:
+                self.on_flushed(partition, flushed, flushed)
+            elif not isinstance(error, StorageError):  # The appender takes the consequences.
+                assert error is not None
+                raise error
+
+        partition.appender.call_then(done, partition.log.flush)
 
     async def _propose(self, proposals: Sequence[tuple[TopicPartition, IsrProposal]]) -> None:
         request = AlterPartitions(
