@@ -22,6 +22,8 @@ name = "bench"
 path = "{directory}/coordination.sqlite"
 [listener]
 port = 0
+[replica_listener]
+port = 0
 [metrics]
 port = 0
 [logging]

@@ -1,9 +1,14 @@
 """A controller machine with a store in memory, whose answers the test gives or holds back."""
 
+from collections.abc import Iterable
+
+from millrace.core.ids import BrokerId, MonotonicMs
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.controller import (
-    Controller,
+from millrace.core.metadata.controller import Controller
+from millrace.core.metadata.effects import (
+    AskLogEnds,
     Effect,
+    ElectedUncleanly,
     PublishImage,
     ReadObject,
     Resigned,
@@ -11,7 +16,14 @@ from millrace.core.metadata.controller import (
     WriteObject,
 )
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.requests import Request
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration
+from millrace.core.metadata.requests import (
+    Heartbeat,
+    HeartbeatAnswer,
+    LogEnd,
+    RegisterBroker,
+    Request,
+)
 from millrace.core.metadata.stored import StoredObject
 
 
@@ -37,6 +49,9 @@ class ControllerDriver:
         images: every published image.
         reads: keys to be read.
         writes: writes that were not done yet, oldest first.
+        asks: which brokers were asked for log ends.
+        unclean: what was said of unclean elections.
+        now: the time; only `pass_time` moves it.
         resigned: why the machine resigned.
     """
 
@@ -55,7 +70,10 @@ class ControllerDriver:
         self.images: list[MetadataImage] = []
         self.reads: list[str] = []
         self.writes: list[WriteObject] = []
+        self.asks: list[AskLogEnds] = []
+        self.unclean: list[ElectedUncleanly] = []
         self.resigned: str | None = None
+        self.now = 0
         self._requests = 0
 
     @property
@@ -72,6 +90,10 @@ class ControllerDriver:
                     self.writes.append(effect)
                 case PublishImage(image):
                     self.images.append(image)
+                case AskLogEnds():
+                    self.asks.append(effect)
+                case ElectedUncleanly():
+                    self.unclean.append(effect)
                 case Respond(request_id, result):
                     assert request_id not in self.results
                     self.results[request_id] = result
@@ -82,7 +104,7 @@ class ControllerDriver:
     def send(self, request: Request) -> int:
         """Hand a request in; return its id."""
         self._requests += 1
-        self.perform(self.machine.handle(self._requests, request))
+        self.perform(self.machine.handle(self._requests, request, MonotonicMs(self.now)))
         return self._requests
 
     def read(self) -> list[Effect]:
@@ -123,3 +145,58 @@ class ControllerDriver:
         request_id = self.send(request)
         self.settle()
         return self.results[request_id]
+
+    def beat(
+        self,
+        life: BrokerLife,
+        *,
+        metadata_epoch: int | None = None,
+        wants_shutdown: bool = False,
+        log_ends: Iterable[LogEnd] = (),
+    ) -> HeartbeatAnswer:
+        """Send a broker's heartbeat, by default with the latest metadata; return the answer."""
+        answer = self.ask(
+            Heartbeat(
+                life=life,
+                metadata_epoch=self.image.epoch if metadata_epoch is None else metadata_epoch,
+                wants_shutdown=wants_shutdown,
+                log_ends=tuple(log_ends),
+            )
+        )
+        assert isinstance(answer, HeartbeatAnswer), answer
+        return answer
+
+    def start_broker(self, request: RegisterBroker) -> BrokerRegistration:
+        """Register a broker and let it catch up; return its registration, unfenced."""
+        registered = self.ask(request)
+        assert isinstance(registered, BrokerRegistration), registered
+        assert registered.is_fenced
+        assert not self.beat(registered.life).is_fenced
+        return self.image.cluster.brokers[registered.broker_id]
+
+    def kill(self, broker_id: BrokerId) -> None:
+        """Let a broker's process die: its connection breaks, and its session ends."""
+        life = self.image.cluster.brokers[broker_id].life
+        self.perform(self.machine.on_connection_broken(life, MonotonicMs(self.now)))
+        self.pass_time(500, silent=[broker_id])
+
+    def live(self) -> list[BrokerLife]:
+        """The lives of all brokers that are not fenced."""
+        brokers = self.image.cluster.brokers
+        return [each.life for _, each in sorted(brokers.items()) if not each.is_fenced]
+
+    def tick(self) -> list[Effect]:
+        """Tell the machine the time, and write what it wants written."""
+        effects = self.perform(self.machine.tick(MonotonicMs(self.now)))
+        self.settle()
+        return effects
+
+    def pass_time(self, ms: int, silent: Iterable[BrokerId] = ()) -> None:
+        """Let time pass, in which all live brokers but the silent ones send heartbeats."""
+        until, quiet = self.now + ms, {*silent}
+        while self.now < until:
+            self.now = min(self.now + 100, until)
+            for life in self.live():
+                if life.broker_id not in quiet:
+                    self.beat(life)
+            self.tick()

@@ -1,4 +1,4 @@
-"""The partition leader against a plain list of what was given, written and flushed."""
+"""A leader without followers against a plain list of what was given, written and flushed."""
 
 from dataclasses import dataclass, field
 
@@ -15,8 +15,12 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
+    BrokerEpoch,
+    BrokerId,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
+    PartitionEpoch,
     ProducerEpoch,
     ProducerId,
     TopicId,
@@ -24,14 +28,23 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.log.producer_states import BATCHES_KEPT, ProducerStates
+from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import BatchHeader, parse_header
-from millrace.core.replication.leader import Acks, AppendRules, PartitionLeader, Waiter
+from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replication.rules import AppendRules
 
 PARTITION = TopicPartition(TopicId(b"t" * 16), 0)
 NOW = WallMs(1_000_000)
+ALONE = PartitionState(
+    replicas=(BrokerId(0),),
+    leader=BrokerId(0),
+    leader_epoch=LeaderEpoch(1),
+    partition_epoch=PartitionEpoch(0),
+    isr=(BrokerLife(BrokerId(0), BrokerEpoch(1)),),
+)
 PRODUCERS = 3
 
 
@@ -76,13 +89,15 @@ class LeaderModel(RuleBasedStateMachine):
         self.durability = durability
         self.leader = PartitionLeader(
             PARTITION,
-            LeaderEpoch(1),
+            ALONE.isr[0],
+            ALONE,
             ProducerStates(),
             AppendRules(durability=durability),
             next_offset=Offset(0),
             written_offset=Offset(0),
             flushed_offset=Offset(0),
             high_watermark=Offset(0),
+            now=MonotonicMs(0),
         )
 
     # What the model derives.
@@ -237,7 +252,7 @@ class LeaderModel(RuleBasedStateMachine):
         assert leader.high_watermark <= leader.durable_offset <= leader.written_offset
         assert leader.written_offset <= leader.next_offset
         assert leader.high_watermark >= self.high_watermark
-        assert leader.high_watermark == durable
+        assert leader.high_watermark == (self.high_watermark if self.resigned else durable)
         self.high_watermark = leader.high_watermark
 
     @invariant()

@@ -6,8 +6,12 @@ from tests.scenario.transcript import Command
 
 from millrace.core.errors import MillraceError, NotLeaderError, StorageFullError
 from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
+    PartitionEpoch,
     ProducerEpoch,
     ProducerId,
     TopicId,
@@ -15,11 +19,13 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.log.producer_states import ProducerStates
+from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
-from millrace.core.replication.leader import Acks, AppendRules, PartitionLeader, Waiter
+from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replication.rules import AppendRules
 
 PARTITION = TopicPartition(TopicId(b"t" * 16), 0)
 _NOW = 1_000_000
@@ -46,15 +52,25 @@ class LeaderCommands:
 
     def _begin(self, command: Command) -> list[str]:
         end = Offset(command.number("end", 0))
+        broker = BrokerLife(BrokerId(0), BrokerEpoch(1))
+        state = PartitionState(
+            replicas=(broker.broker_id,),
+            leader=broker.broker_id,
+            leader_epoch=LeaderEpoch(command.number("epoch", 0)),
+            partition_epoch=PartitionEpoch(0),
+            isr=(broker,),
+        )
         self._leader = PartitionLeader(
             PARTITION,
-            LeaderEpoch(command.number("epoch", 0)),
+            broker,
+            state,
             ProducerStates(),
             AppendRules(durability=Durability(command.named.get("durability", "fsync"))),
             next_offset=end,
             written_offset=end,
             flushed_offset=end,
             high_watermark=end,
+            now=MonotonicMs(0),
         )
         return []
 

@@ -17,12 +17,14 @@ from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.lease import LeaseTimes
+from millrace.core.replication.rules import ReplicationConfig
 from millrace.core.settings import NO_LIMIT, Unit, Visibility, section, setting
 
 ENVIRONMENT_PREFIX: Final = "MILLRACE_BROKER__"
 
 DEFAULT_PORT: Final = 7092
 DEFAULT_METRICS_PORT: Final = 7093
+DEFAULT_REPLICA_PORT: Final = 7094
 PORT_MAX: Final = 65_535
 
 _REQUIRED: Final = cast(Any, MISSING)
@@ -53,6 +55,11 @@ class CoordinationConfig:
         _REQUIRED,
         "File of the SQLite database that holds the cluster's metadata. Keep it as safe as the "
         "logs: without it they cannot be told apart.",
+    )
+    shared: bool = setting(
+        False,
+        "Whether several brokers of this machine use the file, which makes them one cluster. All "
+        "of them must say so.",
     )
     lease_duration_ms: int = setting(
         1500,
@@ -112,6 +119,30 @@ class ListenerConfig:
     advertised_port: int = setting(
         0,
         "Port that clients are told to connect to. 0: the one that is listened on.",
+        maximum=PORT_MAX,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaListenerConfig:
+    """Where the cluster's other brokers connect: followers, and everybody to the controller."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on. There is no access control yet: whoever reaches it can change "
+        "everything. Only the cluster's brokers should.",
+    )
+    port: int = setting(
+        DEFAULT_REPLICA_PORT, "Port to listen on; 0: one that is free.", maximum=PORT_MAX
+    )
+    advertised_host: str = setting(
+        "",
+        "Host name that brokers are told to connect to. Empty: `host`, or this machine's name "
+        "when that is a wildcard.",
+    )
+    advertised_port: int = setting(
+        0,
+        "Port that brokers are told to connect to. 0: the one that is listened on.",
         maximum=PORT_MAX,
     )
 
@@ -298,6 +329,22 @@ class LimitsConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    controller_requests_in_flight_max: int = setting(
+        1000,
+        "Most requests of one broker that the controller has not answered yet. At the bound, "
+        "its stream is not read until one is.",
+        minimum=1,
+        maximum=100_000,
+        visibility=Visibility.TUNING,
+    )
+    controller_lag_bytes_max: int = setting(
+        16 << 20,
+        "Metadata that waits for a broker which does not keep up. Beyond that it is dropped, and "
+        "the broker gets everything anew.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        visibility=Visibility.TUNING,
+    )
     connections_max: int = setting(
         5000, "Most connections at a time; a further one is refused.", minimum=1, maximum=1_000_000
     )
@@ -404,6 +451,8 @@ class BrokerConfig:
     coordination: CoordinationConfig = section(CoordinationConfig)
     cluster: ClusterConfig = section(ClusterConfig)
     listener: ListenerConfig = section(ListenerConfig)
+    replica_listener: ReplicaListenerConfig = section(ReplicaListenerConfig)
+    replication: ReplicationConfig = section(ReplicationConfig)
     metrics: MetricsConfig = section(MetricsConfig)
     logging: LoggingConfig = section(LoggingConfig)
     storage: StorageConfig = section(StorageConfig)
@@ -445,7 +494,10 @@ def embedded(
     return BrokerConfig(
         log_dirs=(str(Path(data_dir, "log")),),
         coordination=CoordinationConfig(path=str(Path(data_dir, "coordination.sqlite"))),
+        # Processes of one machine hear of each other sooner than machines do.
+        cluster=ClusterConfig(broker_session_timeout_ms=2000),
         listener=ListenerConfig(port=port),
+        replica_listener=ReplicaListenerConfig(port=0),
         metrics=MetricsConfig(port=metrics_port),
     )
 

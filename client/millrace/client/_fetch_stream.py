@@ -14,6 +14,7 @@ from millrace.core.consumer.fetcher import ChangeSession, FetchedPartition
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset
 from millrace.proto import codec
+from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import fetch_pb2
 
 _METHOD: Final = "/millrace.proto.v1.Fetch/Fetch"
@@ -132,7 +133,7 @@ def _news(fetched: fetch_pb2.FetchedPartition, batches: memoryview) -> FetchedPa
         Offset(fetched.fetch_offset),
     )
     if fetched.HasField("error") and fetched.error.code:
-        news.error = _wire.error_from_wire(fetched.error)
+        news.error = error_from_wire(fetched.error)
         news.is_retriable = news.error.retriable or fetched.error.retriable
     if fetched.HasField("diverging"):
         news.diverging_epoch = LeaderEpoch(fetched.diverging.leader_epoch)

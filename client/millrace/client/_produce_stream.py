@@ -14,6 +14,7 @@ from millrace.core.ids import BrokerId, LeaderEpoch
 from millrace.core.producer.batch import ProducerBatch
 from millrace.core.producer.sender import Answer, Refusal
 from millrace.proto import codec
+from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import produce_pb2
 
 _METHOD: Final = "/millrace.proto.v1.Produce/Produce"
@@ -132,7 +133,7 @@ class ProduceStream:
         count = self._sizes.pop(response.correlation_id, 0)
         answers: list[Answer]
         if response.HasField("error") and response.error.code:
-            error = _wire.error_from_wire(response.error)
+            error = error_from_wire(response.error)
             answers = [Refusal(error, error.retriable)] * count
         else:
             answers = [_wire.answer_from_wire(result) for result in response.results]

@@ -1,16 +1,12 @@
 """Between the wire's messages and the library's types: one function per message and direction."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import grpc
 
 from millrace.core.errors import (
-    Appended,
     ConnectionFailedError,
-    MillraceError,
-    error_for_code,
 )
 from millrace.core.ids import (
     NO_BROKER,
@@ -25,14 +21,11 @@ from millrace.core.ids import (
 from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import Answer, Refusal
 from millrace.core.topics import parse_topic_name
+from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
 
 # Batches are at most 2^31 bytes by their header; what a broker takes is its own bound.
 _MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
-_APPENDED: Final[Mapping[int, Appended]] = {
-    common_pb2.APPENDED_NO: Appended.NO,
-    common_pb2.APPENDED_MAYBE: Appended.MAYBE,
-}
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,12 +50,6 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...]
     batch_bytes_max: int
     """Bytes of records that surely fit into a batch which the topic takes."""
-
-
-def error_from_wire(error: common_pb2.Error) -> MillraceError:
-    """Return the exception that a broker means."""
-    raised = error_for_code(error.code)(error.message, appended=_APPENDED.get(error.appended))
-    return raised
 
 
 def raise_if_error(message: common_pb2.Error, *, is_set: bool) -> None:

@@ -275,6 +275,78 @@ class CorruptLogError(RefreshMetadataError, StorageError):
     code = 32
 
 
+class StaleBrokerEpochError(FencedError):
+    """Another life of this broker has registered, or the controller does not know this one."""
+
+    code = 33
+
+
+class StaleControllerEpochError(FencedError):
+    """This comes from a controller that has been replaced."""
+
+    code = 34
+
+
+class InvalidUpdateVersionError(RefreshMetadataError):
+    """The partition has changed since the state that the change rests on."""
+
+    code = 35
+
+
+class IneligibleReplicaError(RetriableError):
+    """A replica cannot join the in-sync replicas now; nothing was changed."""
+
+    code = 36
+
+
+class DuplicateBrokerRegistrationError(RetriableError):
+    """Another process with the broker's name is alive, or registered meanwhile."""
+
+    code = 37
+
+
+class BrokerIdNotRegisteredError(InvalidRequestError):
+    """No broker of that id has ever registered."""
+
+    code = 38
+
+
+class PreferredLeaderNotAvailableError(RetriableError):
+    """The preferred leader is not alive and in sync."""
+
+    code = 39
+
+
+class EligibleLeadersNotAvailableError(RetriableError):
+    """No replica that could lead is alive."""
+
+    code = 40
+
+
+class InvalidReplicaAssignmentError(InvalidRequestError):
+    """The replicas that were asked for cannot be had."""
+
+    code = 41
+
+
+class ReassignmentInProgressError(RetriableError):
+    """The partition's replicas are being changed already."""
+
+    code = 42
+
+
+class NoReassignmentInProgressError(InvalidRequestError):
+    """Nobody is changing the partition's replicas."""
+
+    code = 43
+
+
+class SafetyViolationError(RefreshMetadataError, StorageError):
+    """A committed record would have to go: the replica is kept as it is, and offline (P5)."""
+
+    code = 44
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

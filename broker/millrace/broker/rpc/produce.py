@@ -15,11 +15,12 @@ from itertools import cycle
 import grpc
 
 from millrace.broker.config import LimitsConfig
-from millrace.broker.controller import ControllerShell
-from millrace.broker.rpc.errors import status_of, to_proto
+from millrace.broker.rpc.errors import status_of
+from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import unary_handler
 from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
 from millrace.broker.runtime.partitions import Partitions
@@ -35,10 +36,12 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.ids import TOPIC_ID_BYTES, LeaderEpoch, MonotonicMs, TopicId, TopicPartition
+from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.records import batch as record_batch
 from millrace.core.records.header import BatchHeader
 from millrace.core.replication.leader import Acks, Waiter
 from millrace.proto.codec import decode_produce_request
+from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import produce_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -98,14 +101,14 @@ class ProduceService:
         self,
         *,
         partitions: Partitions,
-        controller: ControllerShell,
+        channel: ControllerChannel,
         checkers: Sequence[Worker],
         memory: MemoryPool,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
     ) -> None:
         self.partitions = partitions
-        self.controller = controller
+        self.channel = channel
         self.checkers = cycle(checkers)
         self.memory = memory
         self.limits = limits
@@ -161,14 +164,14 @@ class ProduceService:
     ) -> pb.InitProducerIdResponse:
         if request.transactional_id:
             error = UnsupportedFeatureError("transactions are not supported by this broker")
-            return pb.InitProducerIdResponse(error=to_proto(error))
+            return pb.InitProducerIdResponse(error=error_to_wire(error))
         try:
             async with self._producer_ids_lock:
                 if not self._producer_ids:
-                    self._producer_ids = await self.controller.allocate_producer_ids()
+                    self._producer_ids = await self.channel.request(AllocateProducerIds())
                 producer_id, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         except MillraceError as error:
-            return pb.InitProducerIdResponse(error=to_proto(error))
+            return pb.InitProducerIdResponse(error=error_to_wire(error))
         return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
     def end_streams(self) -> None:
@@ -370,7 +373,9 @@ class _ProduceStream:
             )
         service.metrics.refused(error)
         self._send(
-            pb.ProduceAnswer(correlation_id=correlation_id, error=to_proto(error, is_write=True))
+            pb.ProduceAnswer(
+                correlation_id=correlation_id, error=error_to_wire(error, is_write=True)
+            )
         )
 
     def _append(
@@ -420,10 +425,8 @@ class _ProduceStream:
                     "the request's time-out: an idempotent retry is safe"
                 )
             if error is not None:
-                error = self._service.partitions.in_words(error, topic_partition)
-                results.append(
-                    pb.ProduceResult(error=to_proto(error, is_write=True), base_offset=-1)
-                )
+                said = wire_error(self._service.partitions, error, topic_partition, is_write=True)
+                results.append(pb.ProduceResult(error=said, base_offset=-1))
             else:
                 assert isinstance(outcome, Waiter)
                 results.append(

@@ -83,6 +83,39 @@ class LeaderEpochs:
             return EpochEnd(epoch, entries[0].start_offset)
         return EpochEnd(entries[at - 1].epoch, entries[at].start_offset)
 
+    def diverging(
+        self, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch, log_end_offset: Offset
+    ) -> EpochEnd | None:
+        """Return where to look back to when a reader's log is no prefix of this one (P4).
+
+        Args:
+            fetch_offset: the reader has everything before it.
+            last_fetched_epoch: of the reader's last batch; -1 when it has none.
+            log_end_offset: of this log.
+
+        Returns:
+            None when the reader may go on. Otherwise the greatest epoch here that is not above the
+            reader's, and its end; undefined when this log has never heard of the reader's epoch.
+        """
+        if last_fetched_epoch == NO_LEADER_EPOCH:
+            return None
+        end = self.end_offset_for(last_fetched_epoch, log_end_offset)
+        if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
+            return end
+        return None
+
+    def with_reign(self, epoch: LeaderEpoch, start_offset: Offset) -> "LeaderEpochs":
+        """Return these epochs followed by a reign that may not have written anything yet.
+
+        A log knows an epoch from its first batch on, its leader from its election on.
+        """
+        if self.latest_epoch >= epoch:
+            return self
+        epochs = LeaderEpochs()
+        epochs.entries = self.entries
+        epochs.append(epoch, start_offset)
+        return epochs
+
     def epoch_of(self, offset: Offset) -> LeaderEpoch:
         """Return the epoch that wrote `offset`, or -1 when it lies before the first entry."""
         at = bisect_right(self.entries, offset, key=_START)

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from millrace.core.settings import setting
+from millrace.core.settings import Unit, Visibility, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """What the controller goes by when topics are made and changed."""
+    """What the controller goes by."""
 
     default_partitions: int = setting(
         1,
@@ -45,10 +45,102 @@ class ClusterConfig:
         maximum=100_000,
     )
 
+    request_partitions_max: int = setting(
+        10_000,
+        "Most partitions in one request to change in-sync replicas, to reassign replicas or to "
+        "elect leaders.",
+        minimum=1,
+        maximum=100_000,
+    )
+    unclean_leader_election_enable: bool = setting(
+        False,
+        "Whether topics that do not say so themselves elect a leader that may lack acknowledged "
+        "records when no other can lead. False, because a producer was told that these records "
+        "are safe: a partition that waits can be repaired, one that has forgotten cannot.",
+    )
+
+    broker_session_timeout_ms: int = setting(
+        4000,
+        "A broker that the controller has not heard of for so long is fenced, and others lead its "
+        "partitions. Two seconds will do where all brokers are on one machine.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+    )
+    broker_reconnect_grace_ms: int = setting(
+        400,
+        "A broker whose connection to the controller broke is fenced after so long, unless it is "
+        "back. Shorter than the session's time-out, for a process that was killed is noticed at "
+        "once; not zero, for connections break without it.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+        visibility=Visibility.TUNING,
+    )
+    broker_heartbeat_interval_ms: int = setting(
+        250,
+        "How often a broker tells the controller that it is there.",
+        unit=Unit.MILLISECONDS,
+        minimum=10,
+        visibility=Visibility.TUNING,
+    )
+    controller_tick_ms: int = setting(
+        100,
+        "How often the controller looks at its clock: sessions end so much later at most.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+        maximum=1000,
+        visibility=Visibility.TUNING,
+    )
+    controlled_shutdown_wait_ms: int = setting(
+        30_000,
+        "How long a broker that is stopped in good order waits for other replicas to take its "
+        "place among the in-sync ones. It stops without that after so long.",
+        unit=Unit.MILLISECONDS,
+    )
+    leader_balance_interval_ms: int = setting(
+        500,
+        "How often the controller looks for leaderships to move: back to preferred leaders, and "
+        "from brokers that have more than their share.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+        visibility=Visibility.TUNING,
+    )
+    leader_moves_max: int = setting(
+        200,
+        "Most leaderships that are moved at a time to even them out. The others wait for the next "
+        "time: each move makes clients look for the new leader.",
+        minimum=1,
+        visibility=Visibility.TUNING,
+    )
+    reassigning_partitions_max: int = setting(
+        1000,
+        "Most partitions whose replicas are being reassigned at a time; a request for more is "
+        "refused. Their new replicas are copied all at once.",
+        minimum=1,
+        maximum=100_000,
+    )
+    log_end_partitions_max: int = setting(
+        1000,
+        "Most partitions of which one broker is asked for its log end at a time, when nobody is "
+        "known to have all records and the best replica is looked for.",
+        minimum=1,
+        maximum=100_000,
+        visibility=Visibility.TUNING,
+    )
+
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""
         if self.default_partitions > self.topic_partitions_max:
             yield (
                 f"default_partitions = {self.default_partitions}: must not be more than "
                 f"topic_partitions_max = {self.topic_partitions_max}"
+            )
+        if not (
+            self.broker_heartbeat_interval_ms
+            < self.broker_reconnect_grace_ms
+            < self.broker_session_timeout_ms
+        ):
+            yield (
+                "broker_heartbeat_interval_ms < broker_reconnect_grace_ms < "
+                "broker_session_timeout_ms must hold: a session outlives several heartbeats, and "
+                "a broken connection ends it sooner than silence"
             )

@@ -4,15 +4,17 @@ Requests are decided against it and change it at once; nobody else sees it befor
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
-from millrace.core.ids import BrokerId, TopicId
+from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
     SHARDS,
     ClusterState,
+    PartitionState,
     StateShard,
     Topic,
     shard_of,
@@ -33,7 +35,16 @@ class Draft:
         cluster: replaced as a whole when it changes.
         replica_counts: replicas of each broker.
         leader_counts: partitions of which each broker is the preferred leader.
+        follower_counts: by preferred leader and follower, the partitions that they share.
+        heir_counts: by preferred leader and the first one after it, likewise.
+        led_counts: partitions that each broker leads.
+        leaderless: partitions that nobody leads.
+        misled: partitions that are led by another than their preferred leader.
+        reassigning: partitions whose replicas are being changed.
+        elected_uncleanly: partitions whose leader may lack records, until somebody takes note.
         changed: keys of the objects that differ from what was last taken to be stored.
+
+    The sets of partitions are dicts without values: those have an order.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
@@ -42,6 +53,13 @@ class Draft:
         self._names: dict[TopicName, TopicId] = {}
         self.replica_counts: Counter[BrokerId] = Counter()
         self.leader_counts: Counter[BrokerId] = Counter()
+        self.follower_counts: Counter[tuple[BrokerId, BrokerId]] = Counter()
+        self.heir_counts: Counter[tuple[BrokerId, BrokerId]] = Counter()
+        self.led_counts: Counter[BrokerId] = Counter()
+        self.leaderless: dict[TopicPartition, None] = {}
+        self.misled: dict[TopicPartition, None] = {}
+        self.reassigning: dict[TopicPartition, None] = {}
+        self.elected_uncleanly: dict[TopicPartition, PartitionState] = {}
         self.changed: dict[str, None] = {}  # Ordered, unlike a set.
 
     @property
@@ -68,14 +86,34 @@ class Draft:
         topic_id = self._names.get(name)
         return None if topic_id is None else self.topic(topic_id)
 
+    def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """Return a partition; None when there is no such topic or number."""
+        topic = self.topic(topic_partition.topic_id)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
     def put(self, topic: Topic) -> None:
         """Add a topic, or replace the one with its id."""
         shard = self._shards[shard_of(topic.topic_id)]
-        self._count(shard.topics.get(topic.topic_id), -1)
+        self._recount(topic.topic_id, shard.topics.get(topic.topic_id), topic)
         shard.topics[topic.topic_id] = topic
         self._names[topic.name] = topic.topic_id
-        self._count(topic, 1)
         self._touch(topic.topic_id)
+
+    def put_partitions(self, changes: Mapping[TopicPartition, PartitionState]) -> list[str]:
+        """Replace partitions, a topic at a time; return the keys of their objects, each once."""
+        by_topic: dict[TopicId, dict[int, PartitionState]] = {}
+        for (topic_id, number), partition in changes.items():
+            by_topic.setdefault(topic_id, {})[number] = partition
+        for topic_id, changed in by_topic.items():
+            topic = self.topic(topic_id)
+            assert topic is not None
+            partitions = list(topic.partitions)
+            for number, partition in changed.items():
+                partitions[number] = partition
+            self.put(replace(topic, partitions=tuple(partitions)))
+        return list(dict.fromkeys(SHARD_KEYS[shard_of(topic_id)] for topic_id in by_topic))
 
     def delete(self, topic: Topic) -> None:
         """Remove a topic, and remember who has to delete its data."""
@@ -83,7 +121,7 @@ class Draft:
         del shard.topics[topic.topic_id]
         del self._names[topic.name]
         shard.deletions[topic.topic_id] = frozenset(topic.replica_holders())
-        self._count(topic, -1)
+        self._recount(topic.topic_id, topic, None)
         self._touch(topic.topic_id)
 
     def confirm_deletion(self, topic_id: TopicId, broker_id: BrokerId) -> None:
@@ -102,11 +140,11 @@ class Draft:
         old = self._shards[shard.number]
         for topic in old.topics.values():
             del self._names[topic.name]
-            self._count(topic, -1)
+            self._recount(topic.topic_id, topic, None)
         self._shards[shard.number] = _DraftShard(dict(shard.topics), dict(shard.deletions))
         for topic in shard.topics.values():
             self._names[topic.name] = topic.topic_id
-            self._count(topic, 1)
+            self._recount(topic.topic_id, None, topic)
 
     def shard_content(
         self, number: int
@@ -118,8 +156,45 @@ class Draft:
     def _touch(self, topic_id: TopicId) -> None:
         self.changed[SHARD_KEYS[shard_of(topic_id)]] = None
 
-    def _count(self, topic: Topic | None, sign: int) -> None:
-        for partition in topic.partitions if topic else ():
-            self.leader_counts[partition.replicas[0]] += sign
-            for broker_id in partition.replicas:
-                self.replica_counts[broker_id] += sign
+    def _recount(self, topic_id: TopicId, old: Topic | None, new: Topic | None) -> None:
+        pairs = zip_longest(old.partitions if old else (), new.partitions if new else ())
+        for number, (before, after) in enumerate(pairs):
+            if before is after:
+                continue
+            if before is not None:
+                self._count(before, -1)
+            if after is not None:
+                self._count(after, 1)
+                if before is not None and after.unclean_epoch != before.unclean_epoch:
+                    self.elected_uncleanly[TopicPartition(topic_id, number)] = after
+            self._classify(TopicPartition(topic_id, number), after)
+
+    def _count(self, partition: PartitionState, sign: int) -> None:
+        preferred, *followers = partition.replicas
+        self.leader_counts[preferred] += sign
+        self.replica_counts[preferred] += sign
+        for broker_id in followers:
+            self.replica_counts[broker_id] += sign
+            self.follower_counts[preferred, broker_id] += sign
+        for broker_id in followers[:1]:
+            self.heir_counts[preferred, broker_id] += sign
+        if partition.leader != NO_BROKER:
+            self.led_counts[partition.leader] += sign
+
+    def _classify(self, key: TopicPartition, partition: PartitionState | None) -> None:
+        for keys, belongs in (
+            (self.leaderless, partition is not None and partition.leader == NO_BROKER),
+            (
+                self.misled,
+                partition is not None
+                and partition.leader not in (NO_BROKER, partition.replicas[0]),
+            ),
+            (
+                self.reassigning,
+                partition is not None and bool(partition.adding or partition.removing),
+            ),
+        ):
+            if belongs:
+                keys[key] = None
+            else:
+                keys.pop(key, None)

@@ -10,13 +10,24 @@ A partition is a list, for there may be thousands in one object. A later release
 |     3 | replicas: list of broker ids, the preferred leader first       |
 |     4 | in-sync replicas: list of [broker id, broker epoch]            |
 |     5 | eligible leader replicas: list of [broker id, broker epoch]    |
+|     6 | last known eligible leader replicas: list of broker ids        |
+|     7 | last known leader: broker id, -1 while there is a leader       |
+|     8 | 1 while the leader recovers from an unclean election, else 0   |
+|     9 | leader epoch of the last unclean election, -1 for none         |
+|    10 | replicas that a reassignment adds: list of broker ids          |
+|    11 | replicas that a reassignment removes: list of broker ids       |
+
+Values 6 to 11 are left out when they all say that nothing of the kind is there, as in an object of
+the release that did not know them.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from millrace.core.errors import InvalidConfigError, InvalidTopicError
 from millrace.core.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
     TOPIC_ID_BYTES,
     BrokerEpoch,
     BrokerId,
@@ -42,6 +53,9 @@ from millrace.core.topics import parse_topic_name
 
 _T = TypeVar("_T")
 
+_OLDEST_VALUES: Final = 6  # Of a partition, in the first release.
+_NOTHING_UNUSUAL: Final[list[Any]] = [(), NO_BROKER, 0, NO_LEADER_EPOCH, (), ()]  # Values 6 to 11.
+
 
 def encode_cluster(cluster: ClusterState) -> StoredObject:
     """Return the object to store under `CLUSTER_KEY`."""
@@ -53,10 +67,14 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
                 "directory_ids": each.directory_ids,
                 "host": each.host,
                 "incarnation_id": each.incarnation_id,
+                "is_drained": each.is_drained,
+                "is_draining": each.is_draining,
                 "is_fenced": each.is_fenced,
                 "name": each.name,
                 "port": each.port,
                 "rack": each.rack,
+                "replica_host": each.replica_host,
+                "replica_port": each.replica_port,
             }
             for _, each in sorted(cluster.brokers.items())
         ],
@@ -152,6 +170,11 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
             directory_ids=tuple(each["directory_ids"]),
             broker_epoch=BrokerEpoch(each["broker_epoch"]),
             is_fenced=each["is_fenced"],
+            # Not in objects of the first release.
+            replica_host=each.get("replica_host", ""),
+            replica_port=each.get("replica_port", 0),
+            is_draining=each.get("is_draining", False),
+            is_drained=each.get("is_drained", False),
         )
         for each in state["brokers"]
     ]
@@ -179,8 +202,8 @@ def _topic(topic_id: bytes, value: Any) -> Topic:
     return topic
 
 
-def _partition_list(partition: PartitionState) -> list[object]:
-    return [
+def _partition_list(partition: PartitionState) -> list[Any]:
+    values: list[Any] = [
         partition.leader,
         partition.leader_epoch,
         partition.partition_epoch,
@@ -188,10 +211,25 @@ def _partition_list(partition: PartitionState) -> list[object]:
         partition.isr,
         partition.elr,
     ]
+    unusual = [
+        partition.last_known_elr,
+        partition.last_known_leader,
+        int(partition.is_recovering),
+        partition.unclean_epoch,
+        partition.adding,
+        partition.removing,
+    ]
+    return values if unusual == _NOTHING_UNUSUAL else values + unusual
 
 
 def _partition(values: list[Any]) -> PartitionState:
-    leader, leader_epoch, partition_epoch, replicas, isr, elr = values[:6]
+    leader, leader_epoch, partition_epoch, replicas, isr, elr = values[:_OLDEST_VALUES]
+    unusual = values[_OLDEST_VALUES:]
+    # An object may lack what its release did not know, and have what this one does not know.
+    unusual += _NOTHING_UNUSUAL[len(unusual) :]
+    last_known_elr, last_known_leader, is_recovering, unclean_epoch, adding, removing = unusual[
+        : len(_NOTHING_UNUSUAL)
+    ]
     return PartitionState(
         replicas=tuple(map(BrokerId, replicas)),
         leader=BrokerId(leader),
@@ -199,6 +237,12 @@ def _partition(values: list[Any]) -> PartitionState:
         partition_epoch=PartitionEpoch(partition_epoch),
         isr=tuple(map(_life, isr)),
         elr=tuple(map(_life, elr)),
+        last_known_elr=tuple(map(BrokerId, last_known_elr)),
+        last_known_leader=BrokerId(last_known_leader),
+        is_recovering=bool(is_recovering),
+        unclean_epoch=LeaderEpoch(unclean_epoch),
+        adding=tuple(map(BrokerId, adding)),
+        removing=tuple(map(BrokerId, removing)),
     )
 
 

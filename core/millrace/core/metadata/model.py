@@ -11,15 +11,19 @@ Epochs never go back (P36):
   earlier life of a broker counts for nothing (P37);
 - leader epoch: grows iff the leader, its life, or the replica set changes;
 - partition epoch: grows with every change of the partition.
+
+Sources: KIP-966 for eligible leader replicas, KIP-704 for the recovery state, KIP-455 for
+reassignments, KIP-903 for broker epochs in the ISR.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, overload
 
 from millrace.core.ids import (
     NO_BROKER,
+    NO_LEADER_EPOCH,
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
@@ -50,12 +54,25 @@ class BrokerLife(NamedTuple):
 class PartitionState:
     """Who holds and who leads one partition."""
 
-    replicas: tuple[BrokerId, ...]  # The preferred leader first.
+    # The preferred leader first. While a reassignment lasts, old and new ones together: those that
+    # stay and come in the order that was asked for, then those that go.
+    replicas: tuple[BrokerId, ...]
     leader: BrokerId  # In the ISR, or NO_BROKER.
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     isr: tuple[BrokerLife, ...]  # In-sync replicas.
     elr: tuple[BrokerLife, ...] = ()  # Eligible leader replicas (KIP-966); none is in the ISR.
+    # Were in ISR or ELR when these became too few, but may have lost records since (P26).
+    last_known_elr: tuple[BrokerId, ...] = ()
+    last_known_leader: BrokerId = NO_BROKER  # Who led last; NO_BROKER while somebody leads.
+    # The leader was elected although it may lack committed records, and has not said yet that it
+    # has come to terms with its log (KIP-704, P30).
+    is_recovering: bool = False
+    # Of the last such leader, or -1. A follower may cut its log below its own high watermark only
+    # on the way to this epoch or a later one (P5).
+    unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH
+    adding: tuple[BrokerId, ...] = ()  # A reassignment under way adds these replicas (P33),
+    removing: tuple[BrokerId, ...] = ()  # and in the end removes these.
 
     def __post_init__(self) -> None:
         replicas = set(self.replicas)
@@ -70,14 +87,47 @@ class PartitionState:
             and (self.leader == NO_BROKER or self.leader in in_sync)
             and self.leader_epoch >= 0
             and self.partition_epoch >= 0
+            and NO_LEADER_EPOCH <= self.unclean_epoch <= self.leader_epoch
+            and self._is_history_sound(replicas, in_sync | eligible)
+            and self._is_reassignment_sound(replicas)
         )
         if not holds:
             raise ValueError(f"no partition can be so: {self}")
+
+    def _is_history_sound(self, replicas: set[BrokerId], safe: set[BrokerId]) -> bool:
+        if self.last_known_leader != NO_BROKER and (
+            self.leader != NO_BROKER or self.last_known_leader not in replicas
+        ):
+            return False
+        known = set(self.last_known_elr)
+        return len(known) == len(self.last_known_elr) and known <= replicas - safe
+
+    def _is_reassignment_sound(self, replicas: set[BrokerId]) -> bool:
+        moving = {*self.adding, *self.removing}
+        return (
+            len(moving) == len(self.adding) + len(self.removing)
+            and moving <= replicas
+            and replicas > {*self.removing}
+            and replicas > {*self.adding}
+        )
 
     @property
     def leader_life(self) -> BrokerLife | None:
         """The leader with its broker epoch; None when there is no leader."""
         return next((life for life in self.isr if life.broker_id == self.leader), None)
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        """The replicas once the reassignment is done, if there is one; else the replicas."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas count for min ISR: while a reassignment lasts, the smaller number.
+
+        Otherwise a partition that is to have more replicas could not be written to until it had.
+        """
+        return len(self.replicas) - max(len(self.adding), len(self.removing))
 
     def successor(
         self,
@@ -85,19 +135,40 @@ class PartitionState:
         leader: BrokerId,
         isr: tuple[BrokerLife, ...],
         elr: tuple[BrokerLife, ...] = (),
+        last_known_elr: tuple[BrokerId, ...] = (),
         replicas: tuple[BrokerId, ...] | None = None,
+        adding: tuple[BrokerId, ...] | None = None,
+        removing: tuple[BrokerId, ...] | None = None,
+        is_recovering: bool | None = None,
+        is_unclean: bool = False,
     ) -> "PartitionState":
-        """Return the next state. This alone counts the epochs."""
+        """Return the next state. This alone counts the epochs.
+
+        Args:
+            replicas, adding, removing, is_recovering: None leaves them as they are.
+            is_unclean: the leader was elected although it may lack committed records (P30).
+        """
         replicas = self.replicas if replicas is None else replicas
         life = next((each for each in isr if each.broker_id == leader), None)
         moves = life != self.leader_life or set(replicas) != set(self.replicas)
+        leader_epoch = LeaderEpoch(self.leader_epoch + moves)
+        led_last = self.last_known_leader if self.leader == NO_BROKER else self.leader
         return PartitionState(
             replicas=replicas,
             leader=leader,
-            leader_epoch=LeaderEpoch(self.leader_epoch + moves),
+            leader_epoch=leader_epoch,
             partition_epoch=PartitionEpoch(self.partition_epoch + 1),
             isr=isr,
             elr=elr,
+            last_known_elr=last_known_elr,
+            last_known_leader=led_last
+            if leader == NO_BROKER and led_last in replicas
+            else NO_BROKER,
+            is_recovering=is_unclean
+            or (self.is_recovering if is_recovering is None else is_recovering),
+            unclean_epoch=leader_epoch if is_unclean else self.unclean_epoch,
+            adding=self.adding if adding is None else adding,
+            removing=self.removing if removing is None else removing,
         )
 
 
@@ -118,8 +189,8 @@ class Topic:
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of each partition."""
-        return len(self.partitions[0].replicas)
+        """Replicas of each partition; of the first, where somebody made them differ."""
+        return self.partitions[0].replication_factor
 
     def replica_holders(self) -> Iterator[BrokerId]:
         """Yield the broker of each replica of each partition."""
@@ -139,7 +210,13 @@ class BrokerRegistration:
     incarnation_id: str  # Random for each start of the process; tells a retry from a new start.
     directory_ids: tuple[str, ...]  # Of its log directories, ascending; no other broker's (P28).
     broker_epoch: BrokerEpoch
-    is_fenced: bool  # Gets no partitions and leads none that it does not lead already.
+    is_fenced: bool  # Not heard of, or not caught up: leads nothing and is in no ISR (P29).
+    replica_host: str = ""  # Where other brokers fetch from it.
+    replica_port: int = 0
+    # Shuts down, or was drained: leads nothing that another can lead, joins no ISR and gets no
+    # replicas (P32).
+    is_draining: bool = False
+    is_drained: bool = False  # An operator said so; then `is_draining` outlasts restarts.
 
     @property
     def life(self) -> BrokerLife:
@@ -170,7 +247,11 @@ class ClusterState:
 
     def usable_brokers(self) -> list[BrokerRegistration]:
         """Return the brokers that can be given partitions, by id."""
-        return [each for _, each in sorted(self.brokers.items()) if not each.is_fenced]
+        return [
+            each
+            for _, each in sorted(self.brokers.items())
+            if not each.is_fenced and not each.is_draining
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,16 +276,9 @@ def next_cluster(
     old: ClusterState, new: ClusterState, controller_epoch: ControllerEpoch
 ) -> ClusterState:
     """Return `new` as the version that follows `old`, which is the only way to make one."""
-    assert controller_epoch >= old.controller_epoch
-    assert new.cluster_id == old.cluster_id
-    assert new.next_broker_id >= old.next_broker_id
-    assert new.last_broker_epoch >= old.last_broker_epoch
-    assert new.next_producer_id >= old.next_producer_id
-    for broker_id, registration in old.brokers.items():
-        successor = new.brokers[broker_id]
-        assert successor.name == registration.name
-        assert successor.broker_epoch >= registration.broker_epoch
-    return replace(new, version=old.version + 1, controller_epoch=controller_epoch)
+    after = replace(new, version=old.version + 1, controller_epoch=controller_epoch)
+    assert follows(old, after)
+    return after
 
 
 def next_shard(
@@ -213,35 +287,71 @@ def next_shard(
     deletions: Mapping[TopicId, frozenset[BrokerId]],
     controller_epoch: ControllerEpoch,
 ) -> StateShard:
-    """Return the version that follows `old`, which is the only way to make one.
-
-    Several changes may have become one write, so epochs may have grown by more than one (P36).
-    """
-    assert controller_epoch >= old.controller_epoch
-    for topic_id, topic in topics.items():
-        before = old.topics.get(topic_id)
-        if before is not None and before is not topic:
-            _assert_follows(before, topic)
-    # A topic does not vanish: it is deleted, and its id never comes back.
-    assert all(topic_id in topics or topic_id in deletions for topic_id in old.topics)
-    assert not topics.keys() & deletions.keys()
-    return StateShard(
+    """Return the version that follows `old`, which is the only way to make one."""
+    after = StateShard(
         number=old.number,
         version=old.version + 1,
         controller_epoch=controller_epoch,
         topics=topics,
         deletions=deletions,
     )
+    # A topic does not vanish: it is deleted, and its id never comes back.
+    assert all(topic_id in topics or topic_id in deletions for topic_id in old.topics)
+    assert not topics.keys() & deletions.keys()
+    assert follows(old, after)
+    return after
 
 
-def _assert_follows(old: Topic, new: Topic) -> None:
-    assert (new.topic_id, new.name) == (old.topic_id, old.name)
-    assert len(new.partitions) >= len(old.partitions)
-    for before, after in zip(old.partitions, new.partitions, strict=False):
-        if after is not before:
-            moved = (after.leader_life, set(after.replicas)) != (
-                before.leader_life,
-                set(before.replicas),
-            )
-            assert after.partition_epoch > before.partition_epoch or after == before
-            assert after.leader_epoch >= before.leader_epoch + moved
+@overload
+def follows(old: ClusterState, new: ClusterState) -> bool: ...
+@overload
+def follows(old: StateShard, new: StateShard) -> bool: ...
+def follows(old: ClusterState | StateShard, new: ClusterState | StateShard) -> bool:
+    """Whether an object can be a later version of another: nothing in it goes back (P36).
+
+    Several changes may have become one write, so epochs may have grown by more than one; and a
+    reader may have missed versions, so topics may be gone.
+    """
+    if new.version <= old.version or new.controller_epoch < old.controller_epoch:
+        return False
+    if isinstance(old, ClusterState):
+        assert isinstance(new, ClusterState)
+        return _cluster_follows(old, new)
+    assert isinstance(new, StateShard)
+    return all(
+        topic is (before := old.topics.get(topic_id, topic)) or _topic_follows(before, topic)
+        for topic_id, topic in new.topics.items()
+    )
+
+
+def _cluster_follows(old: ClusterState, new: ClusterState) -> bool:
+    return (
+        new.cluster_id == old.cluster_id
+        and new.next_broker_id >= old.next_broker_id
+        and new.last_broker_epoch >= old.last_broker_epoch
+        and new.next_producer_id >= old.next_producer_id
+        and all(
+            (successor := new.brokers.get(broker_id)) is not None
+            and successor.name == broker.name
+            and successor.broker_epoch >= broker.broker_epoch
+            for broker_id, broker in old.brokers.items()
+        )
+    )
+
+
+def _topic_follows(old: Topic, new: Topic) -> bool:
+    return (
+        (new.topic_id, new.name) == (old.topic_id, old.name)
+        and len(new.partitions) >= len(old.partitions)
+        and all(
+            after is before or _partition_follows(before, after)
+            for before, after in zip(old.partitions, new.partitions, strict=False)
+        )
+    )
+
+
+def _partition_follows(old: PartitionState, new: PartitionState) -> bool:
+    if new.partition_epoch <= old.partition_epoch:
+        return new == old
+    moved = (new.leader_life, {*new.replicas}) != (old.leader_life, {*old.replicas})
+    return new.leader_epoch >= old.leader_epoch + moved

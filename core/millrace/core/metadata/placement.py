@@ -26,6 +26,8 @@ def place(
     *,
     replica_counts: Counter[BrokerId],
     leader_counts: Counter[BrokerId],
+    follower_counts: Counter[tuple[BrokerId, BrokerId]],
+    heir_counts: Counter[tuple[BrokerId, BrokerId]],
 ) -> list[tuple[BrokerId, ...]]:
     """Return the replicas of each new partition, the preferred leader first.
 
@@ -33,12 +35,14 @@ def place(
         candidates: ascending by id, at least `replication_factor`.
         replica_counts: replicas that each broker holds already.
         leader_counts: partitions of which each broker is the preferred leader already.
+        follower_counts: how many partitions one broker leads and another follows, by preference.
+        heir_counts: in how many of these the other is the first follower.
     """
     assert 1 <= replication_factor <= len(candidates)
     replicas_by_broker = Counter(replica_counts)
     leaders_by_broker = Counter(leader_counts)
-    followed: Counter[tuple[BrokerId, BrokerId]] = Counter()  # By (leader, follower).
-    inherited: Counter[tuple[BrokerId, BrokerId]] = Counter()  # By (leader, first follower).
+    followed = Counter(follower_counts)
+    inherited = Counter(heir_counts)
     placed = []
     for _ in range(partitions):
         leader = min(

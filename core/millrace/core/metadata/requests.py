@@ -2,8 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
 
-from millrace.core.ids import BrokerId, TopicId
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicId,
+    TopicPartition,
+)
+from millrace.core.metadata.model import BrokerLife
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +105,25 @@ class AllocateProducerIds:
     """Answer: a `range` of producer ids that nobody else gets."""
 
 
+class LogEnd(NamedTuple):
+    """Where a replica's log ends, as it lies on disk.
+
+    Attributes:
+        leader_epoch: of the last batch; -1 when the log is empty.
+        end_offset: the next offset.
+    """
+
+    topic_partition: TopicPartition
+    leader_epoch: LeaderEpoch
+    end_offset: Offset
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBroker:
-    """A broker's process has started. Answer: its `BrokerRegistration`, or the `MillraceError`.
+    """A broker's process has started.
+
+    Answer: its `BrokerRegistration`, fenced until it has sent heartbeats, or the `MillraceError`:
+    the directories are another's, or another process with its name is alive (P28).
 
     Attributes:
         name: the broker's stable name.
@@ -104,6 +131,9 @@ class RegisterBroker:
         incarnation_id: random for each start of the process; the same one again is a retry.
         directory_ids: of all its log directories.
         broker_id: what its log directories say that it is; None when they are all new.
+        replica_host: where other brokers fetch from it.
+        previous_broker_epoch: by the clean-shutdown marker, which all its log directories have: of
+            the life that was shut down cleanly. None when one has no marker (P27).
     """
 
     name: str
@@ -113,6 +143,120 @@ class RegisterBroker:
     incarnation_id: str
     directory_ids: Sequence[str]
     broker_id: BrokerId | None
+    replica_host: str = ""
+    replica_port: int = 0
+    previous_broker_epoch: BrokerEpoch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """A broker lives. Answer: `HeartbeatAnswer`, or `StaleBrokerEpochError`: the process must stop.
+
+    Attributes:
+        metadata_epoch: of the image that the broker has applied.
+        wants_shutdown: the broker is to be stopped in good order; to be said with every heartbeat
+            until it may stop (P32).
+        log_ends: what `AskLogEnds` asked for, in as many heartbeats as it takes (P31).
+    """
+
+    life: BrokerLife
+    metadata_epoch: int
+    wants_shutdown: bool = False
+    log_ends: Sequence[LogEnd] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswer:
+    """What a broker has to know of itself.
+
+    Attributes:
+        is_fenced: it is to serve nothing.
+        may_stop: nobody needs it any more: flush, leave the marker, exit (P27, P32).
+    """
+
+    is_fenced: bool
+    may_stop: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartition:
+    """A leader changes the in-sync replicas of a partition (P19).
+
+    Attributes:
+        leader: who asks, with its broker epoch.
+        leader_epoch: in which it leads.
+        partition_epoch: of the state that the change rests on.
+        isr: all in-sync replicas from then on, the leader among them.
+        is_recovering: whether the leader still recovers from an unclean election (P30); if so, it
+            must be alone in sync. False ends the recovery.
+    """
+
+    topic_id: TopicId
+    partition: int
+    leader: BrokerLife
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    isr: tuple[BrokerLife, ...]
+    is_recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitions:
+    """Answer: for each change, in order, the `PartitionState` then or the `MillraceError`."""
+
+    changes: Sequence[AlterPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainBroker:
+    """An operator takes a broker out of service, or back (P32).
+
+    Drained, it hands over what it leads, is elected nowhere and gets no replicas, until it is taken
+    back; it goes on replicating. Answer: its `BrokerRegistration`, or the `MillraceError`.
+    """
+
+    broker_id: BrokerId
+    is_drained: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """New replicas of a partition, the preferred leader first; None cancels what is under way."""
+
+    topic_id: TopicId
+    partition: int
+    replicas: tuple[BrokerId, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignPartitions:
+    """Change the replicas of partitions (P33). The answer comes when this has begun, not ended.
+
+    Answer: for each, in order, the `PartitionState` then or the `MillraceError`. How far they are
+    is in the metadata: `reassignment.status`.
+    """
+
+    reassignments: Sequence[Reassignment]
+
+
+class ElectionKind(Enum):
+    """Which leader is wanted."""
+
+    PREFERRED = 1
+    """The first of the replicas, where it is in sync."""
+    UNCLEAN = 2
+    """Any live replica, where nobody leads: records that only others have are lost (P30)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders:
+    """Answer: for each partition, in order, the `PartitionState` then or the `MillraceError`.
+
+    A partition whose leader is as it is wanted stays as it is.
+    """
+
+    kind: ElectionKind
+    partitions: Sequence[TopicPartition]
 
 
 Request = (
@@ -122,4 +266,9 @@ Request = (
     | ConfirmDeletions
     | AllocateProducerIds
     | RegisterBroker
+    | Heartbeat
+    | AlterPartitions
+    | DrainBroker
+    | ReassignPartitions
+    | ElectLeaders
 )

@@ -12,8 +12,10 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.metadata import elections
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.draft import Draft
+from millrace.core.metadata.elections import Rules
 from millrace.core.metadata.model import BrokerRegistration, PartitionState, Topic
 from millrace.core.metadata.placement import Candidate, place
 from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
@@ -67,7 +69,7 @@ def altered(draft: Draft, config: ClusterConfig, change: TopicChange) -> Topic:
     """
     topic = found(draft, change.topic)
     overrides = _altered_overrides(topic, change)
-    partitions = topic.partitions
+    partitions = _under_new_config(draft, config, topic, overrides)
     if change.partitions:
         more = change.partitions - len(partitions)
         if more < 0:
@@ -148,6 +150,18 @@ def _altered_overrides(topic: Topic, change: TopicChange) -> dict[str, str]:
     return {name: text for name, text in overrides.items() if name not in change.unset_config}
 
 
+def _under_new_config(
+    draft: Draft, config: ClusterConfig, topic: Topic, overrides: dict[str, str]
+) -> tuple[PartitionState, ...]:
+    """Return the partitions, a step on where another min ISR counts from now on (P26)."""
+    before = Rules.of(topic, draft.cluster.brokers, config)
+    after = Rules.of(replace(topic, overrides=overrides), draft.cluster.brokers, config)
+    return tuple(
+        each if before.min_isr(each) == after.min_isr(each) else elections.with_config(each, after)
+        for each in topic.partitions
+    )
+
+
 def _placed(
     draft: Draft,
     config: ClusterConfig,
@@ -163,6 +177,8 @@ def _placed(
         [Candidate(each.broker_id, each.rack) for each in brokers],
         replica_counts=draft.replica_counts,
         leader_counts=draft.leader_counts,
+        follower_counts=draft.follower_counts,
+        heir_counts=draft.heir_counts,
     )
     _check_broker_loads(draft, config, name, replicas)
     lives = {each.broker_id: each.life for each in brokers}

@@ -1,8 +1,9 @@
 """Settings of one topic, by Kafka's names (`retention.ms` is `TopicConfig.retention_ms`).
 
 They are kept as the texts that somebody set; everything else follows the defaults here, also when
-a later release changes one. Defaults are Kafka's, except `durability`: records are on disk before
-they are acknowledged unless a topic asks for less.
+a later release changes one. Defaults are Kafka's, except `durability` and `min.insync.replicas`:
+records are on disk, and on all replicas but one, before they are acknowledged unless a topic asks
+for less.
 """
 
 from collections.abc import Mapping
@@ -89,11 +90,19 @@ class TopicConfig:
         needs_restart=False,
     )
     min_insync_replicas: int = setting(
-        1,
-        "With `acks=all`, writes are refused while fewer replicas than this are in sync. "
-        "Never asks for more replicas than the partition has.",
+        -1,
+        "With `acks=all`, writes are refused while fewer replicas than this are in sync, and "
+        "nothing counts as committed. Never asks for more replicas than the partition has.",
         minimum=1,
         maximum=32_767,
+        minus_one="one less than the partition's replicas, at least 1",
+        needs_restart=False,
+    )
+    unclean_leader_election_enable: bool = setting(
+        False,
+        "Whether a replica that may lack acknowledged records becomes the leader when no other "
+        "can: the partition can be used again, and what only the others had is lost. When it is "
+        "not set, the cluster's `unclean_leader_election_enable` counts.",
         needs_restart=False,
     )
     message_timestamp_type: TimestampType = setting(
@@ -118,7 +127,9 @@ class TopicConfig:
     )
 
     def effective_min_insync_replicas(self, replication_factor: int) -> int:
-        """Return how many replicas must be in sync for a write (P14)."""
+        """Return how many replicas must be in sync for a write (P9, P14, P15, P26)."""
+        if self.min_insync_replicas == -1:
+            return max(1, replication_factor - 1)
         return min(self.min_insync_replicas, replication_factor)
 
 

@@ -1,55 +1,87 @@
-"""The leader's side of one partition: offsets, durability and acknowledgements.
+"""The leader's side of one partition: offsets, durability, the high watermark, acknowledgements.
 
-An append passes three points, and each is an event here:
+An append passes four points, and each is an event here:
 
 1. *given*: `append` has checked epoch and sequence, and the batch has its offsets. Nothing is on
    disk. Later batches may be given offsets at once, so appends are pipelined.
-2. *written*: the bytes are in the file (`on_written`).
+2. *written*: the bytes are in the file (`on_written`). From here on followers may fetch them.
 3. *flushed*: the bytes survive a power cut (`on_flushed`).
+4. *replicated*: a follower reports how far it has them, written and flushed (`on_follower_fetch`).
 
 The shell writes batches in the order in which they were given their offsets. When a write fails
 (`on_write_failed`), that batch and all behind it lose their offsets again, and the producers'
 sequences go back with them: nothing is consumed (P64).
 
-The *durable* end is the flushed offset where the topic's durability is `fsync`, and the written
-offset where it is `replicated` (P13). The high watermark is the smallest durable end of the in-sync
-replicas (P9); with one replica that is the leader's own. An append with `acks=1` is acknowledged
-when the leader's durable end passes it, with `acks=all` when the high watermark does (P15). Either
-way it is not acknowledged before it is durable here: durability belongs to the topic, and how many
-replicas to wait for to the producer.
+What counts as a replica's end is the flushed offset where the topic's durability is `fsync`, and
+the written offset where it is `replicated` (P13). The high watermark is the smallest end of the
+leader, of everyone in the maximal ISR, and of followers that are about to join it (P9, P20); while
+fewer replicas are in sync than `min.insync.replicas` it stands still. An append with `acks=1` is
+acknowledged when the leader's own end passes it, with `acks=all` when the high watermark does
+(P15). Either way it is not acknowledged before it is durable here: durability belongs to the topic,
+and how many replicas to wait for to the producer.
+
+A leader begins with the high watermark that it knew as a follower, which may be behind the true
+one. The true one is at most where its epoch began, so until its own has come so far it cannot say
+where the log ends for readers (P11).
+
+The shell makes the machine when the controller's state names this life of the broker as the leader,
+passes on every newer state (`on_state`), asks it several times a second what it would propose
+(`tick`), and throws it away when it has resigned.
 
 Invariants: `high_watermark <= durable end <= written_offset <= next_offset`, and within one leader
-epoch the high watermark never goes back.
+epoch the high watermark never goes back. After it has resigned nothing advances any more (P17).
 
-Source: Kafka's Partition and ReplicaManager; KIP-98 for duplicates (P18).
+Source: Kafka's Partition and ReplicaManager; KIP-98 for duplicates (P18); KIP-207, 320, 497, 966.
 """
 
 import heapq
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from millrace.core.errors import (
     Appended,
     FencedLeaderEpochError,
     InvalidTimestampError,
+    MalformedRequestError,
     MillraceError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
     NotLeaderError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
     UnknownLeaderEpochError,
 )
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    BrokerId,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
     ProducerId,
     TopicPartition,
     WallMs,
 )
+from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
 from millrace.core.log.producer_states import ProducerEntry, ProducerStates
+from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
+from millrace.core.replication.in_sync import (
+    BrokerStanding,
+    Follower,
+    InSyncReplicas,
+    IsrProposal,
+    LeaderEnds,
+)
+from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.rules import AppendRules, ReplicationConfig
+
+_DEFAULTS: Final = ReplicationConfig()
 
 
 class Acks(Enum):
@@ -59,16 +91,6 @@ class Acks(Enum):
     """This replica has it."""
     ALL = -1
     """All in-sync replicas have it."""
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class AppendRules:
-    """The topic's settings that decide over an append."""
-
-    durability: Durability = Durability.FSYNC
-    stamps_append_time: bool = False
-    timestamp_after_max_ms: int = 3_600_000
-    timestamp_before_max_ms: int = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -100,37 +122,136 @@ class _Given:
     producer_id: ProducerId
 
 
-@dataclass(slots=True)
 class PartitionLeader:
-    """See the module. All methods that complete appends return them in the order of offsets."""
+    """See the module. All methods that complete appends return them in the order of offsets.
 
-    topic_partition: TopicPartition
-    leader_epoch: LeaderEpoch
-    producers: ProducerStates
-    rules: AppendRules
-    next_offset: Offset
-    written_offset: Offset
-    flushed_offset: Offset
-    high_watermark: Offset
-    generation: int = 0
-    """Counts failed writes: work that was handed out under an earlier one is void."""
+    Args:
+        topic_partition: the partition.
+        broker: this broker's life; the leader of `state`.
+        state: the controller's newest state of the partition.
+        producers: as of the end of the log; the leader's own from now on.
+        rules: the topic's settings; may be replaced at any time.
+        next_offset: end of the log; nothing is on its way to the disk.
+        written_offset: the same.
+        flushed_offset: up to here the log survives a power cut.
+        high_watermark: the last one that this replica knew; may be behind the true one (P68).
+        standings: every registered broker.
+        config: the broker's settings.
+        now: the time.
 
-    _given: deque[_Given] = field(default_factory=deque)
-    _waiting: list[tuple[Offset, int, Waiter]] = field(default_factory=list)
-    _waiters_made: int = 0
-    _resigned: bool = False
+    Attributes:
+        generation: counts failed writes: work that was handed out under an earlier one is void.
+        leader_epoch_start_offset: end of the log when this epoch began.
+    """
+
+    __slots__ = (
+        "_given",
+        "_in_sync",
+        "_is_resigned",
+        "_waiters_made",
+        "_waiting",
+        "_waiting_for_all",
+        "broker",
+        "flushed_offset",
+        "generation",
+        "high_watermark",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "next_offset",
+        "producers",
+        "rules",
+        "topic_partition",
+        "written_offset",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        broker: BrokerLife,
+        state: PartitionState,
+        producers: ProducerStates,
+        rules: AppendRules,
+        *,
+        next_offset: Offset,
+        written_offset: Offset,
+        flushed_offset: Offset,
+        high_watermark: Offset,
+        now: MonotonicMs,
+        standings: Mapping[BrokerId, BrokerStanding] | None = None,
+        config: ReplicationConfig = _DEFAULTS,
+    ) -> None:
+        # A state of an earlier life of this broker makes nobody a leader (P37).
+        assert state.leader_life == broker
+        self.topic_partition = topic_partition
+        self.broker = broker
+        self.leader_epoch = state.leader_epoch
+        self.producers = producers
+        self.rules = rules
+        self.next_offset = next_offset
+        self.written_offset = written_offset
+        self.flushed_offset = flushed_offset
+        self.high_watermark = high_watermark
+        self.leader_epoch_start_offset = next_offset
+        self.generation = 0
+        self._in_sync = InSyncReplicas(broker, state, standings or {}, config, now)
+        self._given: deque[_Given] = deque()
+        # Heaps by last offset, then by age: acks=1 must not queue up behind acks=all.
+        self._waiting: list[tuple[Offset, int, Waiter]] = []
+        self._waiting_for_all: list[tuple[Offset, int, Waiter]] = []
+        self._waiters_made = 0
+        self._is_resigned = False
+        self._advance()  # With no follower to wait for, no report will come that does it.
+
+    # --- What is there -----------------------------------------------------------------------
 
     @property
     def durable_offset(self) -> Offset:
-        """End of what this replica counts as kept."""
+        """End of what this replica counts as kept (P13)."""
         if self.rules.durability is Durability.FSYNC:
             return self.flushed_offset
         return self.written_offset
 
     @property
     def last_stable_offset(self) -> Offset:
-        """End of what `read_committed` may see."""
+        """End of what `read_committed` may see (P10)."""
         return self.high_watermark
+
+    @property
+    def is_resigned(self) -> bool:
+        """Whether this leader is none any more."""
+        return self._is_resigned
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no append is on its way to the disk."""
+        return self.next_offset == self.written_offset
+
+    @property
+    def state(self) -> PartitionState:
+        """The newest state that is known."""
+        return self._in_sync.state
+
+    @property
+    def maximal_isr(self) -> tuple[BrokerLife, ...]:
+        """Everyone who is in sync, or may be while a proposal is in flight (P20)."""
+        return self._in_sync.maximal_isr
+
+    @property
+    def proposal(self) -> IsrProposal | None:
+        """The proposal whose answer is still to come; at most one (P20)."""
+        return self._in_sync.proposal
+
+    @property
+    def followers(self) -> tuple[Follower, ...]:
+        """All other replicas and how far they are, in the order of the partition's replicas."""
+        return self._in_sync.followers
+
+    @property
+    def is_high_watermark_known(self) -> bool:
+        """Whether everything that earlier leaders may have committed is below it (P11)."""
+        return self.high_watermark >= self.leader_epoch_start_offset
+
+    # --- What is answered --------------------------------------------------------------------
 
     def check_epoch(self, expected: LeaderEpoch) -> None:
         """Hold a request's leader epoch against the own one (P6); -1 is not checked.
@@ -140,7 +261,7 @@ class PartitionLeader:
             UnknownLeaderEpochError: the caller knows a later leader.
             NotLeaderError: this leader has resigned.
         """
-        if self._resigned:
+        if self._is_resigned:
             raise NotLeaderError(
                 f"{self.topic_partition} is led by another broker now: refresh the metadata",
                 appended=Appended.NO,
@@ -152,10 +273,73 @@ class PartitionLeader:
                 f"{self.topic_partition} is in leader epoch {self.leader_epoch}, the request is of "
                 f"epoch {expected}: refresh the metadata"
             )
-        raise UnknownLeaderEpochError(
+        raise self._later_epoch(expected)
+
+    def _later_epoch(self, epoch: LeaderEpoch) -> UnknownLeaderEpochError:
+        return UnknownLeaderEpochError(
             f"{self.topic_partition} is in leader epoch {self.leader_epoch} here, the request "
-            f"already knows epoch {expected}: try again shortly"
+            f"already knows epoch {epoch}: try again shortly"
         )
+
+    def check_end_offset(self) -> None:
+        """Refuse to say where the log ends for readers while that is not known (P11, KIP-207).
+
+        Raises:
+            OffsetNotAvailableError: the high watermark may be behind what readers saw before.
+        """
+        if not self.is_high_watermark_known:
+            raise OffsetNotAvailableError(
+                f"{self.topic_partition}: the leader of epoch {self.leader_epoch} does not know "
+                f"yet what is committed between {self.high_watermark} and "
+                f"{self.leader_epoch_start_offset}: try again shortly"
+            )
+
+    def check_readable(self, fetch_offset: Offset, log_start_offset: Offset) -> None:
+        """Refuse a consumer's position outside of the log.
+
+        One between the high watermark and the end is waited with: the reader may have it from an
+        earlier leader whose high watermark was further on (P11).
+
+        Raises:
+            OffsetOutOfRangeError: the position is before the start, or behind the end.
+        """
+        if not log_start_offset <= fetch_offset <= self.next_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition} has the offsets {log_start_offset} to {self.next_offset}, "
+                f"not {fetch_offset}: seek to one of them"
+            )
+
+    def diverging(
+        self, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch, leader_epochs: LeaderEpochs
+    ) -> EpochEnd | None:
+        """Return where a follower or consumer must look back to; None when it may go on (P4).
+
+        Args:
+            fetch_offset: the reader has everything before it.
+            last_fetched_epoch: of the last batch before it; -1 when there is none.
+            leader_epochs: of this replica's log.
+
+        Raises:
+            UnknownLeaderEpochError: the reader has seen a later leader than this one.
+        """
+        if last_fetched_epoch == self.leader_epoch and fetch_offset <= self.written_offset:
+            return None  # As nearly always: in its own epoch nobody else has written.
+        if last_fetched_epoch > self.leader_epoch:
+            raise self._later_epoch(last_fetched_epoch)
+        epochs = leader_epochs.with_reign(self.leader_epoch, self.leader_epoch_start_offset)
+        return epochs.diverging(fetch_offset, last_fetched_epoch, self.written_offset)
+
+    def end_offset_for(self, epoch: LeaderEpoch, leader_epochs: LeaderEpochs) -> EpochEnd:
+        """Return the greatest epoch that is not above `epoch`, and its end (P3).
+
+        Raises:
+            OffsetNotAvailableError: as in `check_end_offset`.
+        """
+        self.check_end_offset()
+        epochs = leader_epochs.with_reign(self.leader_epoch, self.leader_epoch_start_offset)
+        return epochs.end_offset_for(epoch, self.written_offset)
+
+    # --- Appending ---------------------------------------------------------------------------
 
     def append(self, header: BatchHeader, acks: Acks, owner: object, now: WallMs) -> Waiter:
         """Give a checked batch its offsets, or find the original that it repeats.
@@ -165,6 +349,9 @@ class PartitionLeader:
         Raises:
             InvalidTimestampError: the records are too far from `now`.
             OutOfOrderSequenceError, DuplicateSequenceError, InvalidProducerEpochError: P42, P43.
+            NotEnoughReplicasError: too few replicas are in sync for acks=all; not appended (P14).
+            NotEnoughReplicasAfterAppendError: likewise, but this repeats a batch that is in the
+                log, and not committed yet (P15).
         """
         rules = self.rules
         append_timestamp = NO_TIMESTAMP
@@ -182,16 +369,9 @@ class PartitionLeader:
         if header.producer_id != NO_PRODUCER_ID:
             original = self.producers.check(header)
             if original is not None:
-                return self._wait(
-                    Waiter(
-                        owner,
-                        original,
-                        Offset(original + header.last_offset_delta),
-                        NO_TIMESTAMP,
-                        acks,
-                        is_duplicate=True,
-                    )
-                )
+                return self._repeat(header, original, acks, owner)
+        if acks is Acks.ALL and self._in_sync.is_short(rules):
+            raise NotEnoughReplicasError(self._too_few("nothing was appended"))
         base_offset = self.next_offset
         self.next_offset = Offset(base_offset + header.last_offset_delta + 1)
         before = self.producers.entry(header.producer_id)
@@ -202,18 +382,40 @@ class PartitionLeader:
             Waiter(owner, base_offset, Offset(self.next_offset - 1), append_timestamp, acks)
         )
 
+    def _repeat(self, header: BatchHeader, original: Offset, acks: Acks, owner: object) -> Waiter:
+        """Have a repetition wait for what the original waits for (P18)."""
+        last_offset = Offset(original + header.last_offset_delta)
+        waiter = Waiter(owner, original, last_offset, NO_TIMESTAMP, acks, is_duplicate=True)
+        if not self._is_acknowledged(waiter) and self._must_give_up(acks):
+            raise self._fell_short()
+        return self._wait(waiter)
+
     def _wait(self, waiter: Waiter) -> Waiter:
-        if self._acknowledged(waiter):
+        if self._is_acknowledged(waiter):
             waiter.is_done = True
         else:
             self._waiters_made += 1
-            heapq.heappush(self._waiting, (waiter.last_offset, self._waiters_made, waiter))
+            waiting = self._waiting_for_all if waiter.acks is Acks.ALL else self._waiting
+            heapq.heappush(waiting, (waiter.last_offset, self._waiters_made, waiter))
         return waiter
 
-    def _acknowledged(self, waiter: Waiter) -> bool:
-        # acks=1 waits for this replica only; with one replica both ends are the same.
+    def _is_acknowledged(self, waiter: Waiter) -> bool:
         end = self.high_watermark if waiter.acks is Acks.ALL else self.durable_offset
         return waiter.last_offset < end
+
+    def _must_give_up(self, acks: Acks) -> bool:
+        return acks is Acks.ALL and self._in_sync.is_surely_short(self.rules)
+
+    def _too_few(self, what: str) -> str:
+        return (
+            f"{self.topic_partition}: {len(self._in_sync.isr)} replicas are in sync, "
+            f"{self._in_sync.effective_min(self.rules)} must be (min.insync.replicas): {what}"
+        )
+
+    def _fell_short(self) -> NotEnoughReplicasAfterAppendError:
+        return NotEnoughReplicasAfterAppendError(
+            self._too_few("the batch is in the leader's log; an idempotent retry is safe")
+        )
 
     def on_written(self, next_offset: Offset) -> list[Waiter]:
         """Note that all before `next_offset` is in the file; return the appends that completes."""
@@ -229,15 +431,6 @@ class PartitionLeader:
         self.flushed_offset = max(self.flushed_offset, next_offset)
         return self._advance()
 
-    def _advance(self) -> list[Waiter]:
-        self.high_watermark = max(self.high_watermark, self.durable_offset)
-        done = []
-        while self._waiting and self._acknowledged(self._waiting[0][2]):
-            waiter = heapq.heappop(self._waiting)[2]
-            waiter.is_done = True
-            done.append(waiter)
-        return done
-
     def on_write_failed(self, base_offset: Offset, error: MillraceError) -> list[Waiter]:
         """Take back the offsets from `base_offset` on; return the appends that fail.
 
@@ -252,23 +445,183 @@ class PartitionLeader:
             if given.producer_id != NO_PRODUCER_ID:
                 self.producers.put(given.producer_id, given.producer_before)
         self.next_offset = base_offset
-        failed = [entry for entry in self._waiting if entry[0] >= base_offset]
+        # The epoch began behind batches that were on their way to the disk.
+        self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, base_offset)
+        waiting = self._waiting + self._waiting_for_all
         self._waiting = [entry for entry in self._waiting if entry[0] < base_offset]
+        self._waiting_for_all = [entry for entry in self._waiting_for_all if entry[0] < base_offset]
         heapq.heapify(self._waiting)
-        return self._fail(failed, error)
+        heapq.heapify(self._waiting_for_all)
+        return _fail([entry for entry in waiting if entry[0] >= base_offset], error)
+
+    # --- Replicas ----------------------------------------------------------------------------
+
+    def on_follower_fetch(
+        self,
+        life: BrokerLife,
+        leader_epoch: LeaderEpoch,
+        progress: FollowerProgress,
+        leader_epochs: LeaderEpochs,
+        now: MonotonicMs,
+    ) -> list[Waiter]:
+        """Take what a follower says of its log; return the appends that completes.
+
+        A log that is no prefix of this one counts for nothing until its follower has cut it (P4).
+
+        Args:
+            life: who reports.
+            leader_epoch: the one in which the follower opened its session here (P9).
+            progress: how far it is.
+            leader_epochs: of this replica's log.
+            now: the time.
+
+        Raises:
+            FencedLeaderEpochError, UnknownLeaderEpochError, NotLeaderError: as in `check_epoch`.
+            MalformedRequestError: it is no replica of the partition, or names no leader epoch.
+        """
+        self.check_epoch(leader_epoch)
+        if leader_epoch == NO_LEADER_EPOCH or not self._in_sync.has(life.broker_id):
+            raise MalformedRequestError(
+                f"{self.topic_partition}: broker {life.broker_id} reports in leader epoch "
+                f"{leader_epoch}; the replicas are {self.state.replicas}, the epoch is "
+                f"{self.leader_epoch}"
+            )
+        diverging = self.diverging(
+            progress.log_end_offset, progress.last_fetched_epoch, leader_epochs
+        )
+        if diverging is not None:
+            return []
+        self._in_sync.on_report(life, progress, self.written_offset, self.rules, now)
+        return self._advance()
+
+    @property
+    def _ends(self) -> LeaderEnds:
+        return LeaderEnds(self.written_offset, self.high_watermark, self.leader_epoch_start_offset)
+
+    def is_expansion_due(self, now: MonotonicMs) -> bool:
+        """Whether `tick` would let a follower join: a reason not to wait for the next one."""
+        return not self._is_resigned and self._in_sync.is_expansion_due(self._ends, self.rules, now)
+
+    def tick(self, now: MonotonicMs) -> tuple[list[Waiter], IsrProposal | None]:
+        """Look at the time, several times in each `replica_lag_time_max_ms`.
+
+        Returns:
+            The appends that completes, because nobody waits for a follower that has gone silent
+            before it joined; and in-sync replicas to propose to the controller (P22, P23).
+        """
+        if self._is_resigned:
+            return [], None
+        self._in_sync.on_tick(self._ends, self.rules, now)
+        done = self._advance()
+        return done, self._in_sync.propose(self._ends, self.rules, now)
+
+    def on_isr_accepted(
+        self, proposal: IsrProposal, state: PartitionState, now: MonotonicMs
+    ) -> list[Waiter]:
+        """Take the state that the controller answered a proposal with; as `on_state`."""
+        if self._is_resigned:
+            return []
+        self._in_sync.on_accepted(proposal, state)
+        return self.on_state(state, None, now)
+
+    def on_isr_refused(self, proposal: IsrProposal, now: MonotonicMs) -> list[Waiter]:
+        """Take a proposal back of which the controller proved that it was not applied (P21)."""
+        self._in_sync.on_refused(proposal, self.rules, now)
+        return self._advance()
+
+    def on_isr_unknown(self, proposal: IsrProposal, now: MonotonicMs) -> None:
+        """Note that nobody knows whether a proposal was applied; it will be made again (P21)."""
+        self._in_sync.on_unknown(proposal, now)
+
+    def on_state(
+        self,
+        state: PartitionState,
+        standings: Mapping[BrokerId, BrokerStanding] | None,
+        now: MonotonicMs,
+    ) -> list[Waiter]:
+        """Follow the controller's state; return the appends that completes or fails.
+
+        A state that is older than the one known is passed over (P39). One that names another
+        leader, or another life of this broker, ends this one: see `is_resigned`.
+
+        Args:
+            state: of the partition.
+            standings: every registered broker; None: as before.
+            now: the time.
+        """
+        known = self._in_sync.state
+        if self._is_resigned or state.partition_epoch < known.partition_epoch:
+            return []
+        if state.leader_life != self.broker:
+            return self.resign(
+                NotLeaderError(
+                    f"{self.topic_partition} is led by broker {state.leader} since leader epoch "
+                    f"{state.leader_epoch}: refresh the metadata"
+                )
+            )
+        failed: list[Waiter] = []
+        if state.leader_epoch > self.leader_epoch:
+            # Nothing that waits is acknowledged by another epoch than its own (P17).
+            failed = self._fail_all(
+                NotLeaderError(
+                    f"{self.topic_partition} is in leader epoch {state.leader_epoch} now: refresh "
+                    "the metadata"
+                )
+            )
+            self.leader_epoch = state.leader_epoch
+            self.leader_epoch_start_offset = self.next_offset
+        if standings is None:
+            standings = self._in_sync.standings
+        self._in_sync.adopt(state, standings, self.rules, now)
+        return failed + self._advance()
 
     def resign(self, error: MillraceError) -> list[Waiter]:
         """Stop leading: every append that is waited for ends with `error` (P17)."""
-        self._resigned = True
-        waiting, self._waiting = self._waiting, []
-        return self._fail(waiting, error)
+        self._is_resigned = True
+        return self._fail_all(error)
 
-    def _fail(
-        self, waiting: list[tuple[Offset, int, Waiter]], error: MillraceError
-    ) -> list[Waiter]:
-        failed = []
-        for _, _, waiter in sorted(waiting, key=lambda entry: entry[:2]):
-            waiter.is_done = True
-            waiter.error = error
-            failed.append(waiter)
-        return failed
+    # --- Acknowledging -----------------------------------------------------------------------
+
+    def _advance(self) -> list[Waiter]:
+        if self._is_resigned:
+            return []
+        rules = self.rules
+        durable_offset = self.durable_offset
+        is_short = self._in_sync.is_short(rules)
+        if not is_short:
+            replicated = self._in_sync.smallest_end(rules.durability)
+            if replicated is None or replicated > durable_offset:
+                replicated = durable_offset
+            self.high_watermark = max(self.high_watermark, replicated)
+        done = _completed(self._waiting_for_all, self.high_watermark)
+        if self._waiting:
+            done += _completed(self._waiting, durable_offset)
+            done.sort(key=lambda waiter: waiter.last_offset)
+        if is_short and self._waiting_for_all and self._in_sync.is_surely_short(rules):
+            # The high watermark stands still, so nobody can say when, or whether, it passes (P15).
+            waiting, self._waiting_for_all = self._waiting_for_all, []
+            done += _fail(waiting, self._fell_short())
+        return done
+
+    def _fail_all(self, error: MillraceError) -> list[Waiter]:
+        waiting = self._waiting + self._waiting_for_all
+        self._waiting, self._waiting_for_all = [], []
+        return _fail(waiting, error)
+
+
+def _completed(waiting: list[tuple[Offset, int, Waiter]], end: Offset) -> list[Waiter]:
+    done = []
+    while waiting and waiting[0][0] < end:
+        waiter = heapq.heappop(waiting)[2]
+        waiter.is_done = True
+        done.append(waiter)
+    return done
+
+
+def _fail(waiting: list[tuple[Offset, int, Waiter]], error: MillraceError) -> list[Waiter]:
+    failed = []
+    for _, _, waiter in sorted(waiting, key=lambda entry: entry[:2]):
+        waiter.is_done = True
+        waiter.error = error
+        failed.append(waiter)
+    return failed

@@ -14,10 +14,19 @@ class ConfigSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONFIG_SOURCE_DEFAULT: _ClassVar[ConfigSource]
     CONFIG_SOURCE_BROKER: _ClassVar[ConfigSource]
     CONFIG_SOURCE_TOPIC: _ClassVar[ConfigSource]
+
+class ElectionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ELECTION_KIND_UNSPECIFIED: _ClassVar[ElectionKind]
+    ELECTION_KIND_PREFERRED: _ClassVar[ElectionKind]
+    ELECTION_KIND_UNCLEAN: _ClassVar[ElectionKind]
 CONFIG_SOURCE_UNSPECIFIED: ConfigSource
 CONFIG_SOURCE_DEFAULT: ConfigSource
 CONFIG_SOURCE_BROKER: ConfigSource
 CONFIG_SOURCE_TOPIC: ConfigSource
+ELECTION_KIND_UNSPECIFIED: ElectionKind
+ELECTION_KIND_PREFERRED: ElectionKind
+ELECTION_KIND_UNCLEAN: ElectionKind
 
 class GetMetadataRequest(_message.Message):
     __slots__ = ("topics", "topic_ids", "brokers_only", "with_documentation")
@@ -46,20 +55,24 @@ class GetMetadataResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerMetadata, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
 
 class BrokerMetadata(_message.Message):
-    __slots__ = ("broker_id", "name", "address", "rack", "broker_epoch", "fenced")
+    __slots__ = ("broker_id", "name", "address", "rack", "broker_epoch", "fenced", "draining", "drained")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     name: str
     address: str
     rack: str
     broker_epoch: int
     fenced: bool
-    def __init__(self, broker_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ...) -> None: ...
+    draining: bool
+    drained: bool
+    def __init__(self, broker_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., draining: _Optional[bool] = ..., drained: _Optional[bool] = ...) -> None: ...
 
 class TopicMetadata(_message.Message):
     __slots__ = ("error", "name", "topic_id", "internal", "partitions", "config")
@@ -78,7 +91,7 @@ class TopicMetadata(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., internal: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionMetadata, _Mapping]]] = ..., config: _Optional[_Iterable[_Union[ConfigEntry, _Mapping]]] = ...) -> None: ...
 
 class PartitionMetadata(_message.Message):
-    __slots__ = ("partition", "leader", "partition_epoch", "replicas", "isr", "elr", "offline_replicas")
+    __slots__ = ("partition", "leader", "partition_epoch", "replicas", "isr", "elr", "offline_replicas", "adding_replicas", "removing_replicas", "recovering")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +99,9 @@ class PartitionMetadata(_message.Message):
     ISR_FIELD_NUMBER: _ClassVar[int]
     ELR_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ADDING_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    REMOVING_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    RECOVERING_FIELD_NUMBER: _ClassVar[int]
     partition: int
     leader: _common_pb2.PartitionLeader
     partition_epoch: int
@@ -93,7 +109,10 @@ class PartitionMetadata(_message.Message):
     isr: _containers.RepeatedScalarFieldContainer[int]
     elr: _containers.RepeatedScalarFieldContainer[int]
     offline_replicas: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[_Union[_common_pb2.PartitionLeader, _Mapping]] = ..., partition_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., elr: _Optional[_Iterable[int]] = ..., offline_replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+    adding_replicas: _containers.RepeatedScalarFieldContainer[int]
+    removing_replicas: _containers.RepeatedScalarFieldContainer[int]
+    recovering: bool
+    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[_Union[_common_pb2.PartitionLeader, _Mapping]] = ..., partition_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., elr: _Optional[_Iterable[int]] = ..., offline_replicas: _Optional[_Iterable[int]] = ..., adding_replicas: _Optional[_Iterable[int]] = ..., removing_replicas: _Optional[_Iterable[int]] = ..., recovering: _Optional[bool] = ...) -> None: ...
 
 class ConfigEntry(_message.Message):
     __slots__ = ("name", "value", "source", "documentation")
@@ -218,7 +237,7 @@ class DescribeLogsResponse(_message.Message):
     def __init__(self, logs: _Optional[_Iterable[_Union[LogDescription, _Mapping]]] = ...) -> None: ...
 
 class LogDescription(_message.Message):
-    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir")
+    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir", "followers", "leads")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +247,8 @@ class LogDescription(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     LOG_DIR_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
+    LEADS_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
     topic_partition: _common_pb2.TopicPartition
     log_start_offset: int
@@ -237,4 +258,78 @@ class LogDescription(_message.Message):
     size_bytes: int
     segments: int
     log_dir: str
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ...) -> None: ...
+    followers: _containers.RepeatedCompositeFieldContainer[FollowerDescription]
+    leads: bool
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerDescription, _Mapping]]] = ..., leads: _Optional[bool] = ...) -> None: ...
+
+class FollowerDescription(_message.Message):
+    __slots__ = ("broker_id", "log_end_offset", "flushed_offset", "behind_ms", "in_sync")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    log_end_offset: int
+    flushed_offset: int
+    behind_ms: int
+    in_sync: bool
+    def __init__(self, broker_id: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., behind_ms: _Optional[int] = ..., in_sync: _Optional[bool] = ...) -> None: ...
+
+class DrainBrokerRequest(_message.Message):
+    __slots__ = ("broker_id", "undrain")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    UNDRAIN_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    undrain: bool
+    def __init__(self, broker_id: _Optional[int] = ..., undrain: _Optional[bool] = ...) -> None: ...
+
+class DrainBrokerResponse(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class ReassignPartitionsRequest(_message.Message):
+    __slots__ = ("reassignments",)
+    REASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    reassignments: _containers.RepeatedCompositeFieldContainer[Reassignment]
+    def __init__(self, reassignments: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ...) -> None: ...
+
+class Reassignment(_message.Message):
+    __slots__ = ("topic_partition", "replicas", "cancel")
+    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    topic_partition: _common_pb2.TopicPartition
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    cancel: bool
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., replicas: _Optional[_Iterable[int]] = ..., cancel: _Optional[bool] = ...) -> None: ...
+
+class ReassignPartitionsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ...) -> None: ...
+
+class ElectLeadersRequest(_message.Message):
+    __slots__ = ("kind", "partitions")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    kind: ElectionKind
+    partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]
+    def __init__(self, kind: _Optional[_Union[ElectionKind, str]] = ..., partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
+
+class ElectLeadersResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ...) -> None: ...
+
+class PartitionResult(_message.Message):
+    __slots__ = ("error", "topic_partition")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    topic_partition: _common_pb2.TopicPartition
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ...) -> None: ...

@@ -65,6 +65,21 @@ class ClusterStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeLogsRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeLogsResponse.FromString,
                 _registered_method=True)
+        self.DrainBroker = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/DrainBroker',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerResponse.FromString,
+                _registered_method=True)
+        self.ReassignPartitions = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/ReassignPartitions',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ReassignPartitionsRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ReassignPartitionsResponse.FromString,
+                _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/ElectLeaders',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServicer:
@@ -112,6 +127,27 @@ class ClusterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainBroker(self, request, context):
+        """Takes a broker out of service, or back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReassignPartitions(self, request, context):
+        """Moves replicas to other brokers; answered when that has begun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ElectLeaders(self, request, context):
+        """Has partitions led by their preferred leaders, or, where nobody can lead, by anybody.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -144,6 +180,21 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.DescribeLogs,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeLogsRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeLogsResponse.SerializeToString,
+            ),
+            'DrainBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainBroker,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerResponse.SerializeToString,
+            ),
+            'ReassignPartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReassignPartitions,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ReassignPartitionsRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ReassignPartitionsResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -308,6 +359,87 @@ class Cluster:
             '/millrace.proto.v1.Cluster/DescribeLogs',
             millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeLogsRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_cluster__pb2.DescribeLogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/DrainBroker',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReassignPartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/ReassignPartitions',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.ReassignPartitionsRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.ReassignPartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/ElectLeaders',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.ElectLeadersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -30,16 +30,18 @@ class FetchRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., remove: _Optional[_Iterable[int]] = ..., credit_bytes: _Optional[int] = ..., settings: _Optional[_Union[FetchSettings, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[FollowerProgress, _Mapping]]] = ...) -> None: ...
 
 class FollowerProgress(_message.Message):
-    __slots__ = ("handle", "log_end_offset", "flushed_offset", "log_start_offset")
+    __slots__ = ("handle", "log_end_offset", "flushed_offset", "log_start_offset", "last_fetched_epoch")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_FETCHED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     handle: int
     log_end_offset: int
     flushed_offset: int
     log_start_offset: int
-    def __init__(self, handle: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ...) -> None: ...
+    last_fetched_epoch: int
+    def __init__(self, handle: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ...) -> None: ...
 
 class FetchSettings(_message.Message):
     __slots__ = ("min_bytes", "max_wait_ms", "isolation_level", "rack", "replica_id", "replica_broker_epoch", "response_bytes_max", "window_bytes")

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 from tests.fakes.controller_driver import ControllerDriver, Objects
@@ -15,11 +16,10 @@ from millrace.core.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.ids import NO_BROKER, BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.controller import (
-    Controller,
-    Phase,
+from millrace.core.metadata.controller import Phase
+from millrace.core.metadata.effects import (
     PublishImage,
     ReadObject,
     Resigned,
@@ -35,17 +35,28 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
+    AlterPartition,
+    AlterPartitions,
     AlterTopics,
     ConfirmDeletions,
     CreateTopics,
     DeleteTopics,
+    DrainBroker,
+    ElectionKind,
+    ElectLeaders,
+    Heartbeat,
     NewTopic,
+    Reassignment,
+    ReassignPartitions,
     RegisterBroker,
+    Request,
     TopicChange,
     TopicRef,
 )
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 from millrace.core.topics import TopicName
+
+NOW = MonotonicMs(0)
 
 
 def topic_id(shard: int, number: int = 0) -> TopicId:
@@ -125,7 +136,7 @@ def objects() -> Objects:
 def driver(objects: Objects) -> ControllerDriver:
     """An active controller with one broker."""
     driver = ControllerDriver(objects).take_over()
-    the_broker(driver.ask(register()))
+    driver.start_broker(register())
     return driver
 
 
@@ -255,11 +266,12 @@ def test_a_broker_gets_an_id_for_its_name_and_an_epoch_for_its_life(
     objects: Objects,
 ) -> None:
     driver = ControllerDriver(objects).take_over()
-    first = the_broker(driver.ask(register()))
+    first = driver.start_broker(register())
     assert (first.broker_id, first.broker_epoch, first.is_fenced) == (0, 1, False)
-    again = the_broker(driver.ask(register(incarnation="2", broker_id=0)))
+    driver.kill(first.broker_id)
+    again = driver.start_broker(register(incarnation="2", broker_id=0))
     assert (again.broker_id, again.broker_epoch) == (0, 2)
-    other = the_broker(driver.ask(register("b", directories=["d-b"])))
+    other = driver.start_broker(register("b", directories=["d-b"]))
     assert (other.broker_id, other.broker_epoch) == (1, 3)
     assert driver.image.cluster.brokers == {0: again, 1: other}
 
@@ -268,16 +280,19 @@ def test_a_retried_registration_is_the_same_life(driver: ControllerDriver) -> No
     first = driver.image.cluster.brokers[BrokerId(0)]
     assert driver.ask(register()) == first
     assert driver.image.cluster.last_broker_epoch == 1
+    assert driver.live() == [first.life]
 
 
 def test_a_starting_broker_leads_its_partitions_in_a_new_epoch(driver: ControllerDriver) -> None:
     created = the_topic(driver.ask(create("t", partitions=2)))
     assert [each.leader_epoch for each in created.partitions] == [0, 0]
-    broker = the_broker(driver.ask(register(incarnation="2")))
+    driver.kill(BrokerId(0))
+    broker = driver.start_broker(register(incarnation="2"))
     for number in range(2):
         state = driver.image.partition(TopicPartition(created.topic_id, number))
         assert state is not None
-        assert (state.leader, state.leader_epoch, state.partition_epoch) == (0, 1, 1)
+        # Fenced, taken over into the new life, and elected.
+        assert (state.leader, state.leader_epoch, state.partition_epoch) == (0, 2, 3)
         assert state.isr == (broker.life,)
         assert driver.image.leader_address(state) == "h:7092"
 
@@ -286,25 +301,36 @@ def test_a_broker_that_outlives_a_controller_keeps_its_leader_epochs(
     objects: Objects, driver: ControllerDriver
 ) -> None:
     created = the_topic(driver.ask(create("t")))
+    broker = driver.image.cluster.brokers[BrokerId(0)]
     successor = ControllerDriver(objects).take_over()
-    assert successor.image.cluster.usable_brokers() == []
-    registration = the_broker(successor.ask(register()))
-    assert (registration.broker_epoch, registration.is_fenced) == (1, False)
+    assert successor.live() == [broker.life]
+    successor.tick()
+    assert not successor.beat(broker.life).is_fenced
+    assert successor.ask(register()) == broker
+    successor.pass_time(10_000)
     assert successor.image.topics_by_id[created.topic_id] == created
 
 
-def test_registration_is_answered_only_when_its_partitions_are_stored_too(
+def test_a_life_is_granted_only_when_the_last_one_is_out_of_every_stored_partition(
     driver: ControllerDriver,
 ) -> None:
+    """P37: two phases."""
     driver.ask(create("t", 4))
     driver.ask(create("uu", 9))
+    driver.ask(create("vvv", 9))
+    driver.kill(BrokerId(0))
     request_id = driver.send(register(incarnation="2"))
     keys = [write.key for write in driver.writes]
     assert sorted(keys) == [CLUSTER_KEY, "shards/04", "shards/09"]
     for _ in keys:
         assert request_id not in driver.results
+        assert driver.image.cluster.brokers[BrokerId(0)].broker_epoch == 1
         driver.write()
-    the_broker(driver.results[request_id])
+    assert [write.key for write in driver.writes] == [CLUSTER_KEY]
+    assert request_id not in driver.results
+    driver.write()
+    granted = the_broker(driver.results[request_id])
+    assert (granted.broker_epoch, granted.is_fenced) == (2, True)
 
 
 def test_directories_of_another_broker_are_refused(driver: ControllerDriver) -> None:
@@ -336,7 +362,7 @@ def test_a_topic_is_created_with_the_clusters_defaults(driver: ControllerDriver)
 def test_the_default_replication_is_three_or_the_number_of_brokers(objects: Objects) -> None:
     driver = ControllerDriver(objects).take_over()
     for number, expected in [(1, 1), (2, 2), (3, 3), (4, 3)]:
-        driver.ask(register(f"b{number}", directories=[f"d{number}"]))
+        driver.start_broker(register(f"b{number}", directories=[f"d{number}"]))
         topic = the_topic(driver.ask(create("t" * number)))
         assert topic.replication_factor == expected
         assert len(topic.partitions[0].isr) == expected
@@ -383,7 +409,7 @@ def test_what_breaks_a_rule_is_refused_and_changes_nothing(
 ) -> None:
     config = ClusterConfig(topic_partitions_max=10, broker_partitions_max=9)
     driver = ControllerDriver(objects, config).take_over()
-    driver.ask(register())
+    driver.start_broker(register())
     driver.ask(create("there", 1, partitions=2))
     before = dict(objects)
     found = only(driver.ask(request_))
@@ -405,7 +431,7 @@ def test_of_several_topics_each_has_its_own_answer(driver: ControllerDriver) -> 
 def test_a_request_that_would_hold_up_all_others_is_refused_whole(objects: Objects) -> None:
     config = ClusterConfig(request_topics_max=2, topic_partitions_max=10)
     driver = ControllerDriver(objects, config).take_over()
-    driver.ask(register())
+    driver.start_broker(register())
     ids = [topic_id(number) for number in range(3)]
     many = CreateTopics(topics=[NewTopic(name=f"t{n}") for n in range(3)], topic_ids=ids)
     large = CreateTopics(
@@ -480,8 +506,8 @@ def test_a_deletion_stands_until_every_holder_has_confirmed_it(
     objects: Objects,
 ) -> None:
     driver = ControllerDriver(objects).take_over()
-    driver.ask(register())
-    driver.ask(register("b", directories=["d-b"]))
+    driver.start_broker(register())
+    driver.start_broker(register("b", directories=["d-b"]))
     topic = the_topic(driver.ask(create("t", replication_factor=2)))
     driver.ask(delete("t"))
     assert driver.image.deletions_of(BrokerId(0)) == [topic.topic_id]
@@ -501,7 +527,7 @@ def test_a_deletion_stands_until_every_holder_has_confirmed_it(
 def test_deleted_topics_free_their_place_on_the_broker(objects: Objects) -> None:
     config = ClusterConfig(broker_partitions_max=4)
     driver = ControllerDriver(objects, config).take_over()
-    driver.ask(register())
+    driver.start_broker(register())
     the_topic(driver.ask(create("t", partitions=4)))
     assert isinstance(only(driver.ask(create("uu", 1))), InvalidPartitionsError)
     driver.ask(delete("t"))
@@ -577,7 +603,7 @@ def test_a_request_that_changes_nothing_is_answered_without_a_write(
     driver: ControllerDriver,
 ) -> None:
     driver.ask(create("t", 4))
-    effects = driver.perform(driver.machine.handle(99, alter("t", True, partitions=2)))
+    effects = driver.perform(driver.machine.handle(99, alter("t", True, partitions=2), NOW))
     assert [type(effect) for effect in effects] == [Respond]
 
 
@@ -606,7 +632,11 @@ def test_a_write_that_was_not_done_is_done_again(
 def test_the_loss_of_the_lease_answers_all_who_wait_and_ends_the_machine(
     driver: ControllerDriver,
 ) -> None:
-    waiting = [driver.send(create("t", 4)), driver.send(create("uu", 4)), driver.send(register())]
+    waiting = [
+        driver.send(create("t", 4)),
+        driver.send(create("uu", 4)),
+        driver.send(create("v", 5)),
+    ]
     effects = driver.perform(driver.machine.resign("the lease was lost"))
     assert effects[-1] == Resigned("the lease was lost")
     for request_id in waiting:
@@ -622,18 +652,44 @@ def test_the_loss_of_the_lease_answers_all_who_wait_and_ends_the_machine(
     assert late.appended is Appended.NO
 
 
-def test_every_kind_of_request_has_a_handler() -> None:
-    machine = Controller(ClusterConfig(), new_cluster_id="c", known_cluster_id=None)
-    for request in (
-        create("t"),
+def test_every_kind_of_request_is_answered(driver: ControllerDriver) -> None:
+    topic = the_topic(driver.ask(create("t")))
+    life = driver.live()[0]
+    state = topic.partitions[0]
+    requests: list[Request] = [
+        create("u", 1),
         alter("t"),
-        delete("t"),
+        delete("u"),
         ConfirmDeletions(broker_id=BrokerId(0), topic_ids=[]),
         AllocateProducerIds(),
         register(),
-    ):
-        (effect,) = machine.handle(1, request)
-        assert isinstance(effect, Respond)
+        Heartbeat(life=life, metadata_epoch=0),
+        DrainBroker(broker_id=BrokerId(0), is_drained=False),
+        AlterPartitions(
+            changes=[
+                AlterPartition(
+                    topic_id=topic.topic_id,
+                    partition=0,
+                    leader=life,
+                    leader_epoch=state.leader_epoch,
+                    partition_epoch=state.partition_epoch,
+                    isr=state.isr,
+                )
+            ]
+        ),
+        ReassignPartitions(
+            reassignments=[
+                Reassignment(topic_id=topic.topic_id, partition=0, replicas=state.replicas)
+            ]
+        ),
+        ElectLeaders(kind=ElectionKind.PREFERRED, partitions=[TopicPartition(topic.topic_id, 0)]),
+    ]
+    assert {type(each) for each in requests} == {*get_args(Request)}
+    for request in requests:
+        answer = driver.ask(request)
+        assert not isinstance(answer, MillraceError)
+        if isinstance(answer, list):
+            assert not isinstance(answer[0], MillraceError)
 
 
 # The image.
@@ -653,7 +709,7 @@ def test_the_image_says_what_changed(driver: ControllerDriver) -> None:
     ((before, after),) = changes.altered
     assert (len(before.partitions), len(after.partitions)) == (1, 2)
     assert not changes.are_brokers_changed
-    driver.ask(register("b", directories=["d-b"]))
+    driver.start_broker(register("b", directories=["d-b"]))
     assert driver.image.changes_since(old).are_brokers_changed
 
 

@@ -51,6 +51,10 @@ CLUSTER = ClusterState(
             directory_ids=("d1", "d2"),
             broker_epoch=BrokerEpoch(3),
             is_fenced=True,
+            replica_host="r",
+            replica_port=7093,
+            is_draining=True,
+            is_drained=True,
         )
     },
     next_broker_id=BrokerId(1),
@@ -75,6 +79,20 @@ SHARD = StateShard(
                     partition_epoch=PartitionEpoch(2),
                     isr=(LIFE,),
                     elr=(OTHER_LIFE,),
+                ),
+                PartitionState(
+                    replicas=(BrokerId(4), BrokerId(0), BrokerId(1), BrokerId(2)),
+                    leader=NO_BROKER,
+                    leader_epoch=LeaderEpoch(4),
+                    partition_epoch=PartitionEpoch(9),
+                    isr=(),
+                    elr=(OTHER_LIFE,),
+                    last_known_elr=(BrokerId(1),),
+                    last_known_leader=BrokerId(4),
+                    is_recovering=True,
+                    unclean_epoch=LeaderEpoch(3),
+                    adding=(BrokerId(4), BrokerId(0)),
+                    removing=(BrokerId(2),),
                 ),
                 PartitionState(
                     replicas=(BrokerId(4),),
@@ -124,6 +142,7 @@ def test_a_stored_object_is_compact_json_that_people_can_read() -> None:
                     "name": "shop/orders",
                     "partitions": [
                         [0, 1, 2, [0, 4], [[0, 3]], [[4, 9]]],
+                        [-1, 4, 9, [4, 0, 1, 2], [], [[4, 9]], [1], 4, 1, 3, [4, 0], [2]],
                         [-1, 0, 1, [4], [], []],
                     ],
                 }
@@ -171,6 +190,11 @@ BAD_PARTITIONS = {
     "no replicas": [-1, 1, 2, [], [], []],
     "a negative epoch": [-1, -1, 2, [0], [], []],
     "too short": [-1, 1, 2, [0], []],
+    "last known and eligible": [-1, 1, 2, [0], [], [[0, 3]], [0], -1, 0, -1, [], []],
+    "a last known leader beside a leader": [0, 1, 2, [0], [[0, 3]], [], [], 0, 0, -1, [], []],
+    "an unclean epoch to come": [0, 1, 2, [0], [[0, 3]], [], [], -1, 0, 2, [], []],
+    "added and removed": [0, 1, 2, [0, 4], [[0, 3]], [], [], -1, 0, -1, [4], [4]],
+    "no replica that stays": [-1, 1, 2, [0, 4], [], [], [], -1, 0, -1, [], [0, 4]],
     "no list": 7,
 }
 
@@ -224,9 +248,20 @@ def test_a_later_release_may_append_to_a_partition() -> None:
             TOPIC_ID.hex(): {
                 "config": {},
                 "name": "default/t",
-                "partitions": [[0, 1, 2, [0], [[0, 3]], [], ["what", "ever"]]],
+                "partitions": [
+                    [0, 1, 2, [0], [[0, 3]], [], [], -1, 0, -1, [], [], ["what", "ever"]]
+                ],
             }
         },
     }
     shard = decode_shard(5, seal(SHARD_KEYS[5], 1, ControllerEpoch(1), later))
     assert shard.topics[TOPIC_ID].partitions[0].leader == 0
+
+
+def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> None:
+    state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
+    for later in ("replica_host", "replica_port", "is_draining", "is_drained"):
+        del state["brokers"][0][later]
+    broker = decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state)).brokers[BrokerId(0)]
+    assert (broker.replica_host, broker.replica_port) == ("", 0)
+    assert (broker.is_draining, broker.is_drained) == (False, False)

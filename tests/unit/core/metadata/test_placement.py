@@ -23,6 +23,8 @@ def placed(
         candidates,
         replica_counts=Counter({BrokerId(k): v for k, v in (replica_counts or {}).items()}),
         leader_counts=Counter({BrokerId(k): v for k, v in (leader_counts or {}).items()}),
+        follower_counts=Counter(),
+        heir_counts=Counter(),
     )
 
 

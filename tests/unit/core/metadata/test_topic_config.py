@@ -10,7 +10,7 @@ from millrace.core.metadata.topic_config import (
 )
 
 
-def test_the_defaults_are_kafkas_but_for_durability() -> None:
+def test_the_defaults_are_kafkas_but_for_durability_and_min_isr() -> None:
     defaults = {name: each.default for name, each in SETTINGS.items()}
     assert defaults == {
         "durability": "fsync",
@@ -20,7 +20,8 @@ def test_the_defaults_are_kafkas_but_for_durability() -> None:
         "segment.ms": 604_800_000,
         "index.interval.bytes": 4096,
         "max.message.bytes": 1_048_588,
-        "min.insync.replicas": 1,
+        "min.insync.replicas": -1,
+        "unclean.leader.election.enable": False,
         "message.timestamp.type": "CreateTime",
         "message.timestamp.before.max.ms": 2**63 - 1,
         "message.timestamp.after.max.ms": 3_600_000,
@@ -49,7 +50,10 @@ def test_every_setting_of_a_topic_counts_at_once() -> None:
     assert not any(each.description.needs_restart for each in SETTINGS.values())
 
 
-@pytest.mark.parametrize(("setting", "replicas", "effective"), [(1, 3, 1), (2, 3, 2), (3, 1, 1)])
+@pytest.mark.parametrize(
+    ("setting", "replicas", "effective"),
+    [(1, 3, 1), (2, 3, 2), (3, 1, 1), (-1, 1, 1), (-1, 2, 1), (-1, 3, 2), (-1, 5, 4)],
+)
 def test_no_more_replicas_are_asked_for_than_there_are(
     setting: int, replicas: int, effective: int
 ) -> None:

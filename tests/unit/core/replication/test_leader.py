@@ -13,8 +13,12 @@ from millrace.core.errors import (
     UnknownLeaderEpochError,
 )
 from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
+    PartitionEpoch,
     ProducerEpoch,
     ProducerId,
     TopicId,
@@ -22,26 +26,39 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.log.producer_states import ProducerStates
+from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import BatchHeader, parse_header
-from millrace.core.replication.leader import Acks, AppendRules, PartitionLeader
+from millrace.core.replication.leader import Acks, PartitionLeader
+from millrace.core.replication.rules import AppendRules
 
 PARTITION = TopicPartition(TopicId(b"t" * 16), 0)
 NOW = WallMs(1_000_000)
 
 
+ALONE = PartitionState(
+    replicas=(BrokerId(0),),
+    leader=BrokerId(0),
+    leader_epoch=LeaderEpoch(5),
+    partition_epoch=PartitionEpoch(0),
+    isr=(BrokerLife(BrokerId(0), BrokerEpoch(1)),),
+)
+
+
 def leader(durability: Durability = Durability.FSYNC, end: int = 0) -> PartitionLeader:
     return PartitionLeader(
         PARTITION,
-        LeaderEpoch(5),
+        ALONE.isr[0],
+        ALONE,
         ProducerStates(),
         AppendRules(durability=durability),
         next_offset=Offset(end),
         written_offset=Offset(end),
         flushed_offset=Offset(end),
         high_watermark=Offset(end),
+        now=MonotonicMs(0),
     )
 
 

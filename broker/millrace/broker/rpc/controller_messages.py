@@ -1,0 +1,284 @@
+"""What brokers and the controller say to each other: the core's requests and their messages.
+
+One function for each direction. A client's administration travels as the client's own messages: the
+broker that a client talks to passes them on, and the controller's broker alone reads them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicId,
+    TopicPartition,
+)
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.requests import (
+    AllocateProducerIds,
+    AlterPartition,
+    AlterPartitions,
+    ConfirmDeletions,
+    Heartbeat,
+    HeartbeatAnswer,
+    LogEnd,
+    RegisterBroker,
+)
+from millrace.core.metadata.stored import StoredObject
+from millrace.proto.errors import error_from_wire, error_to_wire
+from millrace.proto.v1 import common_pb2
+from millrace.proto.v1 import controller_pb2 as pb
+
+BrokerRequest = (
+    RegisterBroker | Heartbeat | AlterPartitions | AllocateProducerIds | ConfirmDeletions
+)
+"""What a broker asks for itself."""
+
+
+def topic_partition_to_proto(topic_partition: TopicPartition) -> common_pb2.TopicPartition:
+    """Return the message of a partition."""
+    return common_pb2.TopicPartition(
+        topic_id=topic_partition.topic_id, partition=topic_partition.partition
+    )
+
+
+def topic_partition_from_proto(message: common_pb2.TopicPartition) -> TopicPartition:
+    """Return the partition of a message."""
+    return TopicPartition(TopicId(message.topic_id), message.partition)
+
+
+def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
+    """Return the message of a broker's own request, without its correlation id."""
+    match request:
+        case RegisterBroker():
+            return pb.ControllerRequest(
+                register_broker=pb.RegisterBrokerRequest(
+                    name=request.name,
+                    rack=request.rack,
+                    host=request.host,
+                    port=request.port,
+                    replica_host=request.replica_host,
+                    replica_port=request.replica_port,
+                    incarnation_id=request.incarnation_id,
+                    directory_ids=request.directory_ids,
+                    broker_id=request.broker_id,
+                    previous_broker_epoch=request.previous_broker_epoch,
+                )
+            )
+        case Heartbeat():
+            return pb.ControllerRequest(
+                heartbeat=pb.HeartbeatRequest(
+                    broker_id=request.life.broker_id,
+                    broker_epoch=request.life.broker_epoch,
+                    metadata_epoch=request.metadata_epoch,
+                    wants_shutdown=request.wants_shutdown,
+                    log_ends=[
+                        pb.LogEnd(
+                            topic_partition=topic_partition_to_proto(each.topic_partition),
+                            leader_epoch=each.leader_epoch,
+                            end_offset=each.end_offset,
+                        )
+                        for each in request.log_ends
+                    ],
+                )
+            )
+        case AlterPartitions():
+            return pb.ControllerRequest(
+                alter_partitions=pb.AlterPartitionsRequest(
+                    partitions=[_alter_partition_to_proto(each) for each in request.changes]
+                )
+            )
+        case AllocateProducerIds():
+            return pb.ControllerRequest(allocate_producer_ids=pb.AllocateProducerIdsRequest())
+        case ConfirmDeletions():
+            return pb.ControllerRequest(
+                confirm_deletions=pb.ConfirmDeletionsRequest(
+                    broker_id=request.broker_id, topic_ids=request.topic_ids
+                )
+            )
+
+
+def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
+    """Return a broker's own request; None when the message is a client's administration."""
+    match message.WhichOneof("request"):
+        case "register_broker":
+            register = message.register_broker
+            return RegisterBroker(
+                name=register.name,
+                rack=register.rack,
+                host=register.host,
+                port=register.port,
+                replica_host=register.replica_host,
+                replica_port=register.replica_port,
+                incarnation_id=register.incarnation_id,
+                directory_ids=tuple(register.directory_ids),
+                broker_id=BrokerId(register.broker_id) if register.HasField("broker_id") else None,
+                previous_broker_epoch=BrokerEpoch(register.previous_broker_epoch)
+                if register.HasField("previous_broker_epoch")
+                else None,
+            )
+        case "heartbeat":
+            heartbeat = message.heartbeat
+            return Heartbeat(
+                life=BrokerLife(BrokerId(heartbeat.broker_id), BrokerEpoch(heartbeat.broker_epoch)),
+                metadata_epoch=heartbeat.metadata_epoch,
+                wants_shutdown=heartbeat.wants_shutdown,
+                log_ends=[
+                    LogEnd(
+                        topic_partition_from_proto(each.topic_partition),
+                        LeaderEpoch(each.leader_epoch),
+                        Offset(each.end_offset),
+                    )
+                    for each in heartbeat.log_ends
+                ],
+            )
+        case "alter_partitions":
+            return AlterPartitions(
+                changes=[
+                    _alter_partition_from_proto(each)
+                    for each in message.alter_partitions.partitions
+                ]
+            )
+        case "allocate_producer_ids":
+            return AllocateProducerIds()
+        case "confirm_deletions":
+            return ConfirmDeletions(
+                broker_id=BrokerId(message.confirm_deletions.broker_id),
+                topic_ids=[TopicId(each) for each in message.confirm_deletions.topic_ids],
+            )
+    return None
+
+
+def _alter_partition_to_proto(change: AlterPartition) -> pb.AlterPartition:
+    return pb.AlterPartition(
+        topic_partition=common_pb2.TopicPartition(
+            topic_id=change.topic_id, partition=change.partition
+        ),
+        leader=_life_to_proto(change.leader),
+        leader_epoch=change.leader_epoch,
+        partition_epoch=change.partition_epoch,
+        isr=[_life_to_proto(each) for each in change.isr],
+        is_recovering=change.is_recovering,
+    )
+
+
+def _alter_partition_from_proto(message: pb.AlterPartition) -> AlterPartition:
+    return AlterPartition(
+        topic_id=TopicId(message.topic_partition.topic_id),
+        partition=message.topic_partition.partition,
+        leader=_life_from_proto(message.leader),
+        leader_epoch=LeaderEpoch(message.leader_epoch),
+        partition_epoch=PartitionEpoch(message.partition_epoch),
+        isr=tuple(_life_from_proto(each) for each in message.isr),
+        is_recovering=message.is_recovering,
+    )
+
+
+def _life_to_proto(life: BrokerLife) -> pb.ReplicaLife:
+    return pb.ReplicaLife(broker_id=life.broker_id, broker_epoch=life.broker_epoch)
+
+
+def _life_from_proto(message: pb.ReplicaLife) -> BrokerLife:
+    return BrokerLife(BrokerId(message.broker_id), BrokerEpoch(message.broker_epoch))
+
+
+def response_to_proto(request: BrokerRequest, result: Any) -> pb.ControllerResponse:
+    """Return the message of the machine's answer to a broker's own request."""
+    if isinstance(result, MillraceError):
+        return pb.ControllerResponse(error=error_to_wire(result, is_write=True))
+    match request:
+        case RegisterBroker():
+            return pb.ControllerResponse(
+                register_broker=pb.RegisterBrokerResponse(
+                    broker_id=result.broker_id, broker_epoch=result.broker_epoch
+                )
+            )
+        case Heartbeat():
+            return pb.ControllerResponse(
+                heartbeat=pb.HeartbeatResponse(is_fenced=result.is_fenced, may_stop=result.may_stop)
+            )
+        case AlterPartitions():
+            return pb.ControllerResponse(
+                alter_partitions=pb.AlterPartitionsResponse(
+                    partitions=[
+                        pb.AlteredPartition(error=error_to_wire(each, is_write=True))
+                        if isinstance(each, MillraceError)
+                        else pb.AlteredPartition(partition_epoch=each.partition_epoch)
+                        for each in result
+                    ]
+                )
+            )
+        case AllocateProducerIds():
+            return pb.ControllerResponse(
+                allocate_producer_ids=pb.AllocateProducerIdsResponse(
+                    first_producer_id=result.start, count=len(result)
+                )
+            )
+        case ConfirmDeletions():
+            return pb.ControllerResponse(confirm_deletions=pb.ConfirmDeletionsResponse())
+
+
+def response_from_proto(message: pb.ControllerResponse) -> Any:
+    """Return what a broker's own request was answered with.
+
+    A `BrokerLife`, a `HeartbeatAnswer`, for ISR changes a list of None or the error, a range of
+    producer ids, or None.
+
+    Raises:
+        MillraceError: the answer is an error.
+    """
+    if message.HasField("error"):
+        raise error_from_wire(message.error)
+    match message.WhichOneof("response"):
+        case "register_broker":
+            registered = message.register_broker
+            return BrokerLife(BrokerId(registered.broker_id), BrokerEpoch(registered.broker_epoch))
+        case "heartbeat":
+            return HeartbeatAnswer(message.heartbeat.is_fenced, message.heartbeat.may_stop)
+        case "alter_partitions":
+            return [
+                error_from_wire(each.error) if each.HasField("error") else None
+                for each in message.alter_partitions.partitions
+            ]
+        case "allocate_producer_ids":
+            allocated = message.allocate_producer_ids
+            first = allocated.first_producer_id
+            return range(first, first + allocated.count)
+    return None
+
+
+def metadata_to_proto(
+    controller_epoch: ControllerEpoch, objects: Iterable[tuple[str, StoredObject]], *, is_full: bool
+) -> pb.SessionResponse:
+    """Return the message that brings objects to a broker."""
+    return pb.SessionResponse(
+        metadata=pb.MetadataUpdate(
+            controller_epoch=controller_epoch,
+            objects=[
+                pb.MetadataObject(
+                    key=key,
+                    version=stored.version,
+                    controller_epoch=stored.controller_epoch,
+                    value=stored.value,
+                )
+                for key, stored in objects
+            ],
+            is_full=is_full,
+        )
+    )
+
+
+def objects_from_proto(update: pb.MetadataUpdate) -> Sequence[tuple[str, StoredObject]]:
+    """Return the objects of an update, in order."""
+    return [
+        (
+            each.key,
+            StoredObject(each.value, each.version, ControllerEpoch(each.controller_epoch)),
+        )
+        for each in update.objects
+    ]

@@ -1,0 +1,187 @@
+"""A broker's view of the metadata, from the stored objects that controllers push to it (P39).
+
+First comes the full state, every object there is; then each object as it is written, in the order
+in which the controller saw the writes confirmed. An object counts only with a higher version than
+the one before, and only from a controller that has not been replaced: the highest controller epoch
+ever seen is kept by the shell over restarts, and lower ones are refused.
+
+A version that is left out means that something was missed: the full state is asked for again, and
+nothing is applied until it comes. A full state may leave versions out.
+
+That a topic is not in the metadata never means that its data may be deleted. Only a deletion that
+the metadata lists says so (`MetadataImage.deletions_of`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.core.errors import InvalidConfigError, StaleControllerEpochError
+from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.encoding import decode_cluster, decode_shard
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import (
+    CLUSTER_KEY,
+    SHARD_KEYS,
+    ClusterState,
+    StateShard,
+    follows,
+)
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
+
+_SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
+_NONE_SEEN: Final = ControllerEpoch(0)
+
+
+@dataclass(slots=True)
+class PersistControllerEpoch:
+    """Effect: keep this number before anything else is done; it is given to the next cache."""
+
+    controller_epoch: ControllerEpoch
+
+
+@dataclass(slots=True)
+class ApplyImage:
+    """Effect: this is the metadata now."""
+
+    image: MetadataImage
+
+
+@dataclass(slots=True)
+class AskFullState:
+    """Effect: something was missed: have the controller send every object."""
+
+
+CacheEffect = PersistControllerEpoch | ApplyImage | AskFullState
+
+
+class MetadataCache:
+    """See the module.
+
+    Args:
+        cluster_id: of this broker's log directories; None when they are new.
+        controller_epoch: the highest one that a cache of this broker has ever seen.
+
+    Attributes:
+        image: the latest; None before the first full state.
+    """
+
+    def __init__(
+        self, cluster_id: str | None = None, controller_epoch: ControllerEpoch = _NONE_SEEN
+    ) -> None:
+        self.image: MetadataImage | None = None
+        self._cluster_id = cluster_id
+        self._controller_epoch = controller_epoch
+        self._waits_for_full_state = True
+
+    def on_image(self, image: MetadataImage) -> list[CacheEffect]:
+        """The controller is in this process, and has confirmed an image.
+
+        Raises:
+            StaleControllerEpochError: another controller has replaced it.
+        """
+        self._refuse_stale(image.cluster.controller_epoch)
+        return self._apply(image)
+
+    def on_full_state(self, objects: Mapping[str, StoredObject]) -> list[CacheEffect]:
+        """Every stored object came. Older ones than those known change nothing.
+
+        Raises:
+            StaleControllerEpochError: from a controller that has been replaced.
+            CorruptMetadataError: an object is damaged, missing, or goes back.
+            InvalidConfigError: it is another cluster's.
+        """
+        missing = [key for key in (CLUSTER_KEY, *SHARD_KEYS) if key not in objects]
+        if missing:
+            raise CorruptMetadataError(
+                f"the controller sent its full state without {', '.join(missing)}"
+            )
+        # Every controller writes all objects anew before it sends any, so one speaks for all.
+        self._refuse_stale(objects[CLUSTER_KEY].controller_epoch)
+        old = self.image
+        if old is None:
+            image = MetadataImage.empty(self._decoded_cluster(objects[CLUSTER_KEY]))
+        else:
+            image = self._with_object(old, CLUSTER_KEY, objects[CLUSTER_KEY])
+        for key in SHARD_KEYS:
+            image = self._with_object(image, key, objects[key])
+        return self._apply(image)
+
+    def on_object(self, key: str, stored: StoredObject) -> list[CacheEffect]:
+        """One object was written.
+
+        Raises:
+            StaleControllerEpochError: from a controller that has been replaced.
+            CorruptMetadataError: it is damaged, or goes back.
+            InvalidConfigError: it is another cluster's.
+        """
+        self._refuse_stale(stored.controller_epoch)
+        if self._waits_for_full_state or self.image is None:
+            return []
+        known = _version(self.image, key)
+        if stored.version <= known:
+            return []
+        if stored.version > known + 1:
+            self._waits_for_full_state = True
+            return [AskFullState()]
+        return self._apply(self._with_object(self.image, key, stored))
+
+    def _refuse_stale(self, controller_epoch: ControllerEpoch) -> None:
+        if controller_epoch < self._controller_epoch:
+            raise StaleControllerEpochError(
+                f"this comes from a controller of epoch {controller_epoch}, and epoch "
+                f"{self._controller_epoch} has begun: it was replaced, or the coordination store "
+                "was set back to an older state"
+            )
+
+    def _apply(self, image: MetadataImage) -> list[CacheEffect]:
+        """Take up an image. All objects in it were whole, so their controller epoch can be kept."""
+        self._waits_for_full_state = False
+        if image is self.image:
+            return []
+        self.image = image
+        newest = max(
+            image.cluster.controller_epoch, *(shard.controller_epoch for shard in image.shards)
+        )
+        if newest <= self._controller_epoch:
+            return [ApplyImage(image)]
+        self._controller_epoch = newest
+        return [PersistControllerEpoch(newest), ApplyImage(image)]
+
+    def _with_object(self, image: MetadataImage, key: str, stored: StoredObject) -> MetadataImage:
+        if stored.version <= _version(image, key):
+            return image
+        if key == CLUSTER_KEY:
+            cluster = self._decoded_cluster(stored)
+            if not follows(image.cluster, cluster):
+                raise _goes_back(key)
+            return image.with_cluster(cluster)
+        number = _SHARD_NUMBERS[key]
+        shard = decode_shard(number, stored)
+        if not follows(image.shards[number], shard):
+            raise _goes_back(key)
+        return image.with_shard(shard)
+
+    def _decoded_cluster(self, stored: StoredObject) -> ClusterState:
+        cluster = decode_cluster(stored)
+        if self._cluster_id not in (None, cluster.cluster_id):
+            raise InvalidConfigError(
+                f"the controller is of the cluster {cluster.cluster_id}, but the log directories "
+                f"belong to {self._cluster_id}: correct the path of one of them"
+            )
+        self._cluster_id = cluster.cluster_id
+        return cluster
+
+
+def _version(image: MetadataImage, key: str) -> int:
+    if key == CLUSTER_KEY:
+        return image.cluster.version
+    held: StateShard = image.shards[_SHARD_NUMBERS[key]]
+    return held.version
+
+
+def _goes_back(key: str) -> CorruptMetadataError:
+    return CorruptMetadataError(
+        f"the metadata object {key!r} has a higher version, but an epoch in it is lower than it "
+        "was: the coordination store was set back. Nothing was changed"
+    )

@@ -1,0 +1,56 @@
+"""The answer to a request as the controller decides on it, before what it rests on is stored."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from millrace.core.errors import MillraceError
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.requests import RegisterBroker
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True, kw_only=True)
+class GrantEpoch:
+    """The second phase of a registration, due when the first is stored (P37)."""
+
+    request: RegisterBroker
+    life: BrokerLife
+
+
+@dataclass(slots=True)
+class Decision:
+    """The answer to a request.
+
+    Attributes:
+        result: what to answer; a `GrantEpoch` is to be decided on instead, and answered then.
+        keys: the objects that it rests on.
+        is_refusal: it rests on everything that is not stored yet: any of it may be the reason.
+    """
+
+    result: object
+    keys: list[str] = field(default_factory=list)
+    is_refusal: bool = False
+
+
+def decide_each(
+    change: Callable[[_T], object],
+    asked: Iterable[_T],
+    key_of: Callable[..., str] | None = None,
+) -> Decision:
+    """Decide on each by itself: what one is refused, does not stop the others."""
+    decision = Decision([])
+    results: list[object] = []
+    for each in asked:
+        try:
+            result = change(each)
+        except MillraceError as error:
+            results.append(error)
+            decision.is_refusal = True
+        else:
+            results.append(result)
+            if key_of is not None:
+                decision.keys.append(key_of(result))
+    decision.result = results
+    return decision

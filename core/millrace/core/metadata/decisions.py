@@ -1,0 +1,298 @@
+"""What the controller decides: requests, heartbeats and the clock become changes of its draft.
+
+Each decision says which objects its answer rests on; whoever asked hears it when these are stored
+(see `controller`). What has a state of its own stands in its own module: `membership`, `recovery`.
+The rest are functions from one state to the next: `elections`, `isr_changes`, `reassignment`,
+`topic_changes`, and `balance`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from millrace.core.errors import InvalidReplicaAssignmentError, UnknownTopicOrPartitionError
+from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicId, TopicPartition
+from millrace.core.metadata import (
+    elections,
+    isr_changes,
+    leadership,
+    reassignment,
+    topic_changes,
+)
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.decision import Decision, GrantEpoch, decide_each
+from millrace.core.metadata.draft import Draft
+from millrace.core.metadata.effects import AskLogEnds, ElectedUncleanly
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.leadership import Changes, RulesByTopic
+from millrace.core.metadata.membership import Membership, led_by_draining
+from millrace.core.metadata.model import (
+    CLUSTER_KEY,
+    PRODUCER_ID_BLOCK,
+    SHARD_KEYS,
+    BrokerLife,
+    PartitionState,
+    Topic,
+    shard_of,
+)
+from millrace.core.metadata.recovery import LogEnds
+from millrace.core.metadata.requests import (
+    AllocateProducerIds,
+    AlterPartition,
+    AlterPartitions,
+    AlterTopics,
+    ConfirmDeletions,
+    CreateTopics,
+    DeleteTopics,
+    DrainBroker,
+    ElectLeaders,
+    Heartbeat,
+    NewTopic,
+    Reassignment,
+    ReassignPartitions,
+    RegisterBroker,
+    Request,
+    TopicChange,
+    TopicRef,
+)
+
+_T = TypeVar("_T")
+
+
+class Decisions:
+    """See the module.
+
+    Args:
+        draft: changed by every decision.
+        image: of what is stored.
+    """
+
+    def __init__(self, config: ClusterConfig, draft: Draft, image: MetadataImage) -> None:
+        self._config = config
+        self._draft = draft
+        self._membership = Membership(config, draft, image)
+        self._log_ends = LogEnds(config)
+        self._balanced_at: MonotonicMs | None = None
+        self._handlers: dict[type, Callable[..., Decision]] = {
+            CreateTopics: self._create_topics,
+            AlterTopics: self._alter_topics,
+            DeleteTopics: self._delete_topics,
+            ConfirmDeletions: self._confirm_deletions,
+            AllocateProducerIds: self._allocate_producer_ids,
+            RegisterBroker: self._membership.register,
+            DrainBroker: self._membership.drain,
+            AlterPartitions: self._alter_partitions,
+            ReassignPartitions: self._reassign_partitions,
+            ElectLeaders: self._elect_leaders,
+        }
+
+    def decide(self, request: Request, now: MonotonicMs) -> Decision:
+        """Decide on a request, and change the draft accordingly."""
+        if isinstance(request, Heartbeat):
+            return self._heartbeat(request, now)
+        return self._handlers[type(request)](request)
+
+    def grant(self, grant: GrantEpoch) -> Decision:
+        """Go on with a registration whose first phase is stored (P37)."""
+        return self._membership.grant_epoch(grant)
+
+    def on_stored(self, image: MetadataImage) -> None:
+        """Take note of what is stored now."""
+        self._membership.on_stored(image)
+
+    def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
+        """A broker's connection broke: its session ends soon."""
+        self._membership.on_connection_broken(life, now)
+
+    def take_reports(self) -> list[tuple[str, ElectedUncleanly]]:
+        """Return what to tell once the object under the key is stored; each report once."""
+        elected, self._draft.elected_uncleanly = self._draft.elected_uncleanly, {}
+        reports = []
+        for key, state in elected.items():
+            topic, life = self._draft.topic(key.topic_id), state.leader_life
+            assert life is not None
+            if topic is not None:
+                log_end = self._log_ends.of(key, life)
+                report = ElectedUncleanly(topic.name, key, life, state.leader_epoch, log_end)
+                reports.append((_key_of(topic), report))
+        return reports
+
+    # The clock.
+
+    def tick(self, now: MonotonicMs) -> list[AskLogEnds]:
+        """Do what is due; return whom to ask for log ends."""
+        if self._balanced_at is None:
+            self._balanced_at = now
+            self._membership.expect_all(now)
+            # Mend what a predecessor left half done: an entry that does not count (P37).
+            every = leadership.all_partitions(self._draft)
+            self._draft.put_partitions(leadership.elected(self._draft, self._config, every))
+        self._membership.tick(now)
+        touched = self._complete_reassignments()
+        if now - self._balanced_at < self._config.leader_balance_interval_ms:
+            return []
+        self._balanced_at = now
+        return self._look_for_leaders(touched)
+
+    def _complete_reassignments(self) -> set[TopicPartition]:
+        rules = RulesByTopic(self._draft, self._config)
+        changes: Changes = {}
+        for key in self._draft.reassigning:
+            state = self._draft.partition(key)
+            assert state is not None
+            after = reassignment.completed(state, rules[key.topic_id])
+            if after is not state:
+                changes[key] = after
+        self._draft.put_partitions(changes)
+        return {*changes}
+
+    def _look_for_leaders(self, touched: set[TopicPartition]) -> list[AskLogEnds]:
+        """Elect where nobody leads or somebody should not; even out the rest. One step for each."""
+
+        def put(changes: Changes) -> None:
+            new = {key: each for key, each in changes.items() if key not in touched}
+            touched.update(new)
+            self._draft.put_partitions(new)
+
+        badly_led = [*self._draft.leaderless, *led_by_draining(self._draft)]
+        put(leadership.elected(self._draft, self._config, badly_led))
+        recovery = self._log_ends.decide(self._draft)
+        put(recovery.elected)
+        put(leadership.balanced(self._draft, self._config))
+        return [AskLogEnds(life, tuple(keys)) for life, keys in recovery.asks.items()]
+
+    def _heartbeat(self, request: Heartbeat, now: MonotonicMs) -> Decision:
+        decision = self._membership.heartbeat(request, now)
+        if not decision.is_refusal:
+            self._log_ends.on_report(self._draft, request.life, request.log_ends)
+        return decision
+
+    def _rules(self, topic_id: TopicId) -> elections.Rules | None:
+        topic = self._draft.topic(topic_id)
+        if topic is None:
+            return None
+        return elections.Rules.of(topic, self._draft.cluster.brokers, self._config)
+
+    # Topics.
+
+    def _create_topics(self, request: CreateTopics) -> Decision:
+
+        def create(asked: tuple[NewTopic, TopicId]) -> Topic:
+            topic = topic_changes.created(self._draft, self._config, *asked)
+            if not request.validate_only:
+                self._draft.put(topic)
+            return topic
+
+        return decide_each(create, zip(request.topics, request.topic_ids, strict=True), _key_of)
+
+    def _alter_topics(self, request: AlterTopics) -> Decision:
+
+        def alter(asked: TopicChange) -> Topic:
+            topic = topic_changes.altered(self._draft, self._config, asked)
+            if not request.validate_only:
+                self._draft.put(topic)
+            return topic
+
+        return decide_each(alter, request.changes, _key_of)
+
+    def _delete_topics(self, request: DeleteTopics) -> Decision:
+
+        def delete(asked: TopicRef) -> Topic:
+            topic = topic_changes.found(self._draft, asked)
+            if not request.validate_only:
+                self._draft.delete(topic)
+            return topic
+
+        return decide_each(delete, request.topics, _key_of)
+
+    def _confirm_deletions(self, request: ConfirmDeletions) -> Decision:
+        for topic_id in request.topic_ids:
+            self._draft.confirm_deletion(topic_id, request.broker_id)
+        return Decision(None, [SHARD_KEYS[shard_of(topic_id)] for topic_id in request.topic_ids])
+
+    def _allocate_producer_ids(self, _: AllocateProducerIds) -> Decision:
+        cluster = self._draft.cluster
+        next_block = ProducerId(cluster.next_producer_id + PRODUCER_ID_BLOCK)
+        self._draft.cluster = replace(cluster, next_producer_id=next_block)
+        return Decision(range(cluster.next_producer_id, next_block), [CLUSTER_KEY])
+
+    # Partitions.
+
+    def _alter_partitions(self, request: AlterPartitions) -> Decision:
+        changes: Changes = {}
+
+        def alter(change: AlterPartition) -> PartitionState:
+            key = TopicPartition(change.topic_id, change.partition)
+            if key in changes:
+                raise InvalidReplicaAssignmentError(f"{key} is named twice in one request")
+            changes[key] = isr_changes.altered(self._draft, self._rules(key.topic_id), change)
+            return changes[key]
+
+        return self._put_each(alter, request.changes, changes)
+
+    def _reassign_partitions(self, request: ReassignPartitions) -> Decision:
+        changes: Changes = {}
+        loads = Counter(self._draft.replica_counts)
+
+        def reassign(asked: Reassignment) -> PartitionState:
+            key = TopicPartition(asked.topic_id, asked.partition)
+            state, rules = self._draft.partition(key), self._rules(key.topic_id)
+            if state is None or rules is None:
+                raise UnknownTopicOrPartitionError(f"there is no partition {key}")
+            if key in changes:
+                raise InvalidReplicaAssignmentError(f"{key} is named twice in one request")
+            if asked.replicas is None:
+                changes[key] = reassignment.cancelled(key, state, rules)
+            else:
+                after = reassignment.begun(key, state, rules, asked.replicas)
+                self._check_reassignment(key, after, loads, len(changes))
+                loads.update(after.adding)
+                changes[key] = after
+            return changes[key]
+
+        return self._put_each(reassign, request.reassignments, changes)
+
+    def _check_reassignment(
+        self, key: TopicPartition, after: PartitionState, loads: Counter[BrokerId], begun: int
+    ) -> None:
+        if key in self._draft.reassigning:
+            return
+        for broker_id in after.adding:
+            if loads[broker_id] >= self._config.broker_partitions_max:
+                raise InvalidReplicaAssignmentError(
+                    f"{key}: broker {broker_id} holds {loads[broker_id]} partition replicas, and "
+                    "the setting cluster.broker_partitions_max allows "
+                    f"{self._config.broker_partitions_max}: choose another broker"
+                )
+        if len(self._draft.reassigning) + begun >= self._config.reassigning_partitions_max:
+            raise InvalidReplicaAssignmentError(
+                f"{key}: {self._config.reassigning_partitions_max} partitions are being reassigned "
+                "already (the setting cluster.reassigning_partitions_max): wait for some to end"
+            )
+
+    def _elect_leaders(self, request: ElectLeaders) -> Decision:
+        changes: Changes = {}
+
+        def elect(key: TopicPartition) -> PartitionState:
+            changes[key] = leadership.elected_on_request(
+                self._draft, self._config, request.kind, key
+            )
+            return changes[key]
+
+        return self._put_each(elect, request.partitions, changes)
+
+    def _put_each(
+        self, change: Callable[[_T], PartitionState], asked: Iterable[_T], changes: Changes
+    ) -> Decision:
+        """Put all that could be changed into the draft; `change` has collected it."""
+        decision = decide_each(change, asked)
+        decision.keys += [SHARD_KEYS[shard_of(key.topic_id)] for key in changes]
+        self._draft.put_partitions(
+            {key: each for key, each in changes.items() if each is not self._draft.partition(key)}
+        )
+        return decision
+
+
+def _key_of(topic: Topic) -> str:
+    return SHARD_KEYS[shard_of(topic.topic_id)]

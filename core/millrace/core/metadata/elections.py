@@ -1,0 +1,338 @@
+"""Who leads a partition and who counts as in sync, as pure functions from one state to the next.
+
+A partition's in-sync replicas (ISR) have every committed record. When they become fewer than min
+ISR, nothing more is committed, so whoever leaves then still has everything: it is kept in the
+eligible leader replicas (ELR), and may lead when the ISR is empty. A replica that may have lost
+records leaves the ELR too, and is remembered as last known (KIP-966, P26).
+
+Entries carry the broker epoch. An entry counts only while it is its broker's registered life (P37).
+
+Each function returns its argument when nothing is to change; else a state whose partition epoch is
+one higher, and whose leader epoch is too iff the leader, its life or the replica set changed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from millrace.core.ids import NO_BROKER, BrokerId
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState, Topic
+from millrace.core.metadata.topic_config import Durability, TopicConfig
+
+
+class Restart(Enum):
+    """What a broker that starts again still has of its partitions."""
+
+    CLEAN = 1
+    """Everything: it was shut down in good order (P27)."""
+    UNCLEAN = 2
+    """What was on disk."""
+    LOST_DISK = 3
+    """Nobody knows: one of its log directories is not there any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What decides over the partitions of one topic besides their own state.
+
+    Attributes:
+        brokers: every broker that has ever registered.
+        may_elect_unclean: whether availability goes before the newest records (P30).
+    """
+
+    brokers: Mapping[BrokerId, BrokerRegistration]
+    config: TopicConfig
+    may_elect_unclean: bool
+
+    @staticmethod
+    def of(
+        topic: Topic, brokers: Mapping[BrokerId, BrokerRegistration], cluster: ClusterConfig
+    ) -> "Rules":
+        """Return the rules of a topic, where what it does not set follows the cluster's default."""
+        is_set = "unclean.leader.election.enable" in topic.overrides
+        return Rules(
+            brokers=brokers,
+            config=topic.config,
+            may_elect_unclean=topic.config.unclean_leader_election_enable
+            if is_set
+            else cluster.unclean_leader_election_enable,
+        )
+
+    def min_isr(self, partition: PartitionState) -> int:
+        """Return how many replicas must be in sync for anything to be committed."""
+        return self.config.effective_min_insync_replicas(partition.replication_factor)
+
+    def is_live(self, life: BrokerLife) -> bool:
+        """Whether this life may be in sync: registered, and not fenced (P29, P37)."""
+        return life in self._live
+
+    def can_lead(self, life: BrokerLife) -> bool:
+        """Whether this life may be elected: live, and not about to go (P25)."""
+        return life in self._able
+
+    def may_lead(self, life: BrokerLife) -> bool:
+        """Whether this life may be elected where nobody else can: an operator drained it, no more.
+
+        A broker that is shutting down may not: it would be gone at once.
+        """
+        return self.can_lead(life) or (
+            self.is_live(life) and self.brokers[life.broker_id].is_drained
+        )
+
+    @cached_property  # Asked several times of every partition of a topic.
+    def _live(self) -> frozenset[BrokerLife]:
+        return frozenset(each.life for each in self.brokers.values() if not each.is_fenced)
+
+    @cached_property
+    def _able(self) -> frozenset[BrokerLife]:
+        return frozenset(
+            each.life
+            for each in self.brokers.values()
+            if not each.is_fenced and not each.is_draining
+        )
+
+    def is_past(self, life: BrokerLife) -> bool:
+        """Whether the broker has begun another life since."""
+        broker = self.brokers.get(life.broker_id)
+        return broker is None or broker.broker_epoch > life.broker_epoch
+
+    def life_of(self, broker_id: BrokerId) -> BrokerLife | None:
+        """Return the registered life of a broker."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else broker.life
+
+
+def candidates(partition: PartitionState, rules: Rules) -> list[BrokerId]:
+    """Return who may lead and has every committed record, in the order of the replicas (P25).
+
+    These are in-sync replicas; or eligible ones, when no in-sync one is left.
+    """
+    in_sync = [life for life in partition.isr if rules.is_live(life)]
+    eligible = in_sync or partition.elr
+    return _in_order(partition, filter(rules.can_lead, eligible))
+
+
+def needs_leader(partition: PartitionState, rules: Rules) -> bool:
+    """Whether nobody leads, or one that must not (P29) or should not (P32)."""
+    leader = partition.leader_life
+    return leader is None or not rules.can_lead(leader)
+
+
+def elect(partition: PartitionState, rules: Rules, heir: BrokerId = NO_BROKER) -> PartitionState:
+    """Bring a partition in line with the brokers as they are now.
+
+    Fenced brokers and past lives leave the ISR and cannot lead (P29, P37). A leader that can stay
+    stays; else the order is that of P25: in sync; eligible; the last known leader, where it is the
+    only one last known; any live replica, where unclean elections are allowed; nobody. A drained
+    broker leads only where it is that or nobody.
+
+    Args:
+        heir: elected, if it is a candidate and a leader is needed; else the first candidate is.
+    """
+    return _elected(partition, rules, heir, _as_it_is)
+
+
+def restarted(
+    partition: PartitionState,
+    rules: Rules,
+    life: BrokerLife,
+    restart: Restart,
+    heir: BrokerId = NO_BROKER,
+) -> PartitionState:
+    """Take a broker's earlier life out, before it gets the new one (P37, first phase).
+
+    It leaves the ISR either way. It stays eligible, or becomes it, if it has what it had: after a
+    clean shutdown, or where records are on disk before they count (durability `fsync`). Where they
+    are not, or the disk is another, it leaves the ELR as well (P26, P27).
+
+    Args:
+        rules: with the broker as it is registered now, fenced.
+        life: the new one, which is not registered yet; so nobody elects it meanwhile.
+    """
+    assert not rules.is_live(rules.life_of(life.broker_id) or life)
+    is_flushed = rules.config.durability is Durability.FSYNC
+    keeps = restart is Restart.CLEAN or (restart is Restart.UNCLEAN and is_flushed)
+
+    def renamed(entry: BrokerLife) -> BrokerLife | None:
+        if entry.broker_id != life.broker_id:
+            return entry
+        return life if keeps else None
+
+    return _elected(partition, rules, heir, renamed)
+
+
+def unclean(partition: PartitionState, leader: BrokerLife) -> PartitionState:
+    """Elect a leader that may lack committed records: it alone is in sync, and recovers (P30).
+
+    What the others have counts for nothing any more: they follow the new leader's log.
+    """
+    return partition.successor(leader=leader.broker_id, isr=(leader,), is_unclean=True)
+
+
+def moved(partition: PartitionState, rules: Rules, leader: BrokerId) -> PartitionState:
+    """Let another candidate lead."""
+    assert leader in candidates(partition, rules)
+    if leader == partition.leader:
+        return partition
+    in_sync = _in_sync(partition, rules) or _entries(partition.elr, leader)
+    return _next(partition, rules, leader, in_sync)
+
+
+def with_isr(
+    partition: PartitionState,
+    rules: Rules,
+    isr: Iterable[BrokerLife],
+    *,
+    is_recovering: bool | None = None,
+) -> PartitionState:
+    """Change the ISR under the same leader, who must stay in it (P24); the ELR follows (P26).
+
+    Args:
+        is_recovering: what the leader says of itself (P30); None leaves it as it is.
+    """
+    members = {life.broker_id: life for life in isr}
+    in_order = tuple(members[each] for each in partition.replicas if each in members)
+    return _next(partition, rules, partition.leader, in_order, is_recovering=is_recovering)
+
+
+def with_config(partition: PartitionState, rules: Rules) -> PartitionState:
+    """Take up another min ISR of the topic.
+
+    Where fewer in-sync replicas are enough now, the leader commits without the ELR, which ends
+    (P26). The partition epoch grows even if nothing else does: a change of the ISR that rests on
+    the other min ISR is refused then (P19).
+    """
+    elr, last_known_elr = elr_after(partition, rules, partition.isr)
+    return partition.successor(
+        leader=partition.leader, isr=partition.isr, elr=elr, last_known_elr=last_known_elr
+    )
+
+
+Renaming = Callable[[BrokerLife], BrokerLife | None]
+"""What becomes of an entry that leaves the ISR or was in the ELR; None: records may be lost."""
+
+
+def _as_it_is(entry: BrokerLife) -> BrokerLife:
+    return entry
+
+
+def elr_after(
+    partition: PartitionState,
+    rules: Rules,
+    isr: Sequence[BrokerLife],
+    renamed: Renaming = _as_it_is,
+) -> tuple[tuple[BrokerLife, ...], tuple[BrokerId, ...]]:
+    """Return ELR and last known ELR that go with a new ISR (P26).
+
+    With min ISR in sync, more may be committed that only these have, so nobody else is eligible.
+    With fewer, nothing is committed, and who was in ISR or ELR so far still has everything, unless
+    it may have lost records.
+    """
+    if len(isr) >= rules.min_isr(partition):
+        return (), ()
+    in_sync = {life.broker_id for life in isr}
+    eligible: dict[BrokerId, BrokerLife] = {}
+    lost = {*partition.last_known_elr}
+    for entry in (*partition.elr, *partition.isr):
+        named = renamed(entry)
+        if named is None or rules.is_past(named):
+            lost.add(entry.broker_id)
+        elif entry.broker_id not in in_sync:
+            eligible[entry.broker_id] = named
+    return (
+        tuple(eligible[each] for each in partition.replicas if each in eligible),
+        tuple(
+            each
+            for each in partition.replicas
+            if each in lost and each not in eligible and each not in in_sync
+        ),
+    )
+
+
+def _elected(
+    partition: PartitionState, rules: Rules, heir: BrokerId, renamed: Renaming
+) -> PartitionState:
+    in_sync = _in_sync(partition, rules)
+    leader = partition.leader_life
+    if leader is not None and rules.can_lead(leader):
+        return _next(partition, rules, leader.broker_id, in_sync, renamed)
+    able = candidates(partition, rules)
+    if able:
+        chosen = heir if heir in able else able[0]
+        in_sync = in_sync or _entries(partition.elr, chosen)
+        return _next(partition, rules, chosen, in_sync, renamed)
+    if leader is not None and leader in in_sync:  # It should go, but there is nobody else.
+        return _next(partition, rules, leader.broker_id, in_sync, renamed)
+    drained = _in_order(partition, filter(rules.may_lead, in_sync or partition.elr))
+    if drained:
+        in_sync = in_sync or _entries(partition.elr, drained[0])
+        return _next(partition, rules, drained[0], in_sync, renamed)
+    if not in_sync:
+        without = _next(partition, rules, NO_BROKER, (), renamed)
+        last = _last_known_leader(without, rules)
+        if last is None and rules.may_elect_unclean:
+            last = _any_live(without, rules)
+        return without if last is None else unclean(partition, last)
+    return _next(partition, rules, NO_BROKER, in_sync, renamed)
+
+
+def _in_sync(partition: PartitionState, rules: Rules) -> tuple[BrokerLife, ...]:
+    return tuple(life for life in partition.isr if rules.is_live(life))
+
+
+def _in_order(partition: PartitionState, lives: Iterable[BrokerLife]) -> list[BrokerId]:
+    """Return the brokers of some entries in the order of the replicas."""
+    broker_ids = {life.broker_id for life in lives}
+    return [broker_id for broker_id in partition.replicas if broker_id in broker_ids]
+
+
+def _entries(lives: Sequence[BrokerLife], broker_id: BrokerId) -> tuple[BrokerLife, ...]:
+    return tuple(life for life in lives if life.broker_id == broker_id)
+
+
+def _last_known_leader(partition: PartitionState, rules: Rules) -> BrokerLife | None:
+    """Return the last leader, if nobody but it was in sync last, and it is back."""
+    if partition.elr or partition.last_known_elr != (partition.last_known_leader,):
+        return None
+    life = rules.life_of(partition.last_known_leader)
+    return life if life is not None and rules.may_lead(life) else None
+
+
+def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
+    """Return a live replica, one that was in sync last before all others."""
+    last = (partition.last_known_leader, *partition.last_known_elr)
+    for broker_id in sorted(partition.replicas, key=lambda each: each not in last):
+        life = rules.life_of(broker_id)
+        if life is not None and rules.may_lead(life):
+            return life
+    return None
+
+
+def _next(
+    partition: PartitionState,
+    rules: Rules,
+    leader: BrokerId,
+    isr: tuple[BrokerLife, ...],
+    renamed: Renaming = _as_it_is,
+    *,
+    is_recovering: bool | None = None,
+) -> PartitionState:
+    elr, last_known_elr = elr_after(partition, rules, isr, renamed)
+    is_same = (
+        leader == partition.leader
+        and isr == partition.isr
+        and elr == partition.elr
+        and last_known_elr == partition.last_known_elr
+        and is_recovering in (None, partition.is_recovering)
+    )
+    if is_same:
+        return partition
+    return partition.successor(
+        leader=leader,
+        isr=isr,
+        elr=elr,
+        last_known_elr=last_known_elr,
+        is_recovering=is_recovering,
+    )

@@ -1,0 +1,110 @@
+"""Changes of the in-sync replicas that a leader asks for (P19). Nothing here changes the draft.
+
+The request is a compare-and-swap: it names the leader's life, leader epoch and partition epoch that
+it rests on, and each member with its broker epoch. Whatever of that is no longer so refuses it.
+
+Sources: KIP-497, KIP-704, KIP-841, KIP-903.
+"""
+
+from millrace.core.errors import (
+    Appended,
+    FencedLeaderEpochError,
+    IneligibleReplicaError,
+    InvalidUpdateVersionError,
+    MalformedRequestError,
+    NotControllerError,
+    NotLeaderError,
+    StaleBrokerEpochError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import TopicPartition
+from millrace.core.metadata import elections
+from millrace.core.metadata.draft import Draft
+from millrace.core.metadata.elections import Rules
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.requests import AlterPartition
+
+
+def altered(draft: Draft, rules: Rules | None, change: AlterPartition) -> PartitionState:
+    """Return a partition with the in-sync replicas that its leader asks for.
+
+    Args:
+        rules: of the topic; None when there is none.
+
+    Raises:
+        UnknownTopicOrPartitionError: it was deleted.
+        NotControllerError: the leader has seen a later state than this controller.
+        FencedLeaderEpochError: an older leader asks.
+        InvalidUpdateVersionError: the partition has changed meanwhile.
+        NotLeaderError: somebody who does not lead asks.
+        StaleBrokerEpochError: an earlier life of the leader asks.
+        MalformedRequestError: no such ISR can be.
+        IneligibleReplicaError: a new member is not alive, about to go, or in another life.
+    """
+    key = TopicPartition(change.topic_id, change.partition)
+    state = draft.partition(key)
+    if state is None or rules is None:
+        raise UnknownTopicOrPartitionError(f"there is no partition {key}: it was deleted")
+    _check_epochs(key, state, change)
+    _check_leader(key, state, rules, change)
+    _check_members(key, state, change)
+    members_so_far = frozenset(state.isr)
+    for life in change.isr:
+        _check_eligible(key, rules, life, is_member=life in members_so_far)
+    return elections.with_isr(state, rules, change.isr, is_recovering=change.is_recovering)
+
+
+def _check_epochs(key: TopicPartition, state: PartitionState, change: AlterPartition) -> None:
+    asked = (change.leader_epoch, change.partition_epoch)
+    if change.leader_epoch > state.leader_epoch or change.partition_epoch > state.partition_epoch:
+        raise NotControllerError(
+            f"{key}: the leader knows the epochs {asked}, and this controller only "
+            f"{(state.leader_epoch, state.partition_epoch)}: another one is the controller"
+        )
+    if change.leader_epoch < state.leader_epoch:
+        raise FencedLeaderEpochError(
+            f"{key}: the leader epoch is {state.leader_epoch}, not {change.leader_epoch}"
+        )
+    if change.partition_epoch < state.partition_epoch:
+        raise InvalidUpdateVersionError(
+            f"{key}: the partition epoch is {state.partition_epoch}, not {change.partition_epoch}: "
+            "decide again on the new state"
+        )
+
+
+def _check_leader(
+    key: TopicPartition, state: PartitionState, rules: Rules, change: AlterPartition
+) -> None:
+    if change.leader.broker_id != state.leader:
+        raise NotLeaderError(
+            f"{key}: broker {state.leader} leads it, not {change.leader.broker_id}",
+            appended=Appended.NO,
+        )
+    if change.leader != state.leader_life or not rules.is_live(change.leader):
+        raise StaleBrokerEpochError(
+            f"{key}: broker {change.leader.broker_id} has registered again since, or is fenced"
+        )
+
+
+def _check_members(key: TopicPartition, state: PartitionState, change: AlterPartition) -> None:
+    members = {life.broker_id for life in change.isr}
+    if len(members) < len(change.isr) or not members <= {*state.replicas}:
+        raise MalformedRequestError(f"{key}: the ISR must be some of the replicas, each once")
+    if change.leader not in change.isr:  # P24: who leads, does not leave by itself.
+        raise MalformedRequestError(f"{key}: the leader must be in the ISR that it asks for")
+    if change.is_recovering and (len(members) > 1 or not state.is_recovering):
+        raise MalformedRequestError(
+            f"{key}: only a leader that was elected uncleanly recovers, and until it has said that "
+            "it is done, it alone is in sync"
+        )
+
+
+def _check_eligible(
+    key: TopicPartition, rules: Rules, life: BrokerLife, *, is_member: bool
+) -> None:
+    # Who is about to go may stay as long as it is needed (P32), but does not join.
+    if not (rules.is_live(life) if is_member else rules.can_lead(life)):
+        raise IneligibleReplicaError(
+            f"{key}: broker {life.broker_id} cannot be in sync in epoch {life.broker_epoch}: it is "
+            "fenced, about to stop, or has registered again"
+        )

@@ -1,0 +1,170 @@
+"""Elections over many partitions at once: what becomes of leaders when brokers come and go.
+
+Nothing here changes the draft. All changes of one event go into the draft together, and from there
+into one write for each shard (design D8).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from millrace.core.errors import (
+    EligibleLeadersNotAvailableError,
+    PreferredLeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.metadata import balance, elections
+from millrace.core.metadata.balance import Movable
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.draft import Draft
+from millrace.core.metadata.elections import Restart, Rules
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.requests import ElectionKind
+
+Changes = dict[TopicPartition, PartitionState]
+"""Partitions as they are to be; the others stay."""
+
+
+class RulesByTopic:
+    """The rules of each topic, made once."""
+
+    def __init__(self, draft: Draft, config: ClusterConfig) -> None:
+        self._draft = draft
+        self._config = config
+        self._rules: dict[TopicId, Rules] = {}
+
+    def __getitem__(self, topic_id: TopicId) -> Rules:
+        rules = self._rules.get(topic_id)
+        if rules is None:
+            topic = self._draft.topic(topic_id)
+            assert topic is not None
+            rules = Rules.of(topic, self._draft.cluster.brokers, self._config)
+            self._rules[topic_id] = rules
+        return rules
+
+
+def all_partitions(draft: Draft) -> list[TopicPartition]:
+    """Return every partition there is."""
+    return [
+        TopicPartition(topic.topic_id, number)
+        for topic in draft.topics()
+        for number in range(len(topic.partitions))
+    ]
+
+
+def held_by(draft: Draft, broker_ids: Iterable[BrokerId]) -> list[TopicPartition]:
+    """Return the partitions that have one of these brokers in their ISR or ELR, in any life."""
+    wanted = frozenset(broker_ids)
+    return [
+        TopicPartition(topic.topic_id, number)
+        for topic in draft.topics()
+        for number, partition in enumerate(topic.partitions)
+        if any(life.broker_id in wanted for life in (*partition.isr, *partition.elr))
+    ]
+
+
+def elected(draft: Draft, config: ClusterConfig, keys: Iterable[TopicPartition]) -> Changes:
+    """Bring partitions in line with the brokers as they are; free leaderships are spread (P25)."""
+    return _spread(
+        draft, config, keys, lambda rules, state, heir: elections.elect(state, rules, heir)
+    )
+
+
+def restarted(draft: Draft, config: ClusterConfig, life: BrokerLife, restart: Restart) -> Changes:
+    """Take a broker's earlier life out of every partition, before it gets the new one (P37)."""
+    return _spread(
+        draft,
+        config,
+        held_by(draft, [life.broker_id]),
+        lambda rules, state, heir: elections.restarted(state, rules, life, restart, heir),
+    )
+
+
+def balanced(draft: Draft, config: ClusterConfig) -> Changes:
+    """Return the leaderships to move now: back to preferred leaders, and to even them out."""
+    rules = RulesByTopic(draft, config)
+    movable: dict[TopicPartition, Movable] = {}
+    for key in draft.misled:
+        state = draft.partition(key)
+        assert state is not None
+        able = elections.candidates(state, rules[key.topic_id])
+        if len(able) > 1 or state.replicas[0] in able:
+            movable[key] = Movable(state.leader, state.replicas[0], tuple(able))
+    moves = balance.moves(movable, draft.led_counts, config.leader_moves_max)
+    changes: Changes = {}
+    for key, leader in moves.items():
+        state = draft.partition(key)
+        assert state is not None
+        changes[key] = elections.moved(state, rules[key.topic_id], leader)
+    return changes
+
+
+def elected_on_request(
+    draft: Draft, config: ClusterConfig, kind: ElectionKind, key: TopicPartition
+) -> PartitionState:
+    """Return a partition as somebody wants it to be led.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such partition.
+        PreferredLeaderNotAvailableError: the preferred leader is not alive or not in sync.
+        EligibleLeadersNotAvailableError: no replica is alive.
+    """
+    state = draft.partition(key)
+    if state is None:
+        raise UnknownTopicOrPartitionError(f"there is no partition {key}")
+    rules = RulesByTopic(draft, config)[key.topic_id]
+    if kind is ElectionKind.PREFERRED:
+        preferred = state.replicas[0]
+        if preferred not in elections.candidates(state, rules):
+            raise PreferredLeaderNotAvailableError(
+                f"{key}: the preferred leader, broker {preferred}, is not alive and in sync: wait "
+                "until it is; leaderships then return by themselves"
+            )
+        return elections.moved(state, rules, preferred)
+    if state.leader != NO_BROKER:
+        return state
+    state_after = elections.elect(state, _with_unclean(rules))
+    if state_after.leader == NO_BROKER:
+        raise EligibleLeadersNotAvailableError(
+            f"{key}: none of its replicas is alive and may lead: start one of the brokers "
+            f"{', '.join(map(str, state.replicas))}"
+        )
+    return state_after
+
+
+def _with_unclean(rules: Rules) -> Rules:
+    """Allow an unclean election for once: somebody asked for it (P30)."""
+    return Rules(brokers=rules.brokers, config=rules.config, may_elect_unclean=True)
+
+
+def _spread(
+    draft: Draft,
+    config: ClusterConfig,
+    keys: Iterable[TopicPartition],
+    follow: Callable[[Rules, PartitionState, BrokerId], PartitionState],
+) -> Changes:
+    """Apply elections to partitions, with heirs such that the leaderships lie evenly."""
+    rules = RulesByTopic(draft, config)
+    states: Changes = {}
+    free: dict[TopicPartition, list[BrokerId]] = {}
+    loads = Counter(draft.led_counts)
+    for key in keys:
+        state = draft.partition(key)
+        assert state is not None
+        states[key] = state
+        if not elections.needs_leader(state, rules[key.topic_id]):
+            continue
+        able = elections.candidates(state, rules[key.topic_id])
+        if able:
+            loads[state.leader] -= 1
+            if able[0] == state.replicas[0]:
+                loads[able[0]] += 1  # The preferred leader, which needs no spreading.
+            else:
+                free[key] = able
+    heirs = balance.heirs(free, loads)
+    changes: Changes = {}
+    for key, state in states.items():
+        after = follow(rules[key.topic_id], state, heirs.get(key, NO_BROKER))
+        if after is not state:
+            changes[key] = after
+    return changes

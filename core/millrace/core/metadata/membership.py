@@ -1,0 +1,222 @@
+"""Which brokers there are, which of them live, and which are about to go.
+
+A broker registers and gets a life (`registration`), is kept alive by heartbeats (`sessions`), and
+says when it wants to stop (`shutdown`); an operator may drain it. What follows for partitions, are
+elections. All changes are the draft's.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from millrace.core.errors import (
+    BrokerIdNotRegisteredError,
+    DuplicateBrokerRegistrationError,
+    MillraceError,
+    NotControllerError,
+    StaleBrokerEpochError,
+)
+from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
+from millrace.core.metadata import leadership, registration, shutdown
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.decision import Decision, GrantEpoch
+from millrace.core.metadata.draft import Draft
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.leadership import RulesByTopic
+from millrace.core.metadata.model import CLUSTER_KEY, BrokerLife, BrokerRegistration
+from millrace.core.metadata.requests import (
+    DrainBroker,
+    Heartbeat,
+    HeartbeatAnswer,
+    RegisterBroker,
+)
+from millrace.core.metadata.sessions import Sessions
+from millrace.core.metadata.shutdown import Shutdowns
+
+
+class Membership:
+    """See the module.
+
+    Args:
+        draft: changed by every decision.
+        image: of what is stored.
+    """
+
+    def __init__(self, config: ClusterConfig, draft: Draft, image: MetadataImage) -> None:
+        self._config = config
+        self._draft = draft
+        self._image = image
+        self._sessions = Sessions(config)
+        self._shutdowns = Shutdowns(config)
+        self._starting: dict[BrokerId, BrokerLife] = {}  # Between the phases of registration.
+        # Epoch of the first image that shows the broker's life: it has to have seen that (P28).
+        self._shown_since = dict.fromkeys(image.cluster.brokers, image.epoch)
+
+    def on_stored(self, image: MetadataImage) -> None:
+        """Take note of what is stored now."""
+        old = self._image.cluster
+        if image.cluster is not old:
+            for broker_id, broker in image.cluster.brokers.items():
+                known = old.brokers.get(broker_id)
+                if known is None or known.life != broker.life:
+                    self._shown_since[broker_id] = image.epoch
+        self._image = image
+
+    def expect_all(self, now: MonotonicMs) -> None:
+        """Give every broker that was alive for the controller before a whole session."""
+        for _, broker in sorted(self._draft.cluster.brokers.items()):
+            if not broker.is_fenced:
+                self._sessions.expect(broker.life, now)
+
+    def tick(self, now: MonotonicMs) -> None:
+        """Fence the brokers whose session is over."""
+        ended = self._sessions.ended(now)
+        if ended:
+            self._fence(ended)
+
+    def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
+        """A broker's connection broke: its session ends soon."""
+        self._sessions.on_connection_broken(life, now)
+
+    def register(self, request: RegisterBroker) -> Decision:
+        cluster = self._draft.cluster
+        known = cluster.broker_named(request.name)
+        is_alive = known is not None and self._sessions.is_alive(known.broker_id)
+        is_retry = known is not None and known.incarnation_id == request.incarnation_id
+        error = registration.refusal(cluster, known, request, is_alive=is_alive and not is_retry)
+        if error is not None:
+            return Decision(error, is_refusal=True)
+        if known is not None and is_retry and known.broker_id not in self._starting:
+            return Decision(known, [CLUSTER_KEY])
+        self._draft.cluster, life = registration.reserved_life(cluster, known)
+        self._starting[life.broker_id] = life
+        grant = GrantEpoch(request=request, life=life)
+        if known is None:
+            return self.grant_epoch(grant)
+        self._sessions.end(life.broker_id)
+        self._shutdowns.forget(life.broker_id)
+        restart = registration.kind_of(known, request)
+        keys = self._draft.put_partitions(
+            leadership.restarted(self._draft, self._config, life, restart)
+        )
+        return Decision(grant, [CLUSTER_KEY, *keys])
+
+    def grant_epoch(self, grant: GrantEpoch) -> Decision:
+        if self._starting.get(grant.life.broker_id) != grant.life:
+            error = DuplicateBrokerRegistrationError(
+                f"broker {grant.request.name!r} has registered again meanwhile"
+            )
+            return Decision(error, is_refusal=True)
+        del self._starting[grant.life.broker_id]
+        self._draft.cluster, granted = registration.granted(
+            self._draft.cluster, grant.request, grant.life
+        )
+        return Decision(granted, [CLUSTER_KEY])
+
+    def heartbeat(self, request: Heartbeat, now: MonotonicMs) -> Decision:
+        life = request.life
+        error = self._stranger(life)
+        if error is not None:
+            return Decision(error, is_refusal=True)
+        self._sessions.on_heartbeat(life, request.metadata_epoch, now)
+        keys = [CLUSTER_KEY]
+        broker = self._draft.cluster.brokers[life.broker_id]
+        may_stop = False
+        if request.wants_shutdown:
+            if broker.is_fenced:
+                may_stop = True  # It is in no ISR.
+            else:
+                keys += self._shut_down(broker, now)
+                may_stop = self._shutdowns.may_stop(
+                    life.broker_id, self._image, self._sessions, now
+                )
+        elif broker.is_fenced and request.metadata_epoch >= self._shown_since[life.broker_id]:
+            keys += self._unfence(broker)
+        is_fenced = self._draft.cluster.brokers[life.broker_id].is_fenced
+        return Decision(HeartbeatAnswer(is_fenced, may_stop), keys)
+
+    def _stranger(self, life: BrokerLife) -> MillraceError | None:
+        """Say why a life is not the one that is registered (P28)."""
+        cluster = self._draft.cluster
+        if life.broker_epoch > cluster.last_broker_epoch:
+            return NotControllerError(
+                f"broker {life.broker_id} is in epoch {life.broker_epoch}, and this controller has "
+                f"granted none above {cluster.last_broker_epoch}: another one is the controller"
+            )
+        broker = cluster.brokers.get(life.broker_id)
+        if broker is None or broker.life != life or life.broker_id in self._starting:
+            return StaleBrokerEpochError(
+                f"broker {life.broker_id} is not in epoch {life.broker_epoch} any more: another "
+                "process has registered under its name, and this one must stop"
+            )
+        return None
+
+    def _unfence(self, broker: BrokerRegistration) -> list[str]:
+        """Let a broker lead and be in sync, which has caught up with its registration (P28)."""
+        unfenced = replace(broker, is_fenced=False)
+        self._draft.cluster = registration.with_broker(self._draft.cluster, unfenced)
+        return self._elect(list(self._draft.leaderless))
+
+    def _shut_down(self, broker: BrokerRegistration, now: MonotonicMs) -> list[str]:
+        """Let others lead what a broker leads, and let it leave the ISRs that can do so (P32)."""
+        self._shutdowns.begin(broker.broker_id, now)
+        if not broker.is_draining:
+            draining = replace(broker, is_draining=True)
+            self._draft.cluster = registration.with_broker(self._draft.cluster, draining)
+        held = leadership.held_by(self._draft, [broker.broker_id])
+        changes = leadership.elected(self._draft, self._config, held)
+        rules = RulesByTopic(self._draft, self._config)
+        for key in held:
+            state = self._draft.partition(key)
+            assert state is not None
+            after = shutdown.left(state, rules[key.topic_id], broker.broker_id)
+            if key not in changes and after is not state:
+                changes[key] = after
+        return self._draft.put_partitions(changes)
+
+    def drain(self, request: DrainBroker) -> Decision:
+        broker = self._draft.cluster.brokers.get(request.broker_id)
+        if broker is None:
+            error = BrokerIdNotRegisteredError(f"there is no broker {request.broker_id}")
+            return Decision(error, is_refusal=True)
+        changed = replace(
+            broker,
+            is_drained=request.is_drained,
+            is_draining=request.is_drained or self._shutdowns.is_wanted(broker.broker_id),
+        )
+        keys = [CLUSTER_KEY]
+        if changed != broker:
+            self._draft.cluster = registration.with_broker(self._draft.cluster, changed)
+            keys += self._elect([*led_by_draining(self._draft), *self._draft.leaderless])
+        return Decision(changed, keys)
+
+    def _fence(self, lives: Iterable[BrokerLife]) -> None:
+        """Fence brokers, and let others lead: all of it is one change (P29)."""
+        brokers = dict(self._draft.cluster.brokers)
+        fenced = []
+        for life in lives:
+            self._shutdowns.forget(life.broker_id)
+            broker = brokers[life.broker_id]
+            if broker.life == life and not broker.is_fenced:
+                brokers[life.broker_id] = replace(broker, is_fenced=True)
+                fenced.append(life.broker_id)
+        if fenced:
+            self._draft.cluster = replace(self._draft.cluster, brokers=brokers)
+            self._elect(leadership.held_by(self._draft, fenced))
+
+    def _elect(self, keys: Iterable[TopicPartition]) -> list[str]:
+        changes = leadership.elected(self._draft, self._config, keys)
+        return self._draft.put_partitions(changes)
+
+
+def led_by_draining(draft: Draft) -> list[TopicPartition]:
+    """Return the partitions whose leaders are to hand over."""
+    brokers = draft.cluster.brokers
+    draining = {each.broker_id for each in brokers.values() if each.is_draining}
+    if not any(draft.led_counts[broker_id] for broker_id in draining):
+        return []
+    return [
+        TopicPartition(topic.topic_id, number)
+        for topic in draft.topics()
+        for number, partition in enumerate(topic.partitions)
+        if partition.leader in draining
+    ]

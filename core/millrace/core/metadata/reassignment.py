@@ -1,0 +1,189 @@
+"""Moving replicas to other brokers (P33), as pure functions on one partition.
+
+A reassignment begins by adding the new replicas to the old ones. They copy the log and join the
+ISR like any other. Once all of them are in sync, and at least min ISR of those that stay, the old
+ones are removed in one step, with a new leader if one of them led. At no point are there fewer
+in-sync replicas than there were, or than min ISR asks for. All state is in the partition, so
+another controller goes on where one ended.
+
+Source: KIP-455.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from millrace.core.errors import (
+    EligibleLeadersNotAvailableError,
+    InvalidReplicaAssignmentError,
+    NoReassignmentInProgressError,
+    ReassignmentInProgressError,
+)
+from millrace.core.ids import BrokerId, TopicId, TopicPartition
+from millrace.core.metadata.elections import Rules
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentStatus:
+    """How far a reassignment is.
+
+    Attributes:
+        waiting_for: added replicas that are not in sync yet.
+    """
+
+    topic_partition: TopicPartition
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+    waiting_for: tuple[BrokerId, ...]
+
+
+def status(topics: Mapping[TopicId, Topic]) -> Iterator[ReassignmentStatus]:
+    """Yield every reassignment under way."""
+    for topic in topics.values():
+        for number, partition in enumerate(topic.partitions):
+            if partition.adding or partition.removing:
+                in_sync = {life.broker_id for life in partition.isr}
+                yield ReassignmentStatus(
+                    TopicPartition(topic.topic_id, number),
+                    partition.adding,
+                    partition.removing,
+                    tuple(each for each in partition.adding if each not in in_sync),
+                )
+
+
+def begun(
+    key: TopicPartition, partition: PartitionState, rules: Rules, replicas: tuple[BrokerId, ...]
+) -> PartitionState:
+    """Return a partition that is on its way to these replicas, the preferred leader first.
+
+    Raises:
+        InvalidReplicaAssignmentError: the brokers cannot all hold it.
+        ReassignmentInProgressError: it is on its way to others.
+    """
+    _check_assignment(key, partition, rules.brokers, replicas)
+    if partition.adding or partition.removing:
+        if partition.target == replicas:
+            return partition
+        raise ReassignmentInProgressError(
+            f"{key}: its replicas are being changed to {_listed(partition.target)}: wait, or "
+            "cancel that"
+        )
+    if replicas == partition.replicas:
+        return partition
+    removing = tuple(each for each in partition.replicas if each not in replicas)
+    return _with_replicas(
+        partition,
+        rules,
+        replicas=replicas + removing,
+        adding=tuple(each for each in replicas if each not in partition.replicas),
+        removing=removing,
+    )
+
+
+def completed(partition: PartitionState, rules: Rules) -> PartitionState:
+    """Remove the old replicas if the new ones are all there; else return the partition."""
+    target = frozenset(partition.target)
+    in_sync = tuple(
+        life for life in partition.isr if life.broker_id in target and rules.is_live(life)
+    )
+    have_joined = {life.broker_id for life in in_sync}.issuperset(partition.adding)
+    # P33: never below min ISR, nor is anybody removed who may be the last to have everything.
+    suffices = len(in_sync) >= rules.config.effective_min_insync_replicas(len(target))
+    if not (have_joined and suffices):
+        return partition
+    return _reduced(partition, rules, partition.target, in_sync) or partition
+
+
+def cancelled(key: TopicPartition, partition: PartitionState, rules: Rules) -> PartitionState:
+    """Return the partition with the replicas that it had; those that stay keep their new order.
+
+    Raises:
+        NoReassignmentInProgressError: nothing is under way.
+        EligibleLeadersNotAvailableError: too few of the old replicas are in sync.
+    """
+    if not (partition.adding or partition.removing):
+        raise NoReassignmentInProgressError(f"{key}: its replicas are not being changed")
+    replicas = tuple(each for each in partition.replicas if each not in partition.adding)
+    in_sync = tuple(life for life in partition.isr if life.broker_id in replicas)
+    suffices = len(in_sync) >= rules.config.effective_min_insync_replicas(len(replicas))
+    is_loss = in_sync != partition.isr or any(
+        life.broker_id in partition.adding for life in partition.elr
+    )
+    after = _reduced(partition, rules, replicas, in_sync) if suffices or not is_loss else None
+    if after is None:
+        raise EligibleLeadersNotAvailableError(
+            f"{key}: too few of its old replicas {_listed(replicas)} are in sync to go on without "
+            "the new ones: wait until they are, or let the change end"
+        )
+    return after
+
+
+def _reduced(
+    partition: PartitionState,
+    rules: Rules,
+    replicas: tuple[BrokerId, ...],
+    in_sync: tuple[BrokerLife, ...],
+) -> PartitionState | None:
+    """Return the partition with some of its replicas; None if nobody could lead it then."""
+    leader = partition.leader
+    if leader not in replicas and partition.leader_life is not None:
+        able = {life.broker_id for life in in_sync if rules.can_lead(life)}
+        leaders = [each for each in replicas if each in able]
+        if not leaders:
+            return None
+        leader = leaders[0]
+    return _with_replicas(
+        partition, rules, replicas=replicas, leader=leader, isr=in_sync, adding=(), removing=()
+    )
+
+
+def _with_replicas(
+    partition: PartitionState,
+    rules: Rules,
+    *,
+    replicas: tuple[BrokerId, ...],
+    adding: tuple[BrokerId, ...],
+    removing: tuple[BrokerId, ...],
+    leader: BrokerId | None = None,
+    isr: tuple[BrokerLife, ...] | None = None,
+) -> PartitionState:
+    isr = partition.isr if isr is None else isr
+    min_isr = rules.config.effective_min_insync_replicas(
+        len(replicas) - max(len(adding), len(removing))
+    )
+    # As P26 has it, with the min ISR that counts from now on.
+    is_enough = len(isr) >= min_isr
+    elr = () if is_enough else tuple(each for each in partition.elr if each.broker_id in replicas)
+    last_known = () if is_enough else tuple(e for e in partition.last_known_elr if e in replicas)
+    return partition.successor(
+        leader=partition.leader if leader is None else leader,
+        isr=isr,
+        elr=elr,
+        last_known_elr=last_known,
+        replicas=replicas,
+        adding=adding,
+        removing=removing,
+    )
+
+
+def _check_assignment(
+    key: TopicPartition,
+    partition: PartitionState,
+    brokers: Mapping[BrokerId, BrokerRegistration],
+    replicas: tuple[BrokerId, ...],
+) -> None:
+    if not replicas or len({*replicas}) < len(replicas):
+        raise InvalidReplicaAssignmentError(f"{key}: name at least one broker, and each once")
+    for broker_id in replicas:
+        broker = brokers.get(broker_id)
+        if broker is None:
+            raise InvalidReplicaAssignmentError(f"{key}: there is no broker {broker_id}")
+        is_new = broker_id not in partition.replicas
+        if is_new and (broker.is_fenced or broker.is_draining):
+            raise InvalidReplicaAssignmentError(
+                f"{key}: broker {broker_id} cannot take replicas now: it is fenced or drained"
+            )
+
+
+def _listed(replicas: tuple[BrokerId, ...]) -> str:
+    return ", ".join(map(str, replicas))

@@ -1,0 +1,134 @@
+"""A broker's process has started: who it is, and which life of it this is.
+
+A start in two phases (P37), because a decision about one object may rest on another only through
+values copied into it, and there is no write of several at once:
+
+1. the earlier life leaves every partition's ISR, and its ELR unless it surely still has what it had
+   (P26, P27); at the same time the broker is fenced, so that nobody takes it back in;
+2. when that is stored, the new broker epoch is granted. The broker stays fenced until it has caught
+   up with the metadata that says so (P28).
+
+A crash between the two leaves a fenced broker of the old epoch, in no ISR. The new epoch is taken
+from the cluster's counter in the first phase, so it is granted to this start or to none.
+
+Sources: KIP-631, KIP-966; KIP-380 for broker epochs.
+"""
+
+from dataclasses import replace
+
+from millrace.core.errors import (
+    DuplicateBrokerRegistrationError,
+    InvalidConfigError,
+    MillraceError,
+)
+from millrace.core.ids import BrokerEpoch, BrokerId
+from millrace.core.metadata.elections import Restart
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, ClusterState
+from millrace.core.metadata.requests import RegisterBroker
+
+
+def kind_of(known: BrokerRegistration | None, request: RegisterBroker) -> Restart:
+    """Say what a broker still has, by its directories and the marker in them (P27).
+
+    The marker names the epoch: one of an earlier life proves nothing of the last.
+    """
+    if known is None:
+        return Restart.CLEAN
+    if not {*known.directory_ids} <= {*request.directory_ids}:
+        return Restart.LOST_DISK
+    is_marked = request.previous_broker_epoch == known.broker_epoch
+    return Restart.CLEAN if is_marked else Restart.UNCLEAN
+
+
+def refusal(
+    cluster: ClusterState,
+    known: BrokerRegistration | None,
+    request: RegisterBroker,
+    *,
+    is_alive: bool,
+) -> MillraceError | None:
+    """Say why a broker cannot be registered (P28).
+
+    Args:
+        known: the registration of its name.
+        is_alive: whether a process of that name was heard of, and its session is not over.
+    """
+    problem = _directory_problem(cluster, known, request)
+    if problem is not None:
+        return InvalidConfigError(problem)
+    # A clean-shutdown marker is the last thing that a life writes: that one is over.
+    if is_alive and kind_of(known, request) is not Restart.CLEAN:
+        return DuplicateBrokerRegistrationError(
+            f"broker {request.name!r} is alive in another process, or was a moment ago: try again "
+            "when its session is over; if it does not end, two brokers have the same node.name"
+        )
+    return None
+
+
+def reserved_life(
+    cluster: ClusterState, known: BrokerRegistration | None
+) -> tuple[ClusterState, BrokerLife]:
+    """Begin the first phase: take the next broker epoch, and fence the earlier life."""
+    broker_id = cluster.next_broker_id if known is None else known.broker_id
+    life = BrokerLife(broker_id, BrokerEpoch(cluster.last_broker_epoch + 1))
+    brokers = dict(cluster.brokers)
+    if known is not None:
+        brokers[broker_id] = replace(known, is_fenced=True)
+    return (
+        replace(
+            cluster,
+            brokers=brokers,
+            next_broker_id=BrokerId(max(cluster.next_broker_id, broker_id + 1)),
+            last_broker_epoch=life.broker_epoch,
+        ),
+        life,
+    )
+
+
+def granted(
+    cluster: ClusterState, request: RegisterBroker, life: BrokerLife
+) -> tuple[ClusterState, BrokerRegistration]:
+    """Do the second phase: the new life is the broker's, fenced."""
+    known = cluster.brokers.get(life.broker_id)
+    is_drained = known is not None and known.is_drained
+    registration = BrokerRegistration(
+        broker_id=life.broker_id,
+        name=request.name,
+        rack=request.rack,
+        host=request.host,
+        port=request.port,
+        incarnation_id=request.incarnation_id,
+        directory_ids=tuple(sorted(request.directory_ids)),
+        broker_epoch=life.broker_epoch,
+        is_fenced=True,
+        replica_host=request.replica_host,
+        replica_port=request.replica_port,
+        is_draining=is_drained,
+        is_drained=is_drained,
+    )
+    return with_broker(cluster, registration), registration
+
+
+def with_broker(cluster: ClusterState, registration: BrokerRegistration) -> ClusterState:
+    """Return the cluster with another registration of a broker."""
+    return replace(cluster, brokers={**cluster.brokers, registration.broker_id: registration})
+
+
+def _directory_problem(
+    cluster: ClusterState, known: BrokerRegistration | None, request: RegisterBroker
+) -> str | None:
+    if request.broker_id is not None and (known is None or known.broker_id != request.broker_id):
+        owner = cluster.brokers.get(request.broker_id)
+        whose = "the cluster does not know" if owner is None else f"is named {owner.name!r}"
+        return (
+            f"broker {request.name!r}: its log directories belong to broker {request.broker_id}, "
+            f"which {whose}: correct node.name, or give the broker its own log_dirs"
+        )
+    for other in cluster.brokers.values():
+        shared = set(other.directory_ids) & set(request.directory_ids)
+        if other is not known and shared:
+            return (
+                f"broker {request.name!r}: its log directory {min(shared)} is also one of broker "
+                f"{other.name!r}: a copied directory cannot be used by two"
+            )
+    return None

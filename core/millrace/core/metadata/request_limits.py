@@ -1,0 +1,61 @@
+"""How large a request may be: each is decided without a break, and holds up all others."""
+
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.requests import (
+    AlterPartitions,
+    AlterTopics,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    Heartbeat,
+    ReassignPartitions,
+    Request,
+)
+
+
+def size_problem(request: Request, config: ClusterConfig) -> str | None:
+    """Say why a request is too large to be looked at."""
+    match request:
+        case CreateTopics(topics=topics):
+            return _topics_problem(len(topics), sum(each.partitions for each in topics), config)
+        case AlterTopics(changes=changes):
+            return _topics_problem(len(changes), sum(each.partitions for each in changes), config)
+        case DeleteTopics(topics=refs):
+            return _topics_problem(len(refs), 0, config)
+        case AlterPartitions(changes=alterations):
+            return _partitions_problem(len(alterations), config)
+        case ReassignPartitions(reassignments=reassignments):
+            return _partitions_problem(len(reassignments), config)
+        case ElectLeaders(partitions=partitions):
+            return _partitions_problem(len(partitions), config)
+        case Heartbeat(log_ends=log_ends) if len(log_ends) > config.log_end_partitions_max:
+            return (
+                f"a heartbeat reports {len(log_ends)} log ends, and the setting "
+                f"cluster.log_end_partitions_max allows {config.log_end_partitions_max}"
+            )
+        case _:
+            return None
+
+
+def _topics_problem(count: int, partitions: int, config: ClusterConfig) -> str | None:
+    # One topic may be as large as it likes: what is wrong with it is said by its own answer.
+    if count > config.request_topics_max or (
+        count > 1 and partitions > config.topic_partitions_max
+    ):
+        return (
+            f"{count} topics with {partitions} partitions are too many for one request, which may "
+            f"have {config.request_topics_max} topics and {config.topic_partitions_max} partitions "
+            "(the settings cluster.request_topics_max and cluster.topic_partitions_max): send "
+            "several requests"
+        )
+    return None
+
+
+def _partitions_problem(count: int, config: ClusterConfig) -> str | None:
+    if count > config.request_partitions_max:
+        return (
+            f"{count} partitions are too many for one request, which may have "
+            f"{config.request_partitions_max} (the setting cluster.request_partitions_max): send "
+            "several requests"
+        )
+    return None

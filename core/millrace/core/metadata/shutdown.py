@@ -1,0 +1,115 @@
+"""Stopping a broker in good order: when nobody needs it any more (P32).
+
+A broker that wants to stop says so with its heartbeats. It is *draining* from then on: others take
+over what it leads, and it leaves each ISR in which the others are still min ISR. Where they are
+not, it waits for a replica that is alive and may yet join; where there is none, waiting is no use.
+Once the metadata says all this, and every other live broker has seen it, it may stop: whoever
+produces or fetches has been told of the new leader before the old one is gone.
+
+The wait is bounded: by `controlled_shutdown_wait_ms` it may stop in any case. What it has not left
+by then its ended session takes it out of, and it stays eligible there (P26).
+
+The controller asks these functions with each heartbeat. Only the time since when a broker wants to
+stop is remembered: another controller begins to count again.
+"""
+
+from collections.abc import Iterable
+
+from millrace.core.ids import BrokerId, MonotonicMs
+from millrace.core.metadata import elections
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.elections import Rules
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import PartitionState
+from millrace.core.metadata.sessions import Sessions
+
+
+def left(partition: PartitionState, rules: Rules, broker_id: BrokerId) -> PartitionState:
+    """Return a partition whose ISR a broker has left, if the others are enough.
+
+    Whoever leads it stays: leaderships are handed over first, by an election.
+    """
+    if partition.leader == broker_id:
+        return partition
+    others = [life for life in partition.isr if life.broker_id != broker_id]
+    if len(others) == len(partition.isr) or len(others) < rules.min_isr(partition):
+        return partition
+    return elections.with_isr(partition, rules, others)
+
+
+def is_awaited(partition: PartitionState, rules: Rules, broker_id: BrokerId) -> bool:
+    """Whether a broker should wait: it is in sync, and another replica may yet take its place."""
+    in_sync = {life.broker_id for life in partition.isr}
+    if broker_id not in in_sync:
+        return False
+    leads = partition.leader == broker_id
+    if not leads and len(in_sync) > rules.min_isr(partition):
+        return True  # It can leave, and has yet to.
+    # Others that can lead could take over; those that are not in sync could join.
+    others = (each for each in partition.replicas if leads or each not in in_sync)
+    return any(
+        life is not None and rules.can_lead(life)
+        for life in map(rules.life_of, others)  # Itself cannot: it is draining.
+    )
+
+
+class Shutdowns:
+    """The brokers that want to stop."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._since: dict[BrokerId, MonotonicMs] = {}
+        self._released_at: dict[BrokerId, int] = {}  # Epoch of the first image without them.
+
+    def begin(self, broker_id: BrokerId, now: MonotonicMs) -> None:
+        """A broker wants to stop; to be said with each of its heartbeats."""
+        self._since.setdefault(broker_id, now)
+
+    def forget(self, broker_id: BrokerId) -> None:
+        """The broker is gone, or another life of it is there."""
+        self._since.pop(broker_id, None)
+        self._released_at.pop(broker_id, None)
+
+    def is_wanted(self, broker_id: BrokerId) -> bool:
+        """Whether the broker wants to stop."""
+        return broker_id in self._since
+
+    def may_stop(
+        self,
+        broker_id: BrokerId,
+        image: MetadataImage,
+        sessions: Sessions,
+        now: MonotonicMs,
+    ) -> bool:
+        """Whether a broker may stop now.
+
+        Args:
+            image: of what is stored.
+        """
+        if now - self._since[broker_id] >= self._config.controlled_shutdown_wait_ms:
+            return True
+        if self._is_awaited(broker_id, image):
+            self._released_at.pop(broker_id, None)
+            return False
+        released_at = self._released_at.setdefault(broker_id, image.epoch)
+        return all(
+            sessions.metadata_epoch(other) >= released_at for other in _others(image, broker_id)
+        )
+
+    def _is_awaited(self, broker_id: BrokerId, image: MetadataImage) -> bool:
+        if not image.cluster.brokers[broker_id].is_draining:
+            return True  # Not stored yet.
+        for topic_partition, topic in image.replicas_of(broker_id):
+            rules = Rules.of(topic, image.cluster.brokers, self._config)
+            partition = topic.partitions[topic_partition.partition]
+            if is_awaited(partition, rules, broker_id):
+                return True
+        return False
+
+
+def _others(image: MetadataImage, broker_id: BrokerId) -> Iterable[BrokerId]:
+    return (
+        other
+        for other, broker in image.cluster.brokers.items()
+        if other != broker_id and not broker.is_fenced
+    )

@@ -1,0 +1,528 @@
+"""A follower's side of one partition: what to fetch, what to keep of it, what to cut.
+
+A follower wants its log to become its leader's, and says where it stands: the offset it goes on
+from, and the epoch of its last batch. The leader answers with batches if that is a prefix of its
+own log, and otherwise with the last epoch that both may share (P4). Then the follower cuts its log
+back to where that epoch ends in the shorter of the two, and asks again, until nothing diverges
+(P3). Its high watermark plays no part in that: it is always a step behind, and what lies above it
+may well be committed (P5). Below it nothing may ever be cut, unless the partition had an unclean
+election; a follower that would have to is halted with all that it holds.
+
+Batches are kept byte for byte as the leader stamped them (P1), one whole batch or nothing of it
+(P8). The shell changes the log, in the order of the effects, and each change comes back as an
+event:
+
+| effect            | the shell                             | and then calls                     |
+|-------------------|---------------------------------------|------------------------------------|
+| `FetchFrom`       | opens the position, leaves any other  | `on_fetch_response`, or            |
+|                   |                                       | `on_out_of_range`,                 |
+|                   |                                       | `on_fetch_failed`                  |
+| `StopFetching`    | leaves the position                   |                                    |
+| `Append`          | writes; flushes as durability says    | `on_written`, `on_flushed`, or     |
+|                   |                                       | `on_write_failed`                  |
+| `Truncate`        | cuts the end, and what follows from   | `on_truncated`                     |
+|                   | it: producer states, indexes (P45)    |                                    |
+| `StartAnew`       | deletes all, begins at an offset      | `on_started_anew`                  |
+| `AdvanceLogStart` | gives up the oldest batches           |                                    |
+
+Both checksums of every batch are verified by the shell before the response gets here (P8, P66). The
+producer states are not here either: the log's append and truncation keep those of the log (P45),
+and a follower that becomes the leader begins with a copy of them.
+
+Appends are pipelined: the position moves on when a batch is handed over, not when it is written. So
+how much may be on its way is bounded by the credit that the shell grants. Before it opens a
+position at another leader, the machine waits until everything is written or has failed.
+
+After a write, a flush and a truncation the shell sends `progress` to the leader: the high watermark
+goes by that alone. After a failed write the shell drops the appends that it has not done yet.
+
+Invariants: `high_watermark <= written_offset <= next_offset`; the high watermark goes back only
+after an unclean election.
+
+Source: KIP-101, 279, 320, 392, 595 (truncation on fetch).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import takewhile
+from typing import Final, Protocol
+
+from millrace.core.errors import (
+    NotLeaderError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    SafetyViolationError,
+)
+from millrace.core.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicPartition,
+)
+from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
+from millrace.core.metadata.model import PartitionState
+from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.rules import ReplicationConfig
+
+_DEFAULTS: Final = ReplicationConfig()
+
+
+class ReplicaBatch(Protocol):
+    """What the machine needs to know of a batch; the bytes are the shell's."""
+
+    @property
+    def base_offset(self) -> Offset: ...
+    @property
+    def next_offset(self) -> Offset: ...
+    @property
+    def leader_epoch(self) -> LeaderEpoch: ...
+
+
+@dataclass(slots=True)
+class FetchFrom:
+    """Effect: open this position at the leader; an earlier one answers nothing any more (P4)."""
+
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    fetch_offset: Offset
+    last_fetched_epoch: LeaderEpoch
+    number: int
+    """Each is another position, also at the same offset: an old answer must not be taken twice."""
+    pause_ms: int = 0
+    """Wait so long before: something was refused."""
+
+
+@dataclass(slots=True)
+class FetchResponse:
+    """A leader's answer to an open position."""
+
+    position: FetchFrom
+    """As it was opened."""
+    fetch_offset: Offset
+    """Where the batches begin: the position's own, or the end of the response before."""
+    high_watermark: Offset
+    log_start_offset: Offset
+    batches: Sequence[ReplicaBatch] = ()
+    """Those whose checksums hold, up to the first whose do not."""
+    is_damaged: bool = False
+    """Whether there was one whose checksums do not hold."""
+    diverging: EpochEnd | None = None
+
+
+@dataclass(slots=True)
+class StopFetching:
+    """Effect: leave the position."""
+
+
+@dataclass(slots=True)
+class Append:
+    """Effect: write these batches behind the others, as they are (P1)."""
+
+    batches: Sequence[ReplicaBatch]
+
+
+@dataclass(slots=True)
+class Truncate:
+    """Effect: end the log here, or where the batch that holds this offset begins."""
+
+    end_offset: Offset
+
+
+@dataclass(slots=True)
+class StartAnew:
+    """Effect: delete all batches; the log is empty and begins here."""
+
+    start_offset: Offset
+
+
+@dataclass(slots=True)
+class AdvanceLogStart:
+    """Effect: give up what lies before this offset. Nothing waits for it."""
+
+    start_offset: Offset
+
+
+Effect = FetchFrom | StopFetching | Append | Truncate | StartAnew | AdvanceLogStart
+
+
+class Phase(Enum):
+    """What the follower is doing."""
+
+    LEADERLESS = "there is nobody to fetch from"
+    SETTLING = "appends of an earlier leader are still on their way to the disk"
+    FETCHING = "a position is open"
+    CHANGING = "the log is being cut, or begun anew"
+    HALTED = "to go on would lose what is committed"
+
+
+class PartitionFollower:
+    """See the module.
+
+    Args:
+        topic_partition: the partition.
+        leader_epochs: of the log; a copy is kept.
+        log_start_offset: the log's; nothing is on its way to the disk.
+        log_end_offset: the log's.
+        flushed_offset: the log's.
+        high_watermark: everything below it is committed; may be far behind (P68).
+        high_watermark_epoch: the leader epoch in which that was known; -1: nobody remembers.
+        config: the broker's settings.
+
+    Attributes:
+        next_offset: behind the last batch that was handed over to be written.
+        generation: counts failed writes: what was handed out under an earlier one is void.
+    """
+
+    __slots__ = (
+        "_config",
+        "_epochs",
+        "_high_watermark_epoch",
+        "_leader_high_watermark",
+        "_leader_log_start_offset",
+        "_opened",
+        "_partition_epoch",
+        "_pause_ms",
+        "_unclean_epoch",
+        "flushed_offset",
+        "generation",
+        "high_watermark",
+        "leader",
+        "leader_epoch",
+        "log_start_offset",
+        "next_offset",
+        "phase",
+        "topic_partition",
+        "written_offset",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        leader_epochs: LeaderEpochs,
+        *,
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+        flushed_offset: Offset,
+        high_watermark: Offset,
+        high_watermark_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+        config: ReplicationConfig = _DEFAULTS,
+    ) -> None:
+        assert high_watermark <= log_end_offset
+        self.topic_partition = topic_partition
+        self.log_start_offset = log_start_offset
+        self.next_offset = self.written_offset = log_end_offset
+        self.flushed_offset = flushed_offset
+        self.high_watermark = high_watermark
+        self._high_watermark_epoch = high_watermark_epoch
+        self.leader: BrokerId = NO_BROKER
+        self.leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
+        self.phase = Phase.LEADERLESS
+        self.generation = 0
+        self._config = config
+        self._epochs = LeaderEpochs(leader_epochs.entries)
+        # An epoch that was noted for a batch whose write failed.
+        self._epochs.truncate_from_end(log_end_offset)
+        self._partition_epoch = PartitionEpoch(-1)
+        self._unclean_epoch = NO_LEADER_EPOCH
+        self._opened = 0
+        self._pause_ms = 0
+        self._forget_leader()
+
+    def _forget_leader(self) -> None:
+        """What the last leader said holds for logs that it found to be prefixes of its own."""
+        self._leader_high_watermark = self.high_watermark
+        self._leader_log_start_offset = self.log_start_offset
+
+    # --- What is there -----------------------------------------------------------------------
+
+    @property
+    def position(self) -> FetchFrom | None:
+        """What is to be fetched now, so that a lost request can be made again (P4)."""
+        return self._position() if self.phase is Phase.FETCHING else None
+
+    def _position(self, pause_ms: int = 0) -> FetchFrom:
+        return FetchFrom(
+            self.leader,
+            self.leader_epoch,
+            self.next_offset,
+            self._epoch_before(self.next_offset),
+            self._opened,
+            pause_ms,
+        )
+
+    def _epoch_before(self, end_offset: Offset) -> LeaderEpoch:
+        if end_offset == self.log_start_offset:
+            return NO_LEADER_EPOCH
+        return self._epochs.epoch_of(Offset(end_offset - 1))
+
+    @property
+    def progress(self) -> FollowerProgress:
+        """What the leader is told: of what is written, not of what is on its way (P13)."""
+        return FollowerProgress(
+            self.written_offset,
+            self.flushed_offset,
+            self.log_start_offset,
+            self._epoch_before(self.written_offset),
+        )
+
+    def check_readable(self, fetch_offset: Offset) -> None:
+        """Refuse a consumer's position that this replica cannot judge (P12, KIP-392).
+
+        Raises:
+            OffsetOutOfRangeError: it lies before the log's start.
+            OffsetNotAvailableError: it lies behind the high watermark, which may be late here.
+            NotLeaderError: the replica is halted.
+        """
+        if self.phase is Phase.HALTED:
+            raise NotLeaderError(f"{self.topic_partition} is halted here: read from its leader")
+        if fetch_offset < self.log_start_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition} begins at offset {self.log_start_offset} here, not "
+                f"{fetch_offset}: ask its leader"
+            )
+        if fetch_offset > self.high_watermark:
+            raise OffsetNotAvailableError(
+                f"{self.topic_partition} is known to be committed up to {self.high_watermark} "
+                f"here, not to {fetch_offset}: try again shortly, or ask its leader"
+            )
+
+    # --- Whom to follow ----------------------------------------------------------------------
+
+    def on_state(self, state: PartitionState) -> list[Effect]:
+        """Follow the controller's state; one that is older than the one known is passed over (P39).
+
+        A state that makes this broker the leader is for the shell: it makes a leader of it once the
+        effects are done.
+        """
+        if self.phase is Phase.HALTED or state.partition_epoch < self._partition_epoch:
+            return []
+        self._partition_epoch = state.partition_epoch
+        self._unclean_epoch = state.unclean_epoch
+        if (state.leader, state.leader_epoch) == (self.leader, self.leader_epoch):
+            return []
+        self.leader = state.leader
+        self.leader_epoch = state.leader_epoch
+        self._forget_leader()
+        return self._open()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is on its way to the disk: no append, no cut. A halted one never is."""
+        is_changing = self.phase in (Phase.CHANGING, Phase.HALTED)
+        return not is_changing and self.next_offset == self.written_offset
+
+    def stop(self) -> list[Effect]:
+        """Follow nobody from now on; what is on its way to the disk still comes back."""
+        if self.phase is Phase.HALTED:
+            return []
+        self.leader = NO_BROKER
+        self.leader_epoch = NO_LEADER_EPOCH
+        self._forget_leader()
+        return self._open()
+
+    def _open(self, pause_ms: int = 0) -> list[Effect]:
+        if self.phase is Phase.CHANGING:
+            return []  # When that is done.
+        if self.leader == NO_BROKER:
+            self.phase = Phase.LEADERLESS
+            return [StopFetching()]
+        if self.next_offset != self.written_offset:
+            self.phase = Phase.SETTLING
+            self._pause_ms = pause_ms
+            return [StopFetching()]
+        self.phase = Phase.FETCHING
+        self._opened += 1
+        return [self._position(pause_ms)]
+
+    # --- What the leader answers -------------------------------------------------------------
+
+    def on_fetch_response(self, response: FetchResponse) -> list[Effect]:
+        """Apply a response, or pass over one that is not of the open position any more (P7).
+
+        Raises:
+            SafetyViolationError: committed batches would have to go; the replica is halted (P5).
+        """
+        if not self._is_open(response.position) or response.fetch_offset != self.next_offset:
+            return []
+        if response.diverging is not None:
+            return self._cut_back(response.diverging, response.log_start_offset)
+        if response.log_start_offset > self.next_offset:
+            return self._start_anew(response.log_start_offset)
+        batches = self._follow_on(response.batches)
+        effects: list[Effect] = []
+        if batches:
+            effects.append(Append(batches))
+            for batch in batches:
+                self._epochs.append(batch.leader_epoch, batch.base_offset)
+            self.next_offset = batches[-1].next_offset
+        self._leader_high_watermark = response.high_watermark
+        self._high_watermark_epoch = self.leader_epoch
+        self._leader_log_start_offset = response.log_start_offset
+        effects += self._advance()
+        if response.is_damaged or len(batches) < len(response.batches):
+            effects += self._open(self._config.replica_fetch_backoff_ms)  # P8: fetch it again.
+        return effects
+
+    def _is_open(self, position: FetchFrom) -> bool:
+        """Whether a position is the open one: of this leader, this epoch, and no earlier try (P7).
+
+        Within one epoch the log was perhaps cut, and then filled again, since an old one.
+        """
+        return (
+            self.phase is Phase.FETCHING
+            and position.leader == self.leader
+            and position.leader_epoch == self.leader_epoch
+            and position.number == self._opened
+        )
+
+    def _follow_on(self, batches: Sequence[ReplicaBatch]) -> list[ReplicaBatch]:
+        """Return the batches up to the first that does not follow on the one before it (P8)."""
+        next_offset, epoch = self.next_offset, self._epoch_before(self.next_offset)
+
+        def follows(batch: ReplicaBatch) -> bool:
+            nonlocal next_offset, epoch
+            if (
+                batch.base_offset != next_offset
+                or batch.next_offset <= next_offset
+                or not max(epoch, 0) <= batch.leader_epoch <= self.leader_epoch
+            ):
+                return False
+            next_offset, epoch = batch.next_offset, batch.leader_epoch
+            return True
+
+        return list(takewhile(follows, batches))
+
+    def on_out_of_range(self, position: FetchFrom, log_start_offset: Offset) -> list[Effect]:
+        """Take the answer that a position lies outside of the leader's log.
+
+        Before the leader's start it is too old: nobody has those batches any more. Behind the
+        leader's end it is no reason to cut anything: that is what epochs are for (P5).
+
+        Raises:
+            SafetyViolationError: as in `on_fetch_response`.
+        """
+        if not self._is_open(position):
+            return []
+        if log_start_offset > self.next_offset:
+            return self._start_anew(log_start_offset)
+        return self._open(self._config.replica_fetch_backoff_ms)
+
+    def on_fetch_failed(self, position: FetchFrom) -> list[Effect]:
+        """Ask again after a pause: the leader refused the position, or was lost (P6)."""
+        if not self._is_open(position):
+            return []
+        return self._open(self._config.replica_fetch_backoff_ms)
+
+    def _cut_back(self, diverging: EpochEnd, leader_log_start_offset: Offset) -> list[Effect]:
+        """Cut to where the epoch that the leader names ends in the shorter of the logs (P4).
+
+        Never to the own high watermark: it says what is committed, not what is shared (P5).
+        """
+        own = self._epochs.end_offset_for(diverging.epoch, self.next_offset)
+        if diverging.end_offset < 0 or own.end_offset < 0:
+            # An epoch that neither the one nor the other has: no leader answers so.
+            return self._open(self._config.replica_fetch_backoff_ms)
+        end_offset = min(diverging.end_offset, own.end_offset)
+        if end_offset < self.log_start_offset:
+            return self._start_anew(leader_log_start_offset)
+        self._guard(end_offset)
+        self.phase = Phase.CHANGING
+        return [Truncate(end_offset)]
+
+    def _start_anew(self, start_offset: Offset) -> list[Effect]:
+        self._guard(start_offset)
+        self.phase = Phase.CHANGING
+        return [StartAnew(start_offset)]
+
+    def _guard(self, end_offset: Offset) -> None:
+        """Halt rather than give up what is committed (P5).
+
+        An unclean election since the high watermark was known has made it void. When that was is
+        not remembered over restarts, but it was not before the last batch that is here.
+        """
+        known_in = max(self._high_watermark_epoch, self._epoch_before(self.next_offset))
+        if end_offset >= self.high_watermark or self._unclean_epoch > known_in:
+            return
+        self.phase = Phase.HALTED
+        raise SafetyViolationError(
+            f"{self.topic_partition}: following broker {self.leader} in leader epoch "
+            f"{self.leader_epoch} would end the log at {end_offset}, but everything before "
+            f"{self.high_watermark} is committed, and no unclean election since is on record. "
+            "Nothing was deleted; find out which replica is right before this one is removed"
+        )
+
+    # --- What the disk did -------------------------------------------------------------------
+
+    def on_written(self, next_offset: Offset) -> list[Effect]:
+        """Note that all before `next_offset` is in the file."""
+        assert self.written_offset <= next_offset <= self.next_offset
+        self.written_offset = next_offset
+        return self._advance() + self._settled()
+
+    def on_flushed(self, next_offset: Offset) -> None:
+        """Note that all before `next_offset` is durable."""
+        assert next_offset <= self.written_offset
+        self.flushed_offset = max(self.flushed_offset, next_offset)
+
+    def on_write_failed(self, base_offset: Offset) -> list[Effect]:
+        """Take back what was handed over from `base_offset` on, where the file ends; ask again."""
+        assert base_offset >= self.written_offset
+        self.generation += 1
+        self.next_offset = base_offset
+        self._epochs.truncate_from_end(base_offset)
+        if self.phase is Phase.FETCHING:
+            return self._open(self._config.replica_fetch_backoff_ms)
+        return self._settled()
+
+    def _settled(self) -> list[Effect]:
+        if self.phase is Phase.SETTLING and self.next_offset == self.written_offset:
+            return self._open(self._pause_ms)
+        return []
+
+    def on_truncated(self, log_end_offset: Offset) -> list[Effect]:
+        """Note that the log ends at `log_end_offset`, and ask again whether it diverges (P3).
+
+        Raises:
+            SafetyViolationError: the batch that was cut through had been committed (P5).
+        """
+        assert self.phase is Phase.CHANGING
+        self._guard(log_end_offset)
+        self._epochs.truncate_from_end(log_end_offset)
+        return self._changed(self.log_start_offset, log_end_offset)
+
+    def on_started_anew(self, start_offset: Offset) -> list[Effect]:
+        """Note that the log is empty and begins at `start_offset`."""
+        assert self.phase is Phase.CHANGING
+        self._epochs = LeaderEpochs()
+        # Everything before the leader's start was committed, and is nobody's any more.
+        self.high_watermark = start_offset
+        self._high_watermark_epoch = self.leader_epoch
+        self.flushed_offset = start_offset
+        return self._changed(start_offset, start_offset)
+
+    def _changed(self, log_start_offset: Offset, log_end_offset: Offset) -> list[Effect]:
+        self.log_start_offset = min(log_start_offset, log_end_offset)
+        self.next_offset = self.written_offset = log_end_offset
+        self.flushed_offset = min(self.flushed_offset, log_end_offset)
+        self.high_watermark = min(self.high_watermark, log_end_offset)
+        self._forget_leader()
+        self.phase = Phase.FETCHING
+        return self._open()
+
+    def _advance(self) -> list[Effect]:
+        """Move the high watermark as far as the leader's and the own log allow (P12).
+
+        The log start follows the leader's, which is never behind what is committed.
+        """
+        committed = min(self._leader_high_watermark, self.written_offset)
+        self.high_watermark = max(self.high_watermark, committed)
+        start_offset = min(self._leader_log_start_offset, self.high_watermark)
+        if start_offset <= self.log_start_offset:
+            return []
+        self.log_start_offset = start_offset
+        self._epochs.truncate_from_start(start_offset)
+        return [AdvanceLogStart(start_offset)]

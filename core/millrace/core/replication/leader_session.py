@@ -1,0 +1,178 @@
+"""A follower broker's fetch session with one leader broker, over all partitions that it leads.
+
+The session is one stream. Partitions are named once, by handles that are never used again, so that
+an answer to a position that was left is recognised as such (P7). From then on the leader sends what
+is new, and this side says how far it has come (`FollowerProgress`) and how many bytes it can take.
+
+Credit is what bounds the bytes that are on their way: received, and not yet written. It is granted
+again when they are written, in pieces that are worth a message.
+
+What is to be said gathers here until the shell takes it (`take_request`), so that a thousand
+positions, or a round of writes over many partitions, make one message.
+
+When the stream breaks nothing is lost but time: the shell calls `on_broken`, waits a little, opens
+another and takes the request anew, with every position that its follower wants then.
+
+Source: KIP-227, KIP-74; `core.fetch.session` is the other side.
+"""
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Final
+
+from millrace.core.ids import MonotonicMs, TopicPartition
+from millrace.core.replication.follower import FetchFrom
+from millrace.core.replication.progress import FollowerProgress
+
+_GRANT_FRACTION: Final = 4
+"""Credit is granted when so many parts of the window can be."""
+
+
+@dataclass(slots=True)
+class SessionRequest:
+    """What to say to the leader in one message."""
+
+    added: list[tuple[int, TopicPartition, FetchFrom, FollowerProgress]] = field(
+        default_factory=list
+    )
+    removed: list[int] = field(default_factory=list)
+    progress: list[tuple[int, FollowerProgress]] = field(default_factory=list)
+    credit_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Open:
+    topic_partition: TopicPartition
+    position: FetchFrom
+    is_said: bool = False
+
+
+class LeaderSession:
+    """See the module.
+
+    Args:
+        window_bytes: the most credit that the leader has at a time.
+    """
+
+    __slots__ = (
+        "_due",
+        "_granted",
+        "_handles",
+        "_next_handle",
+        "_open",
+        "_progress",
+        "_removed",
+        "_to_say",
+        "_unwritten",
+        "_window",
+    )
+
+    def __init__(self, window_bytes: int) -> None:
+        self._window = window_bytes
+        self._next_handle = 1
+        self._open: dict[int, _Open] = {}
+        self._handles: dict[TopicPartition, int] = {}
+        self._removed: list[int] = []
+        self._progress: dict[TopicPartition, FollowerProgress] = {}
+        self._to_say: dict[int, None] = {}
+        # Positions that pause before they are said: (when, handle).
+        self._due: list[tuple[MonotonicMs, int]] = []
+        self._granted = 0
+        self._unwritten = 0
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def open(
+        self,
+        topic_partition: TopicPartition,
+        position: FetchFrom,
+        progress: FollowerProgress,
+        now: MonotonicMs,
+    ) -> None:
+        """Take a partition's new position in place of the one it had here."""
+        self.close(topic_partition)
+        handle = self._next_handle
+        self._next_handle += 1
+        self._open[handle] = _Open(topic_partition, position)
+        self._handles[topic_partition] = handle
+        self._progress[topic_partition] = progress
+        if position.pause_ms:
+            heapq.heappush(self._due, (MonotonicMs(now + position.pause_ms), handle))
+        else:
+            self._to_say[handle] = None
+
+    def close(self, topic_partition: TopicPartition) -> None:
+        """Leave a partition."""
+        handle = self._handles.pop(topic_partition, None)
+        self._progress.pop(topic_partition, None)
+        if handle is None:
+            return
+        self._to_say.pop(handle, None)
+        if self._open.pop(handle).is_said:
+            self._removed.append(handle)
+
+    def on_progress(self, topic_partition: TopicPartition, progress: FollowerProgress) -> None:
+        """Note how far a partition's log is; the latest counts."""
+        if topic_partition in self._handles:
+            self._progress[topic_partition] = progress
+
+    def on_received(self, size: int) -> None:
+        """Note that batches of so many bytes came; they are on their way to the disk."""
+        self._granted -= size
+        self._unwritten += size
+
+    def on_done(self, size: int) -> None:
+        """Note that batches of so many bytes are written, or dropped."""
+        self._unwritten -= size
+
+    def position(self, handle: int) -> tuple[TopicPartition, FetchFrom] | None:
+        """Return whose handle this is; None when it was left (P7)."""
+        found = self._open.get(handle)
+        return None if found is None else (found.topic_partition, found.position)
+
+    def next_due(self) -> MonotonicMs | None:
+        """Return when a pause ends."""
+        return self._due[0][0] if self._due else None
+
+    def take_request(self, now: MonotonicMs) -> SessionRequest | None:
+        """Return what is to be said now; None: nothing."""
+        while self._due and self._due[0][0] <= now:
+            _, handle = heapq.heappop(self._due)
+            if handle in self._open:
+                self._to_say[handle] = None
+        request = SessionRequest(removed=self._removed)
+        self._removed = []
+        for handle in self._to_say:
+            found = self._open[handle]
+            found.is_said = True
+            progress = self._progress.pop(found.topic_partition)
+            request.added.append((handle, found.topic_partition, found.position, progress))
+        self._to_say = {}
+        paused: dict[TopicPartition, FollowerProgress] = {}
+        for topic_partition, progress in self._progress.items():
+            handle = self._handles[topic_partition]
+            if self._open[handle].is_said:
+                request.progress.append((handle, progress))
+            else:
+                paused[topic_partition] = progress
+        self._progress = paused
+        credit = self._window - self._granted - self._unwritten
+        if credit >= self._window // _GRANT_FRACTION or (self._granted <= 0 < credit):
+            request.credit_bytes = credit
+            self._granted += credit
+        if request.added or request.removed or request.progress or request.credit_bytes:
+            return request
+        return None
+
+    def on_broken(self) -> list[tuple[TopicPartition, FetchFrom]]:
+        """The stream is gone, with all positions; return them, so that followers open new ones."""
+        lost = [(each.topic_partition, each.position) for each in self._open.values()]
+        self._open.clear()
+        self._handles.clear()
+        self._progress.clear()
+        self._to_say.clear()
+        self._due.clear()
+        self._removed = []
+        self._granted = 0
+        return lost

@@ -1,0 +1,34 @@
+"""What a follower tells its leader of its log: the only ground on which the leader counts it."""
+
+from typing import Final, NamedTuple
+
+from millrace.core.ids import NO_LEADER_EPOCH, UNKNOWN_OFFSET, LeaderEpoch, Offset
+from millrace.core.metadata.topic_config import Durability
+
+
+class FollowerProgress(NamedTuple):
+    """A follower's log at one moment.
+
+    The report speaks for itself: with the epoch of the last batch the leader can tell whether what
+    it counts is a prefix of its own log (P4), in whatever order reports arrive.
+    """
+
+    log_end_offset: Offset
+    """Behind the last batch that is written."""
+    flushed_offset: Offset
+    """Behind the last batch that survives a power cut."""
+    log_start_offset: Offset
+    last_fetched_epoch: LeaderEpoch
+    """Of the last batch that is written; -1 when there is none."""
+
+    def kept(self, durability: Durability) -> Offset:
+        """Return the end of what counts as kept (P13)."""
+        if durability is Durability.FSYNC:
+            return min(self.flushed_offset, self.log_end_offset)
+        return self.log_end_offset
+
+
+NO_PROGRESS: Final = FollowerProgress(
+    UNKNOWN_OFFSET, UNKNOWN_OFFSET, UNKNOWN_OFFSET, NO_LEADER_EPOCH
+)
+"""Of a follower that is silent: below every offset, so that it holds the high watermark back."""

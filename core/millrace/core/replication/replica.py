@@ -1,0 +1,275 @@
+"""One replica of a partition: it leads or it follows, as the controller's state says.
+
+The two roles are machines of their own, `PartitionLeader` and `PartitionFollower`. This one turns
+one into the other, and only while nothing is on its way to the disk: a leader that has resigned
+waits for its last appends, a follower for its last writes and cuts. In between the replica has no
+role, and answers nobody. So neither machine ever hears of a change of the log that the other one
+ordered.
+
+- This broker leads if the state names this very life of it as the leader (P37); an earlier life of
+  the broker may have had another log.
+- Otherwise it follows whoever leads, or waits until somebody does.
+- A state that is older than the one known is passed over (P39).
+
+A new leader begins where the log ends then, with the producer states of the log (P45) and the high
+watermark that it knew as a follower; a new follower begins likewise.
+
+Source: Kafka's Partition, `makeLeader` and `makeFollower`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import BrokerId, MonotonicMs, Offset, TopicPartition
+from millrace.core.log.leader_epochs import LeaderEpochs
+from millrace.core.log.producer_states import ProducerStates
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.replication import follower as following
+from millrace.core.replication.follower import FetchResponse, PartitionFollower
+from millrace.core.replication.in_sync import BrokerStanding, IsrProposal
+from millrace.core.replication.leader import PartitionLeader, Waiter
+from millrace.core.replication.rules import AppendRules, ReplicationConfig
+
+
+class ReplicaLog(Protocol):
+    """What a role begins with. Read only while nothing is on its way to the disk."""
+
+    @property
+    def log_start_offset(self) -> Offset: ...
+    @property
+    def log_end_offset(self) -> Offset: ...
+    @property
+    def flushed_offset(self) -> Offset: ...
+    @property
+    def leader_epochs(self) -> LeaderEpochs: ...
+    @property
+    def producer_states(self) -> ProducerStates: ...
+
+
+@dataclass(slots=True)
+class Complete:
+    """Effect: tell the owners of these appends how they ended."""
+
+    waiters: list[Waiter]
+
+
+@dataclass(slots=True)
+class RoleChanged:
+    """Effect: whoever reads from this replica must look at it again."""
+
+
+Effect = following.Effect | Complete | RoleChanged
+
+
+class Replica:
+    """See the module.
+
+    Args:
+        topic_partition: the partition.
+        broker: this broker's life.
+        log: the partition's, open.
+        rules: the topic's settings.
+        high_watermark: the last one that was known, at most the log's end (P68).
+        config: the broker's settings.
+
+    Attributes:
+        leader: while it leads, and until its last appends are done after that.
+        follower: at all other times.
+        state: the newest that is known.
+    """
+
+    __slots__ = (
+        "_config",
+        "_log",
+        "_rules",
+        "_standings",
+        "broker",
+        "follower",
+        "leader",
+        "state",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        broker: BrokerLife,
+        log: ReplicaLog,
+        rules: AppendRules,
+        *,
+        high_watermark: Offset,
+        config: ReplicationConfig,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.broker = broker
+        self.state: PartitionState | None = None
+        self.leader: PartitionLeader | None = None
+        self.follower: PartitionFollower | None = self._follower(log, high_watermark, config)
+        self._log = log
+        self._rules = rules
+        self._config = config
+        self._standings: Mapping[BrokerId, BrokerStanding] = {}
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker answers for the partition now."""
+        return self.leader is not None and not self.leader.is_resigned
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Everything below it is committed."""
+        role = self.leader or self.follower
+        assert role is not None
+        return role.high_watermark
+
+    # --- What the controller says ------------------------------------------------------------
+
+    def configure(self, rules: AppendRules) -> None:
+        """Follow the topic's settings from now on."""
+        self._rules = rules
+        if self.leader is not None:
+            self.leader.rules = rules
+
+    def on_state(
+        self,
+        state: PartitionState,
+        standings: Mapping[BrokerId, BrokerStanding],
+        now: MonotonicMs,
+    ) -> list[Effect]:
+        """Take the role that the state gives to this broker, now or when the disk has caught up."""
+        if self.state is not None and state.partition_epoch < self.state.partition_epoch:
+            return []
+        self.state = state
+        self._standings = standings
+        if self.leader is not None:
+            led = self.leads
+            effects = _complete(self.leader.on_state(state, standings, now))
+            if led and not self.leads:
+                effects.append(RoleChanged())
+        else:
+            assert self.follower is not None
+            effects = list(
+                self.follower.stop() if self._must_lead else self.follower.on_state(state)
+            )
+        return effects + self._settle(now)
+
+    @property
+    def _must_lead(self) -> bool:
+        return self.state is not None and self.state.leader_life == self.broker
+
+    def _settle(self, now: MonotonicMs) -> list[Effect]:
+        """Change the role where the state wants it and the disk lets it."""
+        effects: list[Effect] = []
+        if self.leader is not None and self.leader.is_resigned and self.leader.is_settled:
+            high_watermark = self.leader.high_watermark
+            self.leader = None
+            self.follower = self._follower(self._log, high_watermark, self._config)
+            assert self.state is not None
+            if not self._must_lead:
+                effects += self.follower.on_state(self.state)
+        if self.follower is not None and self._must_lead and self.follower.is_settled:
+            assert self.state is not None
+            end = self._log.log_end_offset
+            self.leader = PartitionLeader(
+                self.topic_partition,
+                self.broker,
+                self.state,
+                self._log.producer_states.copy(),
+                self._rules,
+                next_offset=end,
+                written_offset=end,
+                flushed_offset=self._log.flushed_offset,
+                high_watermark=self.follower.high_watermark,
+                now=now,
+                standings=self._standings,
+                config=self._config,
+            )
+            self.follower = None
+            effects.append(RoleChanged())
+        return effects
+
+    def _follower(
+        self, log: ReplicaLog, high_watermark: Offset, config: ReplicationConfig
+    ) -> PartitionFollower:
+        return PartitionFollower(
+            self.topic_partition,
+            log.leader_epochs,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            flushed_offset=log.flushed_offset,
+            high_watermark=high_watermark,
+            config=config,
+        )
+
+    def resign(self, error: MillraceError) -> list[Effect]:
+        """Have no role any more: the log went offline, or the partition is deleted."""
+        self.state = None
+        if self.leader is not None:
+            return [*_complete(self.leader.resign(error)), RoleChanged()]
+        assert self.follower is not None
+        return [*self.follower.stop(), RoleChanged()]
+
+    # --- What the disk did -------------------------------------------------------------------
+
+    def on_written(self, end_offset: Offset, now: MonotonicMs) -> list[Effect]:
+        """All before `end_offset` is in the file."""
+        if self.leader is not None:
+            return _complete(self.leader.on_written(end_offset)) + self._settle(now)
+        assert self.follower is not None
+        return [*self.follower.on_written(end_offset), *self._settle(now)]
+
+    def on_flushed(self, flushed_offset: Offset) -> list[Effect]:
+        """All before `flushed_offset` survives a power cut."""
+        if self.leader is not None:
+            return _complete(self.leader.on_flushed(flushed_offset))
+        assert self.follower is not None
+        self.follower.on_flushed(flushed_offset)
+        return []
+
+    def on_write_failed(
+        self, base_offset: Offset, error: MillraceError, now: MonotonicMs
+    ) -> list[Effect]:
+        """The batches from `base_offset` on were not written, and will not be."""
+        if self.leader is not None:
+            return _complete(self.leader.on_write_failed(base_offset, error)) + self._settle(now)
+        assert self.follower is not None
+        return [*self.follower.on_write_failed(base_offset), *self._settle(now)]
+
+    def on_truncated(self, now: MonotonicMs) -> list[Effect]:
+        """The log was cut, or begun anew, as the follower wanted.
+
+        Raises:
+            SafetyViolationError: a batch that was cut through had been committed (P5).
+        """
+        assert self.follower is not None
+        return [*self.follower.on_truncated(self._log.log_end_offset), *self._settle(now)]
+
+    def on_started_anew(self, now: MonotonicMs) -> list[Effect]:
+        """The log is empty, as the follower wanted."""
+        assert self.follower is not None
+        return [*self.follower.on_started_anew(self._log.log_start_offset), *self._settle(now)]
+
+    # --- What the leader answers -------------------------------------------------------------
+
+    def on_fetch_response(self, response: FetchResponse) -> list[Effect]:
+        """Pass a leader's answer on to the follower; one that leads now takes none (P7).
+
+        Raises:
+            SafetyViolationError: committed batches would have to go; the replica is halted (P5).
+        """
+        return [] if self.follower is None else list(self.follower.on_fetch_response(response))
+
+    # --- Time --------------------------------------------------------------------------------
+
+    def tick(self, now: MonotonicMs) -> tuple[list[Effect], IsrProposal | None]:
+        """Look at the time; see `PartitionLeader.tick`."""
+        if self.leader is None:
+            return [], None
+        waiters, proposal = self.leader.tick(now)
+        return _complete(waiters), proposal
+
+
+def _complete(waiters: list[Waiter]) -> list[Effect]:
+    return [Complete(waiters)] if waiters else []

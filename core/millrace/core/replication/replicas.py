@@ -1,0 +1,592 @@
+"""All replicas of one broker: what the metadata gives it, whom it follows, what it proposes.
+
+The two shells, the broker and the simulator, drive this machine with what happened, and do what it
+says in order:
+
+| event                          | from                                                      |
+|--------------------------------|-----------------------------------------------------------|
+| `on_image`                     | the metadata cache, one image after another               |
+| `on_opened`, `on_failed`       | a log that was opened, or that is damaged or gone         |
+| `on_written`, `on_flushed`, …  | the disk, in the order of what it was told to do          |
+| `on_fetched`, `on_fetch_error` | a leader's answer for one partition                       |
+| `on_session_broken`            | the stream to a leader                                    |
+| `on_isr_answers`               | the controller                                            |
+| `tick`                         | several times a second                                    |
+
+An image names the replicas of this broker; nothing else does (P39):
+
+- a partition that is new here is opened (`OpenLog`);
+- one that the image gives to others at a later partition epoch is closed and its data may go
+  (`DropReplica`, P33, P70); of a deleted topic the metadata's tombstone says when it may go;
+- one that the image does not know at all is left alone: absence is never an order (P39).
+
+Leaders' proposals gather, and one request with all of them is in flight at a time.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from millrace.core.errors import (
+    Appended,
+    IneligibleReplicaError,
+    MillraceError,
+    NotLeaderError,
+    SafetyViolationError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import (
+    NO_BROKER,
+    UNKNOWN_OFFSET,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
+from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
+from millrace.core.replication.follower import (
+    AdvanceLogStart,
+    Append,
+    FetchFrom,
+    FetchResponse,
+    ReplicaBatch,
+    StartAnew,
+    StopFetching,
+    Truncate,
+)
+from millrace.core.replication.in_sync import BrokerStanding, IsrProposal, standings_of
+from millrace.core.replication.leader import Waiter
+from millrace.core.replication.leader_session import LeaderSession
+from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.replica import Complete, Replica, ReplicaLog, RoleChanged
+from millrace.core.replication.replica import Effect as ReplicaEffect
+from millrace.core.replication.rules import AppendRules, ReplicationConfig
+
+
+@dataclass(slots=True)
+class OpenLog:
+    """Effect: open the partition's log, or begin one, and call `on_opened` or `on_failed`."""
+
+    topic_partition: TopicPartition
+    topic: Topic
+
+
+@dataclass(slots=True)
+class Configure:
+    """Effect: the topic's settings have changed."""
+
+    topic_partition: TopicPartition
+    topic: Topic
+
+
+@dataclass(slots=True)
+class CloseReplica:
+    """Effect: serve the partition no more, and close its log; the topic was deleted."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True)
+class DropReplica:
+    """Effect: likewise, and move its data to the trash: others have it (P33, P70)."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True)
+class LogChange:
+    """Effect: append to, cut or empty a log; the disk's answer comes back as an event."""
+
+    topic_partition: TopicPartition
+    change: Append | Truncate | StartAnew | AdvanceLogStart
+    generation: int
+    """Of the follower; what was ordered under an earlier one is void after a failed write."""
+
+
+@dataclass(slots=True)
+class Completed:
+    """Effect: tell the owners of these appends how they ended."""
+
+    topic_partition: TopicPartition
+    waiters: list[Waiter]
+
+
+@dataclass(slots=True)
+class Advanced:
+    """Effect: readers of the partition are concerned: its role or an offset has moved."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True)
+class Halted:
+    """Effect: tell people that the replica stands still, so that nothing committed is lost (P5)."""
+
+    topic_partition: TopicPartition
+    error: SafetyViolationError
+
+
+@dataclass(slots=True)
+class ProposeIsr:
+    """Effect: ask the controller, and call `on_isr_answers` with its answers or with the error."""
+
+    proposals: list[tuple[TopicPartition, IsrProposal]]
+
+
+Effect = (
+    OpenLog
+    | Configure
+    | CloseReplica
+    | DropReplica
+    | LogChange
+    | Completed
+    | Advanced
+    | Halted
+    | ProposeIsr
+)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Fetched:
+    """What a leader answered for one handle; see `FetchResponse`."""
+
+    handle: int
+    fetch_offset: Offset
+    high_watermark: Offset
+    log_start_offset: Offset
+    batches: Sequence[ReplicaBatch] = ()
+    size: int = 0
+    """Bytes of the batches, which were paid from the credit."""
+    is_damaged: bool = False
+    diverging: EpochEnd | None = None
+
+
+@dataclass(slots=True)
+class _Held:
+    """A replica with what is known of it beside its role."""
+
+    replica: Replica
+    log: ReplicaLog
+    # Appends that are not written yet: where each ends, its bytes, and whose credit they took.
+    unwritten: deque[tuple[Offset, int, BrokerId]] = field(default_factory=deque)
+    told_high_watermark: Offset = UNKNOWN_OFFSET
+
+
+class Replicas:
+    """See the module. Iterates over the partitions that are open here.
+
+    Args:
+        broker: this broker's life. Another one needs another machine (P37).
+        config: the broker's settings.
+
+    Attributes:
+        sessions: with the brokers that lead what is followed here, by broker id.
+    """
+
+    def __init__(self, broker: BrokerLife, config: ReplicationConfig) -> None:
+        self.broker = broker
+        self.sessions: dict[BrokerId, LeaderSession] = {}
+        self._config = config
+        self._image: MetadataImage | None = None
+        self._standings: dict[BrokerId, BrokerStanding] = {}
+        self._held: dict[TopicPartition, _Held] = {}
+        self._opening: dict[TopicPartition, None] = {}
+        self._failed: dict[TopicPartition, MillraceError] = {}
+        self._followed: dict[TopicPartition, BrokerId] = {}
+        self._to_propose: dict[TopicPartition, IsrProposal] = {}
+        self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._held)
+
+    def find(self, topic_partition: TopicPartition) -> Replica | None:
+        """Return a replica whose log is open."""
+        held = self._held.get(topic_partition)
+        return None if held is None else held.replica
+
+    def get(self, topic_partition: TopicPartition) -> Replica:
+        """Return a replica whose log is open.
+
+        Raises:
+            MillraceError: why it is not: the log is damaged, or its directory failed.
+            UnknownTopicOrPartitionError: this broker has no such replica.
+        """
+        held = self._held.get(topic_partition)
+        if held is not None:
+            return held.replica
+        error = self._failed.get(topic_partition)
+        if error is not None:  # Anew, and for this request: nothing of it was appended.
+            raise type(error)(error.message, appended=Appended.NO)
+        raise UnknownTopicOrPartitionError(
+            f"this broker has no replica of {topic_partition}: refresh the metadata, the topic may "
+            "have been deleted"
+        )
+
+    # --- What the metadata says --------------------------------------------------------------
+
+    def on_image(self, image: MetadataImage, now: MonotonicMs) -> list[Effect]:
+        """Follow the metadata, which never goes back (P39)."""
+        before, self._image = self._image, image
+        assert before is None or image.epoch >= before.epoch
+        standings = standings_of(image.cluster.brokers)
+        effects: list[Effect] = []
+        if before is None:
+            altered: Iterable[Topic] = image.topics_by_id.values()
+        else:
+            changes = image.changes_since(before)
+            altered = [*changes.created, *(new for _, new in changes.altered)]
+            for topic in changes.deleted:
+                effects += self._on_deleted(topic)
+        self._standings, had = standings, self._standings
+        for topic in altered:
+            for number, state in enumerate(topic.partitions):
+                effects += self._on_state(topic, number, state, now)
+        if standings != had:
+            # Who may join, and whose reports count, has changed for every leader.
+            for topic_partition, held in self._held.items():
+                known = held.replica.state
+                if held.replica.leader is not None and known is not None:
+                    done = held.replica.on_state(known, standings, now)
+                    effects += self._note(topic_partition, held, done, now)
+        return effects
+
+    def _on_deleted(self, topic: Topic) -> list[Effect]:
+        effects: list[Effect] = []
+        error = UnknownTopicOrPartitionError(f"the topic {topic.name} was deleted")
+        for number in range(len(topic.partitions)):
+            topic_partition = TopicPartition(topic.topic_id, number)
+            effects += self._give_up(topic_partition, error)
+            effects.append(CloseReplica(topic_partition))
+        return effects
+
+    def _on_state(
+        self, topic: Topic, number: int, state: PartitionState, now: MonotonicMs
+    ) -> list[Effect]:
+        topic_partition = TopicPartition(topic.topic_id, number)
+        held = self._held.get(topic_partition)
+        if self.broker.broker_id not in state.replicas:
+            if held is None and topic_partition not in self._opening:
+                return []
+            error = NotLeaderError(f"{topic.name}-{number} was moved to other brokers")
+            return [*self._give_up(topic_partition, error), DropReplica(topic_partition)]
+        if held is not None:
+            held.replica.configure(AppendRules.of(topic.config, state.replication_factor))
+            effects = held.replica.on_state(state, self._standings, now)
+            return [
+                Configure(topic_partition, topic),
+                *self._note(topic_partition, held, effects, now),
+            ]
+        if topic_partition in self._opening or topic_partition in self._failed:
+            return []
+        self._opening[topic_partition] = None
+        return [OpenLog(topic_partition, topic)]
+
+    def _give_up(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
+        """Have nothing to do with a partition any more."""
+        self._opening.pop(topic_partition, None)
+        self._failed.pop(topic_partition, None)
+        self._leave(topic_partition)
+        held = self._held.pop(topic_partition, None)
+        if held is None:
+            return []
+        effects: list[Effect] = []
+        for effect in held.replica.resign(error):
+            if isinstance(effect, Complete):
+                effects.append(Completed(topic_partition, effect.waiters))
+        self._repay(held, held.log.log_end_offset, is_void=True)
+        return [*effects, Advanced(topic_partition)]
+
+    # --- What became of logs -----------------------------------------------------------------
+
+    def on_opened(
+        self,
+        topic_partition: TopicPartition,
+        log: ReplicaLog,
+        high_watermark: Offset,
+        now: MonotonicMs,
+    ) -> list[Effect]:
+        """A log is open; `high_watermark` is the last one known, at most its end (P68)."""
+        assert self._image is not None
+        state = self._image.partition(topic_partition)
+        is_wanted = self._opening.pop(topic_partition, topic_partition) is None
+        if not is_wanted or state is None or self.broker.broker_id not in state.replicas:
+            return [CloseReplica(topic_partition)]  # It was given up meanwhile.
+        topic = self._image.topics_by_id[topic_partition.topic_id]
+        replica = Replica(
+            topic_partition,
+            self.broker,
+            log,
+            AppendRules.of(topic.config, state.replication_factor),
+            high_watermark=high_watermark,
+            config=self._config,
+        )
+        held = self._held[topic_partition] = _Held(replica, log)
+        return self._note(topic_partition, held, replica.on_state(state, self._standings, now), now)
+
+    def on_failed(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
+        """A log cannot be opened, or is damaged, or its directory failed (P63, P65)."""
+        effects = self._give_up(topic_partition, error)
+        self._failed[topic_partition] = error
+        return effects
+
+    def on_written(
+        self, topic_partition: TopicPartition, end_offset: Offset, now: MonotonicMs
+    ) -> list[Effect]:
+        """All before `end_offset` is in the file."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        self._repay(held, end_offset)
+        return self._note(topic_partition, held, held.replica.on_written(end_offset, now), now)
+
+    def on_flushed(
+        self, topic_partition: TopicPartition, flushed_offset: Offset, now: MonotonicMs
+    ) -> list[Effect]:
+        """All before `flushed_offset` survives a power cut."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        return self._note(topic_partition, held, held.replica.on_flushed(flushed_offset), now)
+
+    def on_write_failed(
+        self,
+        topic_partition: TopicPartition,
+        base_offset: Offset,
+        error: MillraceError,
+        now: MonotonicMs,
+    ) -> list[Effect]:
+        """The batches from `base_offset` on were not written, and will not be (P64)."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        self._repay(held, base_offset, is_void=True)
+        effects = held.replica.on_write_failed(base_offset, error, now)
+        return self._note(topic_partition, held, effects, now)
+
+    def on_truncated(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
+        """A log was cut as `LogChange` said."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        try:
+            return self._note(topic_partition, held, held.replica.on_truncated(now), now)
+        except SafetyViolationError as error:
+            return [Halted(topic_partition, error)]
+
+    def on_started_anew(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
+        """A log was emptied as `LogChange` said."""
+        held = self._held.get(topic_partition)
+        if held is None:
+            return []
+        return self._note(topic_partition, held, held.replica.on_started_anew(now), now)
+
+    def _repay(self, held: _Held, end_offset: Offset, *, is_void: bool = False) -> None:
+        """Give credit back for what is written, or, with `is_void`, never will be."""
+        while held.unwritten and (is_void or held.unwritten[0][0] <= end_offset):
+            _, size, leader = held.unwritten.popleft()
+            if leader in self.sessions:
+                self.sessions[leader].on_done(size)
+
+    # --- Following ---------------------------------------------------------------------------
+
+    def on_fetched(self, leader: BrokerId, fetched: Fetched, now: MonotonicMs) -> list[Effect]:
+        """Take what a leader sent for one handle; dropped, if the position was left."""
+        session = self.sessions[leader]
+        session.on_received(fetched.size)
+        found = session.position(fetched.handle)
+        held = None if found is None else self._held.get(found[0])
+        if found is None or held is None:
+            session.on_done(fetched.size)
+            return []
+        topic_partition, position = found
+        response = FetchResponse(
+            position,
+            fetched.fetch_offset,
+            fetched.high_watermark,
+            fetched.log_start_offset,
+            fetched.batches,
+            fetched.is_damaged,
+            fetched.diverging,
+        )
+        try:
+            effects = held.replica.on_fetch_response(response)
+        except SafetyViolationError as error:
+            session.on_done(fetched.size)
+            session.close(topic_partition)
+            return [Halted(topic_partition, error)]
+        appended = next((each for each in effects if isinstance(each, Append)), None)
+        if appended is None:
+            session.on_done(fetched.size)
+        else:
+            end_offset = appended.batches[-1].next_offset
+            held.unwritten.append((end_offset, fetched.size, leader))
+        return self._note(topic_partition, held, effects, now)
+
+    def on_fetch_error(
+        self, leader: BrokerId, handle: int, log_start_offset: Offset | None, now: MonotonicMs
+    ) -> list[Effect]:
+        """A leader refused a position.
+
+        Args:
+            log_start_offset: the leader's, where the position is out of its range; else None.
+        """
+        found = self.sessions[leader].position(handle)
+        held = None if found is None else self._held.get(found[0])
+        if found is None or held is None or held.replica.follower is None:
+            return []
+        topic_partition, position = found
+        follower = held.replica.follower
+        try:
+            if log_start_offset is None:
+                effects = follower.on_fetch_failed(position)
+            else:
+                effects = follower.on_out_of_range(position, log_start_offset)
+        except SafetyViolationError as error:
+            self._leave(topic_partition)
+            return [Halted(topic_partition, error)]
+        return self._note(topic_partition, held, effects, now)
+
+    def on_session_broken(self, leader: BrokerId, now: MonotonicMs) -> list[Effect]:
+        """The stream to a leader is gone: every position at it is opened anew."""
+        effects: list[Effect] = []
+        session = self.sessions.get(leader)
+        for topic_partition, position in [] if session is None else session.on_broken():
+            held = self._held.get(topic_partition)
+            if held is not None and held.replica.follower is not None:
+                effects += self._note(
+                    topic_partition, held, held.replica.follower.on_fetch_failed(position), now
+                )
+        return effects
+
+    def _enter(
+        self, topic_partition: TopicPartition, held: _Held, position: FetchFrom, now: MonotonicMs
+    ) -> None:
+        if self._followed.get(topic_partition) != position.leader:
+            self._leave(topic_partition)
+        session = self.sessions.get(position.leader)
+        if session is None:
+            session = LeaderSession(self._config.replica_fetch_window_bytes)
+            self.sessions[position.leader] = session
+        self._followed[topic_partition] = position.leader
+        assert held.replica.follower is not None
+        session.open(topic_partition, position, held.replica.follower.progress, now)
+
+    def _leave(self, topic_partition: TopicPartition) -> None:
+        leader = self._followed.pop(topic_partition, NO_BROKER)
+        if leader in self.sessions:
+            self.sessions[leader].close(topic_partition)
+
+    # --- Leading -----------------------------------------------------------------------------
+
+    def on_follower_progress(
+        self,
+        topic_partition: TopicPartition,
+        life: BrokerLife,
+        leader_epoch: LeaderEpoch,
+        progress: FollowerProgress,
+        now: MonotonicMs,
+    ) -> list[Effect]:
+        """Take what a follower says of its log.
+
+        Raises:
+            NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError, MalformedRequestError:
+                as in `PartitionLeader.on_follower_fetch`.
+        """
+        replica = self.get(topic_partition)
+        held = self._held[topic_partition]
+        if replica.leader is None:
+            raise NotLeaderError(f"{topic_partition} is not led by this broker")
+        waiters = replica.leader.on_follower_fetch(
+            life, leader_epoch, progress, held.log.leader_epochs, now
+        )
+        effects = self._note(topic_partition, held, [Complete(waiters)] if waiters else [], now)
+        if replica.leader.is_expansion_due(now):
+            effects += self._tick(topic_partition, held, now) + self._propose()
+        return effects
+
+    def on_isr_answers(
+        self, answers: Sequence[MillraceError | None] | MillraceError, now: MonotonicMs
+    ) -> list[Effect]:
+        """Take the controller's answers to the proposals in flight, in their order.
+
+        The metadata that an acceptance (None) rests on has come before.
+        """
+        proposed, self._proposed = self._proposed, []
+        if isinstance(answers, MillraceError):
+            answers = [answers] * len(proposed)
+        effects: list[Effect] = []
+        for (topic_partition, proposal), answer in zip(proposed, answers, strict=True):
+            held = self._held.get(topic_partition)
+            leader = None if held is None else held.replica.leader
+            if held is None or leader is None:
+                continue
+            waiters: list[Waiter] = []
+            if answer is None:
+                state = held.replica.state
+                if state is not None:
+                    waiters = leader.on_isr_accepted(proposal, state, now)
+            elif isinstance(answer, IneligibleReplicaError):
+                waiters = leader.on_isr_refused(proposal, now)
+            else:
+                leader.on_isr_unknown(proposal, now)
+            done: list[ReplicaEffect] = [Complete(waiters)] if waiters else []
+            effects += self._note(topic_partition, held, done, now)
+        return effects + self._propose()
+
+    # --- Time --------------------------------------------------------------------------------
+
+    def tick(self, now: MonotonicMs) -> list[Effect]:
+        """Look at the time, several times in each `replica_lag_time_max_ms`."""
+        effects: list[Effect] = []
+        for topic_partition, held in self._held.items():
+            effects += self._tick(topic_partition, held, now)
+        return effects + self._propose()
+
+    def _tick(self, topic_partition: TopicPartition, held: _Held, now: MonotonicMs) -> list[Effect]:
+        done, proposal = held.replica.tick(now)
+        if proposal is not None:
+            self._to_propose[topic_partition] = proposal
+        return self._note(topic_partition, held, done, now) if done else []
+
+    def _propose(self) -> list[Effect]:
+        """Send the proposals that have gathered, one request at a time."""
+        if self._proposed or not self._to_propose:
+            return []
+        self._proposed, self._to_propose = list(self._to_propose.items()), {}
+        return [ProposeIsr(self._proposed)]
+
+    # --- Effects -----------------------------------------------------------------------------
+
+    def _note(
+        self,
+        topic_partition: TopicPartition,
+        held: _Held,
+        effects: Sequence[ReplicaEffect],
+        now: MonotonicMs,
+    ) -> list[Effect]:
+        """Say a replica's effects as the broker's; sessions are kept here."""
+        said: list[Effect] = []
+        replica = held.replica
+        for effect in effects:
+            match effect:
+                case FetchFrom():
+                    self._enter(topic_partition, held, effect, now)
+                case StopFetching():
+                    self._leave(topic_partition)
+                case Complete(waiters):
+                    said.append(Completed(topic_partition, waiters))
+                case RoleChanged():
+                    said.append(Advanced(topic_partition))
+                case _:
+                    generation = 0 if replica.follower is None else replica.follower.generation
+                    said.append(LogChange(topic_partition, effect, generation))
+        if replica.follower is not None and topic_partition in self._followed:
+            session = self.sessions[self._followed[topic_partition]]
+            session.on_progress(topic_partition, replica.follower.progress)
+        if replica.high_watermark != held.told_high_watermark:
+            held.told_high_watermark = replica.high_watermark
+            said.append(Advanced(topic_partition))
+        return said

@@ -1,0 +1,253 @@
+from millrace.proto.v1 import cluster_pb2 as _cluster_pb2
+from millrace.proto.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SessionRequest(_message.Message):
+    __slots__ = ("opening", "request")
+    OPENING_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    opening: SessionOpening
+    request: ControllerRequest
+    def __init__(self, opening: _Optional[_Union[SessionOpening, _Mapping]] = ..., request: _Optional[_Union[ControllerRequest, _Mapping]] = ...) -> None: ...
+
+class SessionOpening(_message.Message):
+    __slots__ = ("cluster_id", "controller_epoch")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    controller_epoch: int
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
+
+class SessionResponse(_message.Message):
+    __slots__ = ("metadata", "response", "ask_log_ends")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ASK_LOG_ENDS_FIELD_NUMBER: _ClassVar[int]
+    metadata: MetadataUpdate
+    response: ControllerResponse
+    ask_log_ends: AskLogEnds
+    def __init__(self, metadata: _Optional[_Union[MetadataUpdate, _Mapping]] = ..., response: _Optional[_Union[ControllerResponse, _Mapping]] = ..., ask_log_ends: _Optional[_Union[AskLogEnds, _Mapping]] = ...) -> None: ...
+
+class MetadataUpdate(_message.Message):
+    __slots__ = ("controller_epoch", "objects", "is_full")
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    IS_FULL_FIELD_NUMBER: _ClassVar[int]
+    controller_epoch: int
+    objects: _containers.RepeatedCompositeFieldContainer[MetadataObject]
+    is_full: bool
+    def __init__(self, controller_epoch: _Optional[int] = ..., objects: _Optional[_Iterable[_Union[MetadataObject, _Mapping]]] = ..., is_full: _Optional[bool] = ...) -> None: ...
+
+class MetadataObject(_message.Message):
+    __slots__ = ("key", "version", "controller_epoch", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    version: int
+    controller_epoch: int
+    value: bytes
+    def __init__(self, key: _Optional[str] = ..., version: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class AskLogEnds(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
+
+class ControllerRequest(_message.Message):
+    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders")
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    ALTER_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATE_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_DELETIONS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ALTER_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_BROKER_FIELD_NUMBER: _ClassVar[int]
+    REASSIGN_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    correlation_id: int
+    register_broker: RegisterBrokerRequest
+    heartbeat: HeartbeatRequest
+    alter_partitions: AlterPartitionsRequest
+    allocate_producer_ids: AllocateProducerIdsRequest
+    confirm_deletions: ConfirmDeletionsRequest
+    create_topics: _cluster_pb2.CreateTopicsRequest
+    alter_topics: _cluster_pb2.AlterTopicsRequest
+    delete_topics: _cluster_pb2.DeleteTopicsRequest
+    drain_broker: _cluster_pb2.DrainBrokerRequest
+    reassign_partitions: _cluster_pb2.ReassignPartitionsRequest
+    elect_leaders: _cluster_pb2.ElectLeadersRequest
+    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ...) -> None: ...
+
+class ControllerResponse(_message.Message):
+    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders")
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    ALTER_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATE_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_DELETIONS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ALTER_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_BROKER_FIELD_NUMBER: _ClassVar[int]
+    REASSIGN_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    correlation_id: int
+    error: _common_pb2.Error
+    register_broker: RegisterBrokerResponse
+    heartbeat: HeartbeatResponse
+    alter_partitions: AlterPartitionsResponse
+    allocate_producer_ids: AllocateProducerIdsResponse
+    confirm_deletions: ConfirmDeletionsResponse
+    create_topics: _cluster_pb2.CreateTopicsResponse
+    alter_topics: _cluster_pb2.AlterTopicsResponse
+    delete_topics: _cluster_pb2.DeleteTopicsResponse
+    drain_broker: _cluster_pb2.DrainBrokerResponse
+    reassign_partitions: _cluster_pb2.ReassignPartitionsResponse
+    elect_leaders: _cluster_pb2.ElectLeadersResponse
+    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ...) -> None: ...
+
+class RegisterBrokerRequest(_message.Message):
+    __slots__ = ("name", "rack", "host", "port", "replica_host", "replica_port", "incarnation_id", "directory_ids", "broker_id", "previous_broker_epoch")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_HOST_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_PORT_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_IDS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rack: str
+    host: str
+    port: int
+    replica_host: str
+    replica_port: int
+    incarnation_id: str
+    directory_ids: _containers.RepeatedScalarFieldContainer[str]
+    broker_id: int
+    previous_broker_epoch: int
+    def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., replica_host: _Optional[str] = ..., replica_port: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., directory_ids: _Optional[_Iterable[str]] = ..., broker_id: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ...) -> None: ...
+
+class RegisterBrokerResponse(_message.Message):
+    __slots__ = ("broker_id", "broker_epoch")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    broker_epoch: int
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WANTS_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    LOG_ENDS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    broker_epoch: int
+    metadata_epoch: int
+    wants_shutdown: bool
+    log_ends: _containers.RepeatedCompositeFieldContainer[LogEnd]
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ...) -> None: ...
+
+class LogEnd(_message.Message):
+    __slots__ = ("topic_partition", "leader_epoch", "end_offset")
+    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic_partition: _common_pb2.TopicPartition
+    leader_epoch: int
+    end_offset: int
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("is_fenced", "may_stop")
+    IS_FENCED_FIELD_NUMBER: _ClassVar[int]
+    MAY_STOP_FIELD_NUMBER: _ClassVar[int]
+    is_fenced: bool
+    may_stop: bool
+    def __init__(self, is_fenced: _Optional[bool] = ..., may_stop: _Optional[bool] = ...) -> None: ...
+
+class AlterPartitionsRequest(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[AlterPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[AlterPartition, _Mapping]]] = ...) -> None: ...
+
+class AlterPartition(_message.Message):
+    __slots__ = ("topic_partition", "leader", "leader_epoch", "partition_epoch", "isr", "is_recovering")
+    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    IS_RECOVERING_FIELD_NUMBER: _ClassVar[int]
+    topic_partition: _common_pb2.TopicPartition
+    leader: ReplicaLife
+    leader_epoch: int
+    partition_epoch: int
+    isr: _containers.RepeatedCompositeFieldContainer[ReplicaLife]
+    is_recovering: bool
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., leader: _Optional[_Union[ReplicaLife, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[_Union[ReplicaLife, _Mapping]]] = ..., is_recovering: _Optional[bool] = ...) -> None: ...
+
+class ReplicaLife(_message.Message):
+    __slots__ = ("broker_id", "broker_epoch")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    broker_epoch: int
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class AlterPartitionsResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[AlteredPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[AlteredPartition, _Mapping]]] = ...) -> None: ...
+
+class AlteredPartition(_message.Message):
+    __slots__ = ("error", "partition_epoch")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    partition_epoch: int
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+
+class AllocateProducerIdsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AllocateProducerIdsResponse(_message.Message):
+    __slots__ = ("first_producer_id", "count")
+    FIRST_PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    first_producer_id: int
+    count: int
+    def __init__(self, first_producer_id: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class ConfirmDeletionsRequest(_message.Message):
+    __slots__ = ("broker_id", "topic_ids")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    topic_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, broker_id: _Optional[int] = ..., topic_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ConfirmDeletionsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,140 @@
+"""A controller with several brokers that do what they are told, for tests of what it decides."""
+
+from collections.abc import Iterable, Mapping
+
+from tests.fakes.controller_driver import ControllerDriver, Objects
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
+from millrace.core.metadata.requests import (
+    AlterPartition,
+    AlterPartitions,
+    CreateTopics,
+    NewTopic,
+    RegisterBroker,
+    Request,
+)
+
+
+def registration(
+    broker_id: int,
+    incarnation: str = "1",
+    *,
+    previous_broker_epoch: int | None = None,
+    directories: Iterable[str] | None = None,
+    rack: str = "",
+) -> RegisterBroker:
+    """The request of the broker that gets this id, if brokers register in order."""
+    return RegisterBroker(
+        name=f"b{broker_id}",
+        rack=rack,
+        host=f"h{broker_id}",
+        port=7092,
+        incarnation_id=incarnation,
+        directory_ids=[f"d{broker_id}"] if directories is None else [*directories],
+        broker_id=None,
+        previous_broker_epoch=None
+        if previous_broker_epoch is None
+        else BrokerEpoch(previous_broker_epoch),
+    )
+
+
+class Cluster:
+    """See the module.
+
+    Attributes:
+        driver: of the controller that is active; another one may take its place.
+    """
+
+    def __init__(self, brokers: int = 3, config: ClusterConfig | None = None) -> None:
+        self.objects = Objects()
+        self.config = config or ClusterConfig()
+        self.driver = ControllerDriver(self.objects, self.config).take_over()
+        for broker_id in range(brokers):
+            self.driver.start_broker(registration(broker_id))
+        self.driver.tick()
+
+    def replace_controller(self) -> None:
+        """Let another controller take over; the clock goes on."""
+        now = self.driver.now
+        self.driver = ControllerDriver(self.objects, self.config)
+        self.driver.now = now
+        self.driver.take_over()
+
+    def create(
+        self,
+        name: str = "t",
+        *,
+        partitions: int = 1,
+        replication_factor: int = 3,
+        config: Mapping[str, str] | None = None,
+        shard: int = 0,
+    ) -> TopicId:
+        """Create a topic; return its id."""
+        topic_id = TopicId(shard.to_bytes(4, "big") + name.encode().ljust(12, b"."))
+        new = NewTopic(
+            name=name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            config=config or {},
+        )
+        (topic,) = self.ask_each(CreateTopics(topics=[new], topic_ids=[topic_id]))
+        assert isinstance(topic, Topic), topic
+        return topic_id
+
+    def state(self, topic_id: TopicId, partition: int = 0) -> PartitionState:
+        """A partition as it is stored."""
+        return self.driver.image.topics_by_id[topic_id].partitions[partition]
+
+    def life(self, broker_id: int) -> BrokerLife:
+        return self.driver.image.cluster.brokers[BrokerId(broker_id)].life
+
+    def ask_each(self, request: Request) -> list[object]:
+        """Ask; return the answer, which is a list."""
+        answer = self.driver.ask(request)
+        assert isinstance(answer, list), answer
+        return answer
+
+    def change_isr(
+        self, topic_id: TopicId, *members: int, partition: int = 0, **changes: object
+    ) -> PartitionState | MillraceError:
+        """Let the leader ask for an ISR of these brokers; return the answer.
+
+        Args:
+            changes: other fields of the request than the leader would send.
+        """
+        answer = self.ask_each(
+            AlterPartitions(
+                changes=[self.isr_change(topic_id, *members, partition=partition, **changes)]
+            )
+        )[0]
+        assert isinstance(answer, PartitionState | MillraceError)
+        return answer
+
+    def isr_change(
+        self, topic_id: TopicId, *members: int, partition: int = 0, **changes: object
+    ) -> AlterPartition:
+        state = self.state(topic_id, partition)
+        fields: dict[str, object] = {
+            "topic_id": topic_id,
+            "partition": partition,
+            "leader": state.leader_life,
+            "leader_epoch": LeaderEpoch(state.leader_epoch),
+            "partition_epoch": PartitionEpoch(state.partition_epoch),
+            "isr": tuple(self.life(each) for each in members),
+        }
+        return AlterPartition(**{**fields, **changes})  # type: ignore[arg-type]
+
+    def restart(
+        self, broker_id: int, incarnation: str, *, previous_broker_epoch: int | None = None
+    ) -> BrokerLife:
+        """Start a dead broker again; return its new life, unfenced."""
+        request = registration(broker_id, incarnation, previous_broker_epoch=previous_broker_epoch)
+        return self.driver.start_broker(request).life
+
+
+def ids(lives: Iterable[BrokerLife]) -> list[int]:
+    """The brokers of some entries."""
+    return [life.broker_id for life in lives]

@@ -1,0 +1,309 @@
+"""Brokers 0 to 3, each in its life 10, 11, 12 and 13; `rules` says who is fenced or draining."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from millrace.core.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    TopicId,
+)
+from millrace.core.metadata import elections
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.elections import Restart, Rules
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState, Topic
+from millrace.core.metadata.topic_config import parse_overrides
+from millrace.core.topics import TopicName
+
+A, B, C, D = (BrokerId(number) for number in range(4))
+
+
+def life(broker_id: int, broker_epoch: int | None = None) -> BrokerLife:
+    epoch = 10 + broker_id if broker_epoch is None else broker_epoch
+    return BrokerLife(BrokerId(broker_id), BrokerEpoch(epoch))
+
+
+def rules(
+    fenced: str = "",
+    draining: str = "",
+    config: Mapping[str, str] | None = None,
+    may_elect_unclean: bool = False,
+    epochs: Mapping[int, int] | None = None,
+) -> Rules:
+    """Name brokers by letters: `rules("ab")` has A and B fenced."""
+    brokers = {}
+    for broker_id in (A, B, C, D):
+        letter = "abcd"[broker_id]
+        brokers[broker_id] = BrokerRegistration(
+            broker_id=broker_id,
+            name=letter,
+            rack="",
+            host="h",
+            port=1,
+            incarnation_id="i",
+            directory_ids=(),
+            broker_epoch=BrokerEpoch((epochs or {}).get(broker_id, 10 + broker_id)),
+            is_fenced=letter in fenced,
+            is_draining=letter in draining,
+        )
+    return Rules(
+        brokers=brokers, config=parse_overrides(config or {}), may_elect_unclean=may_elect_unclean
+    )
+
+
+def partition(
+    *,
+    leader: int = A,
+    isr: tuple[int, ...] = (A, B, C),
+    elr: tuple[int, ...] = (),
+    last_known_elr: tuple[int, ...] = (),
+    last_known_leader: int = NO_BROKER,
+    replicas: tuple[int, ...] = (A, B, C),
+) -> PartitionState:
+    return PartitionState(
+        replicas=tuple(map(BrokerId, replicas)),
+        leader=BrokerId(leader),
+        leader_epoch=LeaderEpoch(5),
+        partition_epoch=PartitionEpoch(9),
+        isr=tuple(map(life, isr)),
+        elr=tuple(map(life, elr)),
+        last_known_elr=tuple(map(BrokerId, last_known_elr)),
+        last_known_leader=BrokerId(last_known_leader),
+    )
+
+
+def members(lives: tuple[BrokerLife, ...]) -> tuple[int, ...]:
+    return tuple(each.broker_id for each in lives)
+
+
+# Who is elected (P25).
+
+
+def test_a_leader_that_can_stay_stays() -> None:
+    state = partition(leader=B)
+    assert elections.elect(state, rules()) is state
+
+
+def test_a_fenced_leader_gives_way_to_the_first_in_sync_replica_and_leaves_the_isr() -> None:
+    after = elections.elect(partition(), rules(fenced="a"))
+    assert (after.leader, members(after.isr)) == (B, (B, C))
+    assert (after.leader_epoch, after.partition_epoch) == (6, 10)
+
+
+def test_the_order_is_that_of_the_replicas_and_a_wish_is_heard_among_candidates_only() -> None:
+    state = partition(replicas=(C, A, B), leader=C)
+    assert elections.elect(state, rules(fenced="c")).leader == A
+    assert elections.elect(state, rules(fenced="c"), heir=B).leader == B
+    assert elections.elect(state, rules(fenced="c"), heir=D).leader == A
+
+
+def test_a_fenced_follower_leaves_the_isr_and_the_leader_epoch_stays() -> None:
+    """P29."""
+    after = elections.elect(partition(), rules(fenced="b"))
+    assert (after.leader, members(after.isr)) == (A, (A, C))
+    assert (after.leader_epoch, after.partition_epoch) == (5, 10)
+
+
+def test_an_entry_of_another_life_counts_for_nothing() -> None:
+    """P37: a zombie put it there."""
+    after = elections.elect(partition(), rules(epochs={A: 20}))
+    assert (after.leader, members(after.isr)) == (B, (B, C))
+
+
+def test_an_eligible_replica_leads_when_nobody_is_in_sync() -> None:
+    state = partition(leader=NO_BROKER, isr=(), elr=(A, B), last_known_leader=A)
+    after = elections.elect(state, rules(fenced="a"))
+    assert (after.leader, members(after.isr), members(after.elr)) == (B, (B,), (A,))
+    assert after.last_known_leader == NO_BROKER
+    assert after.unclean_epoch == NO_LEADER_EPOCH
+
+
+def test_an_eligible_replica_does_not_lead_while_somebody_is_in_sync() -> None:
+    state = partition(isr=(A,), elr=(B,))
+    after = elections.elect(state, rules(draining="a"))
+    assert after is state
+
+
+def test_without_a_candidate_nobody_leads_and_everybody_stays_eligible() -> None:
+    after = elections.elect(partition(), rules(fenced="abc"))
+    assert (after.leader, after.isr, members(after.elr)) == (NO_BROKER, (), (A, B, C))
+    assert after.last_known_leader == A
+    assert after.leader_epoch == 6
+    assert elections.elect(after, rules(fenced="abc")) is after
+
+
+def test_a_replica_that_only_follows_is_not_elected_unless_the_topic_says_so() -> None:
+    """P30."""
+    state = partition(leader=NO_BROKER, isr=(), elr=(A,), last_known_elr=(B,))
+    assert elections.elect(state, rules(fenced="a")) is state
+    after = elections.elect(state, rules(fenced="a", may_elect_unclean=True))
+    assert (after.leader, members(after.isr), after.elr) == (B, (B,), ())
+    assert after.is_recovering
+    assert (after.leader_epoch, after.unclean_epoch) == (6, 6)
+
+
+def test_a_clean_candidate_goes_before_an_unclean_one() -> None:
+    after = elections.elect(partition(), rules(fenced="a", may_elect_unclean=True))
+    assert (after.leader, after.is_recovering) == (B, False)
+
+
+def test_an_unclean_election_takes_who_was_in_sync_last() -> None:
+    state = partition(leader=NO_BROKER, isr=(), last_known_elr=(B, C), last_known_leader=C)
+    assert elections.elect(state, rules(may_elect_unclean=True)).leader == B
+    state = partition(leader=NO_BROKER, isr=(), last_known_elr=(C,), last_known_leader=C)
+    assert elections.elect(state, rules(may_elect_unclean=True)).leader == C
+
+
+def test_the_last_known_leader_comes_back_where_it_alone_was_in_sync_last() -> None:
+    state = partition(leader=NO_BROKER, isr=(), last_known_elr=(B,), last_known_leader=B)
+    assert elections.elect(state, rules(fenced="b")) is state
+    after = elections.elect(state, rules())
+    assert (after.leader, after.is_recovering, after.last_known_elr) == (B, True, ())
+    two = partition(leader=NO_BROKER, isr=(), last_known_elr=(B, C), last_known_leader=B)
+    assert elections.elect(two, rules()) is two
+
+
+def test_a_draining_broker_is_elected_nowhere_and_hands_over_what_it_can() -> None:
+    """P32."""
+    after = elections.elect(partition(), rules(draining="a"))
+    assert (after.leader, members(after.isr)) == (B, (A, B, C))
+    alone = partition(isr=(A,), replicas=(A, B))
+    assert elections.elect(alone, rules(draining="a")) is alone
+    after = elections.elect(partition(isr=(A, B)), rules(fenced="a", draining="b"))
+    assert (after.leader, members(after.isr)) == (NO_BROKER, (B,))
+
+
+def test_the_cluster_decides_over_unclean_elections_where_the_topic_does_not() -> None:
+    def allowed(overrides: dict[str, str], cluster: bool) -> bool:
+        topic = Topic(
+            topic_id=TopicId(bytes(16)),
+            name=TopicName("default", "t"),
+            partitions=(partition(),),
+            overrides=overrides,
+        )
+        config = ClusterConfig(unclean_leader_election_enable=cluster)
+        return Rules.of(topic, {}, config).may_elect_unclean
+
+    name = "unclean.leader.election.enable"
+    assert [allowed({}, each) for each in (False, True)] == [False, True]
+    assert [allowed({name: "false"}, each) for each in (False, True)] == [False, False]
+    assert [allowed({name: "true"}, each) for each in (False, True)] == [True, True]
+
+
+# Who stays eligible (P26).
+
+
+def test_with_min_isr_in_sync_nobody_else_is_eligible() -> None:
+    state = partition(isr=(A,), elr=(B,), last_known_elr=(C,))
+    after = elections.with_isr(state, rules(), (life(A), life(C)))
+    assert (members(after.isr), after.elr, after.last_known_elr) == ((A, C), (), ())
+
+
+def test_with_fewer_than_min_isr_who_leaves_stays_eligible() -> None:
+    after = elections.with_isr(partition(isr=(A, B)), rules(), [life(A)])
+    assert (members(after.isr), members(after.elr)) == ((A,), (B,))
+    assert after.leader_epoch == 5
+
+
+def test_who_left_while_enough_were_in_sync_is_not_eligible() -> None:
+    one_less = elections.elect(partition(), rules(fenced="c"))
+    assert (members(one_less.isr), one_less.elr) == ((A, B), ())
+    nobody = elections.elect(one_less, rules(fenced="abc"))
+    assert members(nobody.elr) == (A, B)
+
+
+@pytest.mark.parametrize(("setting", "eligible"), [("1", ()), ("2", (B,)), ("3", (B,))])
+def test_min_isr_is_the_topic_s_setting(setting: str, eligible: tuple[int, ...]) -> None:
+    config = {"min.insync.replicas": setting}
+    after = elections.with_isr(partition(isr=(A, B)), rules(config=config), [life(A)])
+    assert members(after.elr) == eligible
+
+
+def test_a_lower_min_isr_ends_the_elr_and_refuses_changes_that_rest_on_the_other() -> None:
+    state = partition(isr=(A,), elr=(B,))
+    after = elections.with_config(state, rules(config={"min.insync.replicas": "1"}))
+    assert (after.elr, after.partition_epoch, after.leader_epoch) == ((), 10, 5)
+
+
+def test_the_isr_is_kept_in_the_order_of_the_replicas() -> None:
+    after = elections.with_isr(partition(isr=(A,)), rules(), (life(C), life(A), life(B)))
+    assert members(after.isr) == (A, B, C)
+
+
+# Restarts (P27, P37).
+
+NEW = life(B, 20)
+
+
+@pytest.mark.parametrize(
+    ("restart", "durability", "stays"),
+    [
+        (Restart.CLEAN, "fsync", True),
+        (Restart.CLEAN, "replicated", True),
+        (Restart.UNCLEAN, "fsync", True),
+        (Restart.UNCLEAN, "replicated", False),
+        (Restart.LOST_DISK, "fsync", False),
+        (Restart.LOST_DISK, "replicated", False),
+    ],
+)
+@pytest.mark.parametrize("was_in_sync", [True, False])
+def test_a_restarted_broker_stays_eligible_if_it_has_what_it_had(
+    restart: Restart, durability: str, stays: bool, was_in_sync: bool
+) -> None:
+    state = partition(isr=(A, B)) if was_in_sync else partition(isr=(A,), elr=(B,))
+    the_rules = rules(fenced="b", config={"durability": durability})
+    after = elections.restarted(state, the_rules, NEW, restart)
+    assert members(after.isr) == (A,)
+    assert after.elr == ((NEW,) if stays else ())
+    assert after.last_known_elr == (() if stays else (B,))
+
+
+def test_a_restarted_broker_is_not_eligible_where_the_others_were_enough() -> None:
+    after = elections.restarted(partition(), rules(fenced="b"), NEW, Restart.CLEAN)
+    assert (members(after.isr), after.elr, after.last_known_elr) == ((A, C), (), ())
+
+
+def test_a_restarted_leader_hands_over_in_the_same_step() -> None:
+    state = partition(leader=B)
+    after = elections.restarted(state, rules(fenced="b"), NEW, Restart.UNCLEAN)
+    assert (after.leader, after.leader_epoch, after.partition_epoch) == (A, 6, 10)
+
+
+def test_the_new_life_cannot_lead_before_it_is_registered() -> None:
+    state = partition(leader=B, isr=(B,), replicas=(B,))
+    after = elections.restarted(state, rules(fenced="b"), NEW, Restart.UNCLEAN)
+    assert (after.leader, after.elr) == (NO_BROKER, (NEW,))
+    assert elections.elect(after, rules()).leader == NO_BROKER
+    registered = elections.elect(after, rules(epochs={B: 20}))
+    assert (registered.leader, registered.isr) == (B, (NEW,))
+
+
+def test_an_entry_that_was_reserved_for_a_life_that_never_came_is_renamed_again() -> None:
+    reserved = elections.restarted(
+        partition(leader=B, isr=(B,), replicas=(B,)), rules(fenced="b"), NEW, Restart.CLEAN
+    )
+    later = life(B, 21)
+    after = elections.restarted(reserved, rules(fenced="b"), later, Restart.UNCLEAN)
+    assert after.elr == (later,)
+
+
+def test_moving_a_leadership_to_who_has_it_changes_nothing() -> None:
+    state = partition()
+    assert elections.moved(state, rules(), A) is state
+    after = elections.moved(state, rules(), C)
+    assert (after.leader, members(after.isr), after.leader_epoch) == (C, (A, B, C), 6)
+
+
+def test_recovery_ends_when_the_leader_says_so() -> None:
+    state = elections.unclean(partition(), life(C))
+    assert (members(state.isr), state.is_recovering) == ((C,), True)
+    still = elections.with_isr(state, rules(), [life(C)], is_recovering=True)
+    assert still is state
+    after = elections.with_isr(state, rules(), [life(C)], is_recovering=False)
+    assert (after.is_recovering, after.unclean_epoch) == (False, state.leader_epoch)
+    assert after.leader_epoch == state.leader_epoch
