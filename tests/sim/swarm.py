@@ -1,0 +1,157 @@
+"""Which faults hit a run, and when: drawn from the seed before it begins.
+
+Each seed takes some families at random, each with its own rate (swarm testing: Groce et al., ISSTA
+2012), because a run in which everything goes wrong hides what only some faults together bring out.
+Chaos and quiet alternate. Safety is judged always; in the quiet windows everything is healed, and
+at their end the cluster must work.
+
+The plan is a list. A run with some faults taken out is the same run otherwise, as far as the
+cluster lets it be: so a failing one can be made smaller.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.sim.faults import FAMILIES, Family, Scene, Undo
+from tests.sim.world import SECOND, World
+
+CHAOS_US: Final = (20 * SECOND, 60 * SECOND)
+QUIET_US: Final = (20 * SECOND, 30 * SECOND)
+FAULTS_MAX: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of a plan.
+
+    Attributes:
+        number: its place in the plan.
+        at_us: when it begins.
+        fault_id: of its family.
+        duration_us: when it ends, unless the chaos window ends before.
+        seed: of its dice.
+    """
+
+    number: int
+    at_us: int
+    fault_id: str
+    duration_us: int
+    seed: int
+
+    def __str__(self) -> str:
+        return (
+            f"fault {self.number} at {self.at_us / SECOND:.3f} s for "
+            f"{self.duration_us / SECOND:.3f} s: {self.fault_id}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The faults of one seed, and when it is quiet.
+
+    Attributes:
+        seed: of the run.
+        end_us: its length; always the end of a quiet window.
+        quiet_us: the quiet windows, [begin, end) each.
+        faults: ascending by time.
+        victim: draws the machine whose disk may be damaged.
+    """
+
+    seed: int
+    end_us: int
+    quiet_us: tuple[tuple[int, int], ...]
+    faults: tuple[Fault, ...]
+    victim: int
+
+    def only(self, numbers: Iterable[int]) -> "Plan":
+        """Return the plan with some of its faults."""
+        wanted = set(numbers)
+        faults = tuple(fault for fault in self.faults if fault.number in wanted)
+        return Plan(self.seed, self.end_us, self.quiet_us, faults, self.victim)
+
+
+def plan(seed: int, length_us: int, families: Sequence[Family]) -> Plan:
+    """Draw a plan of about a length from some families."""
+    dice = random.Random(f"{seed}/swarm")
+    count = max(1, min(len(families), int(dice.expovariate(1 / 5)) + 1))
+    chosen = dice.sample(list(families), count)
+    mean_gap_us = {family.fault_id: dice.uniform(5, 60) * SECOND for family in chosen}
+    faults: list[Fault] = []
+    quiet: list[tuple[int, int]] = []
+    begin = 5 * SECOND  # Time to get up.
+    while True:
+        end = begin + dice.randrange(*CHAOS_US)
+        for family in chosen:
+            at = begin + int(dice.expovariate(1 / mean_gap_us[family.fault_id]))
+            while at < end and len(faults) < FAULTS_MAX:
+                duration = dice.randint(*family.duration_us)
+                faults.append(Fault(0, at, family.fault_id, duration, dice.getrandbits(48)))
+                at += int(dice.expovariate(1 / mean_gap_us[family.fault_id])) + 1
+        begin = end + dice.randrange(*QUIET_US)
+        quiet.append((end, begin))
+        if begin >= length_us:
+            break
+    faults.sort(key=lambda fault: (fault.at_us, fault.seed))
+    numbered = tuple(
+        Fault(number, fault.at_us, fault.fault_id, fault.duration_us, fault.seed)
+        for number, fault in enumerate(faults)
+    )
+    return Plan(seed, begin, tuple(quiet), numbered, dice.randrange(2**16))
+
+
+class Swarm:
+    """Lets the faults of a plan happen.
+
+    Args:
+        world: where.
+        faults: what.
+        scene: of what the faults may touch; each gets its own dice and duration.
+
+    Attributes:
+        fired: how many faults of each family hit something.
+    """
+
+    def __init__(self, world: World, faults: Iterable[Fault], scene: Scene) -> None:
+        self.fired: Counter[str] = Counter()
+        self._world = world
+        self._scene = scene
+        self._undos: dict[int, Undo] = {}
+        for fault in faults:
+            world.at(fault.at_us, str(fault), self._begin, fault)
+
+    def heal(self) -> None:
+        """End every fault."""
+        for number in list(self._undos):
+            self._end(number)
+
+    def _begin(self, fault: Fault) -> None:
+        scene = self._scene
+        family = FAMILIES[fault.fault_id]
+        own = Scene(
+            scene.world,
+            scene.machines,
+            scene.network,
+            scene.store,
+            scene.role,
+            scene.victim,
+            random.Random(fault.seed),
+            fault.duration_us,
+        )
+        undo = family.inject(own)
+        if undo is None:
+            self._world.note(f"{fault.fault_id} finds nothing to hit")
+            return
+        self._world.note(f"{fault.fault_id}: {family.name}")
+        self.fired[fault.fault_id] += 1
+        self._undos[fault.number] = undo
+        self._world.after(
+            fault.duration_us, f"fault {fault.number} ends", self._end, fault.number
+        )
+
+    def _end(self, number: int) -> None:
+        undo = self._undos.pop(number, None)
+        if undo is not None:
+            undo()
