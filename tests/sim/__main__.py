@@ -1,4 +1,4 @@
-"""`python -m tests.sim --seed N`: run seeds; make a failing one smaller and say how to repeat it."""
+"""`python -m tests.sim --seed N`: run seeds; make a failing one small, say how to repeat it."""
 
 import argparse
 import importlib
@@ -8,7 +8,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.sim.run import Factory, Outcome, Plan, describe, plan_of, run, shrink
+from tests.sim.run import Factory, Outcome, describe, plan_of, run, shrink
+from tests.sim.swarm import Plan
 from tests.sim.world import MINUTE, SECOND
 
 ROOT = Path(__file__).resolve().parents[2]

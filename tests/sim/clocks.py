@@ -8,8 +8,9 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
 
-from millrace.core.ids import MonotonicMs, WallMs
 from tests.sim.world import MILLISECOND, Event, World
+
+from millrace.core.ids import MonotonicMs, WallMs
 
 EPOCH_US: Final = 1_700_000_000 * 1_000_000
 """The wall time at which worlds begin."""
@@ -100,4 +101,3 @@ class MachineClock:
         self._plan()
         for token in due:
             self._deliver(token)
-

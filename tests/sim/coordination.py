@@ -1,4 +1,4 @@
-"""The coordination store as brokers meet it: over a network, late, throttled, or with a lost answer.
+"""The coordination store as brokers meet it: over a network, late, throttled, answers lost.
 
 The semantics are those of `CoordinationStore` (objects by version and controller epoch, a lease,
 waiting for changes). Every call is two messages. A call may fail before it was done, be done and
@@ -16,6 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from tests.sim.network import Link, Network, NetworkEvent
+from tests.sim.world import MILLISECOND, SECOND, Event, Micros, World
+
 from millrace.broker.coordination.store import (
     BEGINNING,
     CoordinationUnavailableError,
@@ -24,8 +27,6 @@ from millrace.broker.coordination.store import (
 )
 from millrace.core.metadata.lease import NOBODY, LeaseRecord
 from millrace.core.metadata.stored import StoredObject
-from tests.sim.network import Link, Network, NetworkEvent
-from tests.sim.world import MILLISECOND, SECOND, Event, Micros, World
 
 NAME: Final = "coordination"
 
@@ -292,7 +293,7 @@ class StoreHandle:
         self._call(answered, lambda: self._store.keys(prefix))
 
     def read_lease(self, answered: Answered) -> None:
-        self._call(answered, lambda: self._store.read_lease())
+        self._call(answered, self._store.read_lease)
 
     def compare_and_swap_lease(self, new: LeaseRecord, answered: Answered) -> None:
         self._call(

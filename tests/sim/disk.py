@@ -1,4 +1,4 @@
-"""A machine's disk: the one of `tests.fakes.disk`, with a price for every call and more ways to fail.
+"""A machine's disk: the one of `tests.fakes.disk`, with a price on calls and more ways to fail.
 
 Storage code is synchronous. It runs to completion at one moment of virtual time and leaves what it
 would have cost in `take_cost`; who called it is busy for so long.
@@ -12,13 +12,11 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from millrace.core.records.header import Buffer
 from tests.fakes.disk import SECTOR_BYTES, Directory, Disk, DiskFile, DiskLock, Entry, Inode
 from tests.sim.world import World
 
-_NEVER: Final = -1
+from millrace.core.records.header import Buffer
 
 
 @dataclass(slots=True)

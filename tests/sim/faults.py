@@ -232,7 +232,7 @@ def cut_power_in_a_write(scene: Scene) -> Undo | None:
     if machine.node is None:
         return None
     machine.disk.cut_power_soon(1 + scene.dice.randrange(20))
-    return lambda: machine.start()
+    return machine.start
 
 
 @family("F38", "the controller is killed")

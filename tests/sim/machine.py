@@ -283,4 +283,3 @@ class Machine:
         if self._restart is not None:
             self._restart.cancel()
             self._restart = None
-

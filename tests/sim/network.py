@@ -94,9 +94,17 @@ NetworkEvent = Received | Refused | StreamOpened | StreamReceived | StreamEnded
 class Station(Protocol):
     """A machine as the network sees it."""
 
-    name: str
-    is_powered: bool
-    is_listening: bool
+    @property
+    def name(self) -> str:
+        """Its address."""
+
+    @property
+    def is_powered(self) -> bool:
+        """Whether anything there can answer, if only to refuse."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether a process is there."""
 
     def deliver(self, event: NetworkEvent) -> None:
         """Hand an event to the process, if there is one."""
@@ -183,7 +191,7 @@ class Link:
 class Stream:
     """One end of a stream; `peer` is the other one."""
 
-    __slots__ = ("_connection", "_head", "_link", "_network", "_queue", "is_open", "local",
+    __slots__ = ("_connection", "_head", "_link", "_network", "_queue", "is_known", "is_open", "local",
                  "peer", "remote")  # fmt: skip
 
     peer: "Stream"
@@ -192,6 +200,8 @@ class Stream:
         self.local = local
         self.remote = remote
         self.is_open = True
+        self.is_known = False
+        """Whether the process at this end has heard of it."""
         self._network = network
         self._link = network.link(local, remote)
         self._queue: deque[tuple[int, NetworkEvent]] = deque()
@@ -323,6 +333,7 @@ class Network:
     def open_stream(self, source: str, target: str, request: object) -> Stream:
         near, far = Stream(self, source, target), Stream(self, target, source)
         near.peer, far.peer = far, near
+        near.is_known = True
         self._streams[near] = self._streams[far] = None
         near.put(StreamOpened(far, request))
         return near
@@ -349,6 +360,8 @@ class Network:
             delay = self.link(sender.remote, sender.local).delay()
             self.world.after(delay, f"{sender} ends", self._hear_of_end, sender)
         else:
+            if isinstance(event, StreamOpened):
+                sender.peer.is_known = True
             if self.world.trace.is_detailed:
                 self.world.note(f"{sender} brings {event}")
             station.deliver(event)
@@ -383,7 +396,8 @@ class Network:
     def _hear_of_end(self, stream: Stream) -> None:
         if stream.is_open:
             self._forget(stream)
-            self._stations[stream.local].deliver(StreamEnded(stream))
+            if stream.is_known:
+                self._stations[stream.local].deliver(StreamEnded(stream))
 
     def _forget(self, stream: Stream) -> None:
         stream.close()

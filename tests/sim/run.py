@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tests.sim.coordination import SimulatedStore
-from tests.sim.faults import Family, Scene
+from tests.sim.faults import FAMILIES, Family, Scene
 from tests.sim.machine import Machine
 from tests.sim.network import Network
 from tests.sim.swarm import Fault, Plan, Swarm
 from tests.sim.swarm import plan as draw_plan
 from tests.sim.world import MINUTE, SECOND, Trace, Violation, World
 
-LINES_OF_A_FAILURE: Final = 400
+LINES_OF_A_FAILURE: Final = 150
 RUNS_TO_SHRINK_MAX: Final = 150
 
 
@@ -142,8 +142,8 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
 def shrink(factory: Factory, failed: Outcome, runs_max: int = RUNS_TO_SHRINK_MAX) -> Outcome:
     """Take faults out of a failed run while it still fails; return the smallest run found.
 
-    Delta debugging (Zeller and Hildebrandt 2002): leave out halves, then quarters, and so on. Faults
-    after the violation go first, at no cost.
+    Delta debugging (Zeller and Hildebrandt 2002): leave out halves, then quarters, and so on.
+    Faults after the violation go first, at no cost.
     """
     assert failed.violation is not None
     smallest = failed
@@ -175,13 +175,18 @@ def shrink(factory: Factory, failed: Outcome, runs_max: int = RUNS_TO_SHRINK_MAX
                     break
                 parts = min(parts * 2, len(faults))
     # Once more, with every message written out.
-    return run(factory, smallest.plan.only(f.number for f in smallest.plan.faults), is_detailed=True)
+    return run(
+        factory, smallest.plan.only(f.number for f in smallest.plan.faults), is_detailed=True
+    )
 
 
 def describe(outcome: Outcome, command: str) -> str:
     """Return the report of a failed run: trace, what is broken, and how to see it again."""
     assert outcome.violation is not None
-    faults = "\n".join(f"  {fault}" for fault in outcome.plan.faults) or "  none"
+    faults = (
+        "\n".join(f"  {fault}, {FAMILIES[fault.fault_id].name}" for fault in outcome.plan.faults)
+        or "  none"
+    )
     return (
         f"{outcome.trace.text()}\n\n"
         f"seed {outcome.plan.seed} fails after {outcome.simulated_us / SECOND:.3f} s: "

@@ -147,9 +147,7 @@ class Swarm:
         self._world.note(f"{fault.fault_id}: {family.name}")
         self.fired[fault.fault_id] += 1
         self._undos[fault.number] = undo
-        self._world.after(
-            fault.duration_us, f"fault {fault.number} ends", self._end, fault.number
-        )
+        self._world.after(fault.duration_us, f"fault {fault.number} ends", self._end, fault.number)
 
     def _end(self, number: int) -> None:
         undo = self._undos.pop(number, None)

@@ -102,9 +102,7 @@ class World:
         """Return a new generator for one concern; equal names give equal dice."""
         return random.Random(f"{self.seed}/{concern}")  # A string is hashed by SHA-512 here.
 
-    def at(
-        self, when: int, label: str, action: Callable[..., object], *arguments: object
-    ) -> Event:
+    def at(self, when: int, label: str, action: Callable[..., object], *arguments: object) -> Event:
         """Let something happen at a time, not before now; the label goes into the trace."""
         event = Event(label, action, arguments)
         self._scheduled += 1

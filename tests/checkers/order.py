@@ -1,0 +1,98 @@
+"""In which order single clients saw and sent things: C9, C10, C11, in one pass.
+
+A poll goes on where the one before ended. A larger offset is a jump only if a record is known to
+stand between; that is decided at the end, when all are known.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from tests.checkers.history import OK, KnownLog, Op, Polled, Run
+from tests.checkers.report import Anomaly
+
+_Gap = tuple[int, int, int, Anomaly]
+"""(key, last offset before, first offset behind, what it is if a record stands between)."""
+
+
+def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
+    """Yield what is out of order."""
+    known = KnownLog()
+    gaps: list[_Gap] = []
+    polled_to: dict[str, dict[int, int]] = {}  # By process and key: the last offset.
+    sent_to: dict[str, dict[int, int]] = {}
+    for op in history:
+        if op.type == OK:
+            known.learn_sends(op.sends)
+        known.learn_polls(op.polls)
+        if op.type != OK:
+            continue
+        positions = polled_to.setdefault(op.process, {})
+        if op.sends:
+            yield from _judge_sends(op, sent_to.setdefault(op.process, {}))
+        if op.polls:
+            if op.f == "final":
+                positions = {}  # It begins anew.
+            yield from _judge_polls(op, positions, gaps)
+        elif op.f in ("assign", "subscribe"):
+            kept = set(op.details)
+            for key in [key for key in positions if key not in kept]:
+                del positions[key]
+        elif op.f == "seek":
+            for key in op.details:
+                positions.pop(key, None)
+    yield from _judge_gaps(known, gaps)
+
+
+def _judge_sends(op: Op, positions: dict[int, int]) -> Iterator[Anomaly]:
+    within: set[int] = set()
+    for key, value, offset in op.sends:
+        if offset is None:
+            continue
+        before = positions.get(key, -1)
+        if offset <= before:
+            kind = "int-nonmonotonic-send" if key in within else "nonmonotonic-send"
+            yield Anomaly(
+                kind, f"{op.process} sent {value} to key {key} at {offset}, after {before}",
+                (op.index,),
+            )  # fmt: skip
+        positions[key] = offset
+        within.add(key)
+
+
+def _judge_polls(op: Op, positions: dict[int, int], gaps: list[_Gap]) -> Iterator[Anomaly]:
+    within: set[int] = set()
+    for key, first, last in _runs(op.polls):
+        before = positions.get(key)
+        positions[key] = last
+        is_within = key in within
+        within.add(key)
+        if before is None or first == before + 1 or key in op.rebalanced:
+            continue
+        what = f"{op.process} read key {key} at {first}, after {before}"
+        prefix = "int-" if is_within else ""
+        if first <= before:
+            yield Anomaly(f"{prefix}nonmonotonic-poll", what, (op.index,))
+        else:
+            gaps.append((key, before, first, Anomaly(f"{prefix}poll-skip", what, (op.index,))))
+
+
+def _runs(polls: Iterable[Polled]) -> Iterator[tuple[int, int, int]]:
+    """Yield (key, first offset, last offset) in the order read."""
+    for polled in polls:
+        for key, entries in polled.items():
+            for entry in entries:
+                if type(entry) is Run:
+                    yield key, entry.first, entry.last
+                else:
+                    yield key, entry[0], entry[0]
+
+
+def _judge_gaps(known: KnownLog, gaps: Iterable[_Gap]) -> Iterator[Anomaly]:
+    sorted_offsets: dict[int, list[int]] = {}
+    for key, before, behind, anomaly in gaps:
+        offsets = sorted_offsets.get(key)
+        if offsets is None:
+            offsets = sorted_offsets[key] = sorted(known.of(key))
+        at = bisect_right(offsets, before)
+        if at < len(offsets) and offsets[at] < behind:
+            yield anomaly
