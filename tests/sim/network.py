@@ -191,7 +191,7 @@ class Link:
 class Stream:
     """One end of a stream; `peer` is the other one."""
 
-    __slots__ = ("_connection", "_head", "_link", "_network", "_queue", "is_known", "is_open", "local",
+    __slots__ = ("_head", "_link", "_network", "_queue", "is_known", "is_open", "local",
                  "peer", "remote")  # fmt: skip
 
     peer: "Stream"

@@ -6,6 +6,7 @@ in the page cache need not be on the disk. `ToyCluster` keeps what it promises u
 faults. `CarelessCluster` acknowledges before the flush, and the simulator has to find that out.
 """
 
+import errno
 import struct
 import zlib
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ from tests.sim.network import (
     StreamReceived,
 )
 from tests.sim.world import MILLISECOND, Violation, World
+
+from millrace.broker.storage.file_system import File
 
 LEADER: Final = "toy-0"
 FOLLOWERS: Final = ("toy-1", "toy-2")
@@ -129,7 +132,7 @@ class ToyLeader:
             self._acknowledge(value, offset)
 
         def write() -> None:
-            self._file.append([entry_of(value)])
+            write_whole(self._file, entry_of(value))
             self._file.fdatasync()
 
         self._machine.run("disk", write, lambda result: self._written(value, offset, result))
@@ -319,6 +322,11 @@ class CarelessCluster(ToyCluster):
     is_careless = True
 
 
+def write_whole(file: File, data: bytes) -> None:
+    if file.append([data]) != len(data):
+        raise OSError(errno.ENOSPC, "short write")
+
+
 def entry_of(value: int) -> bytes:
     return _ENTRY.pack(value, zlib.crc32(value.to_bytes(8, "little")))
 
@@ -343,7 +351,7 @@ def recover(machine: Machine) -> list[int]:
     try:
         file = machine.disk.open(PATH + ".new", create=True)
         file.truncate(0)
-        file.append([b"".join(map(entry_of, values))])
+        write_whole(file, b"".join(map(entry_of, values)))
         file.fdatasync()
         machine.disk.rename(PATH + ".new", PATH)
         machine.disk.fsync_directory("/")
