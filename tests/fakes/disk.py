@@ -38,9 +38,11 @@ class Inode:
     """So far both are equal but for `never_written`, so that a flush need not copy it."""
 
     def append(self, data: bytes) -> None:
+        self._touch(len(self.data))
         self.data += data
 
     def truncate(self, size: int) -> None:
+        self._touch(min(size, len(self.data)))
         self.flushed_bytes = min(self.flushed_bytes, size, len(self.data))
         del self.data[size:]
         self.data += bytes(size - len(self.data))
@@ -91,6 +93,13 @@ class Inode:
         self.data, self.durable = kept, bytearray(kept)
         self.never_written = set()
         self.flushed_bytes = len(kept)
+
+    def _touch(self, begin: int) -> None:
+        """What is written again is dirty again, so the next flush writes it."""
+        if self.never_written:
+            first = begin // SECTOR_BYTES
+            self.never_written = {sector for sector in self.never_written if sector < first}
+            self.flushed_bytes = min(self.flushed_bytes, first * SECTOR_BYTES)
 
     def _durable_sector(self, sector: int) -> bytes:
         at = sector * SECTOR_BYTES
