@@ -4,43 +4,12 @@ What a consumer saw in an operation that failed is seen all the same: nobody may
 is not there. Only a read that was `ok` counts as reading.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from tests.checkers.coverage import Coverage
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, KnownLog, Op, Run
 from tests.checkers.report import Anomaly
-
-
-class Coverage:
-    """A set of offsets as disjoint runs; most histories need a handful of them."""
-
-    def __init__(self) -> None:
-        self.firsts: list[int] = []
-        self.lasts: list[int] = []
-
-    def add(self, first: int, last: int) -> None:
-        at = bisect_right(self.firsts, first)
-        if at and self.lasts[at - 1] >= first - 1:
-            at -= 1
-            first = self.firsts[at]
-            if self.lasts[at] >= last:
-                return
-        end = at
-        while end < len(self.firsts) and self.firsts[end] <= last + 1:
-            last = max(last, self.lasts[end])
-            end += 1
-        self.firsts[at:end] = [first]
-        self.lasts[at:end] = [last]
-
-    def __contains__(self, offset: int) -> bool:
-        at = bisect_right(self.firsts, offset)
-        return bool(at) and offset <= self.lasts[at - 1]
-
-    @property
-    def highest(self) -> int:
-        """The greatest offset; -1 when there is none."""
-        return self.lasts[-1] if self.lasts else -1
 
 
 @dataclass(slots=True)

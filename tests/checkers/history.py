@@ -168,14 +168,15 @@ class Recorder:
         assert op.at_ns >= self._last_ns
         self._last_ns = op.at_ns
         op.index = self.count
+        op.sends, op.polls = tuple(op.sends), tuple(op.polls)
         self.count += 1
         if op.type == OK:
             self.known.learn_sends(op.sends)
         if polled:
-            op.polls = [
+            op.polls = tuple(
                 {key: self.known.compact(key, records) for key, records in each.items()}
                 for each in polled
-            ]
+            )
         if self._write is not None:
             self._write(to_json(op))
         if self._keeps_ops:
@@ -229,7 +230,7 @@ def from_json(line: str) -> Op:
             sends.append(Send(micro[1], micro[2][1], micro[2][0]))
         else:
             sends.append(Send(micro[1], micro[2]))
-    op.sends, op.polls = sends, polls
+    op.sends, op.polls = tuple(sends), tuple(polls)
     return op
 
 
