@@ -176,7 +176,7 @@ class SimulatedStore:
         """Answer when something was written after `since`, or at the time-out."""
         waiter = _Waiter(int(since or 0), answer)
         if self._revision != waiter.since:
-            self._tell(waiter)
+            self._tell_soon(waiter)
             return
         self._waiters.append(waiter)
         waiter.timeout = self.world.after(
@@ -233,7 +233,10 @@ class SimulatedStore:
             self.objects[key] = new
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            self.world.after(self.weather.news_delay_us, f"{NAME} news", self._tell, waiter)
+            self._tell_soon(waiter)
+
+    def _tell_soon(self, waiter: _Waiter) -> None:
+        self.world.after(self.weather.news_delay_us, f"{NAME} news", self._tell, waiter)
 
     def _tell(self, waiter: _Waiter) -> None:
         if waiter.is_told:

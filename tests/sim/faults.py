@@ -457,11 +457,11 @@ def flip_elsewhere(scene: Scene) -> Undo | None:
 
 @family("F31", "a file is cut short or gone when its machine comes back")
 def lose_file(scene: Scene) -> Undo | None:
-    undo = _kill(scene.victim)
     disk = scene.victim.disk
     files = [path for path in disk.files() if disk.size(path)]
-    if undo is None or not files:
-        return undo
+    undo = _kill(scene.victim) if files else None
+    if undo is None:
+        return None
     path = scene.dice.choice(files)
     if scene.dice.random() < 0.5:
         disk.write(path, disk.contents(path)[: scene.dice.randrange(disk.size(path))])
@@ -473,11 +473,11 @@ def lose_file(scene: Scene) -> Undo | None:
 
 @family("F32", "a write goes to the wrong place")
 def misdirect_write(scene: Scene) -> Undo | None:
-    undo = _kill(scene.victim)
     disk = scene.victim.disk
     files = [path for path in disk.files() if path.endswith(".log") and disk.size(path)]
-    if undo is None or len(files) < 2:
-        return undo
+    undo = _kill(scene.victim) if len(files) > 1 else None
+    if undo is None:
+        return None
     source, target = scene.dice.sample(files, 2)
     at = scene.dice.randrange(disk.size(target)) // SECTOR_BYTES * SECTOR_BYTES
     disk.copy_sector(source, 0, target, at)

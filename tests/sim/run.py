@@ -23,19 +23,23 @@ RUNS_TO_SHRINK_MAX: Final = 150
 
 
 class Cluster(Protocol):
-    """What is simulated.
+    """What is simulated."""
 
-    Attributes:
-        families: the faults that it promises to survive.
-        machines: of the brokers, by name; faults hit these. Clients are the cluster's own affair.
-        network: between all of them.
-        store: the coordination store.
-    """
+    @property
+    def families(self) -> Sequence[Family]:
+        """The faults that it promises to survive."""
 
-    families: Sequence[Family]
-    machines: Mapping[str, Machine]
-    network: Network
-    store: SimulatedStore
+    @property
+    def machines(self) -> Mapping[str, Machine]:
+        """Of the brokers, by name; faults hit these. Clients are the cluster's own affair."""
+
+    @property
+    def network(self) -> Network:
+        """Between all of them."""
+
+    @property
+    def store(self) -> SimulatedStore:
+        """The coordination store."""
 
     def start(self) -> None:
         """Start the machines and the load."""
