@@ -43,6 +43,8 @@ class StoreWeather:
         refusals: share of calls that it throttles: not done, and said so.
         lost_answers: share of calls that are done without an answer.
         late_calls: share that are done only after the caller gave up.
+        repeated_calls: share that the transport sends twice; the caller hears the second answer,
+            which for a write that was done is a refusal.
         false_conflicts: share of writes that are refused though nobody wrote: something that is no
             part of the object had changed.
         news_delay_us: how late waiters hear of changes.
@@ -54,6 +56,7 @@ class StoreWeather:
     refusals: float = 0.0
     lost_answers: float = 0.0
     late_calls: float = 0.0
+    repeated_calls: float = 0.0
     false_conflicts: float = 0.0
     news_delay_us: int = 0
     repeats_news: bool = False
@@ -210,6 +213,8 @@ class SimulatedStore:
             return
         else:
             result = call.method()
+            if weather.repeated_calls and dice.random() < weather.repeated_calls:
+                result = call.method()
         if not (weather.lost_answers and dice.random() < weather.lost_answers):
             call.answer(result)
 

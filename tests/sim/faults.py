@@ -542,7 +542,7 @@ def store_outage(scene: Scene) -> Undo | None:
     return _store_weather(scene, StoreWeather(is_out=True))
 
 
-@family("F43", "the store throttles, is slow, and loses answers to writes that it does")
+@family("F43", "the store throttles, is slow, does writes late or twice, and loses answers")
 def store_storm(scene: Scene) -> Undo | None:
     dice = scene.dice
     return _store_weather(
@@ -552,6 +552,7 @@ def store_storm(scene: Scene) -> Undo | None:
             refusals=dice.choice((0, 0.1, 0.5)),
             lost_answers=dice.choice((0, 0.1, 0.3)),
             late_calls=dice.choice((0, 0.1)),
+            repeated_calls=dice.choice((0, 0.1)),
             false_conflicts=dice.choice((0, 0.1, 0.5)),
         ),
     )

@@ -56,8 +56,12 @@ class Cluster(Protocol):
     def end_quiet(self) -> None:
         """Judge that everything works again. Raises `Violation`."""
 
-    def finish(self) -> None:
-        """The run is over, in quiet: judge what clients saw. Raises `Violation`."""
+    def finish(self) -> Mapping[str, float]:
+        """The run is over, in quiet: judge what clients saw. Raises `Violation`.
+
+        Returns:
+            What happened, by name, such as operations and leader changes: whether the run counts.
+        """
 
 
 Factory = Callable[[World], Cluster]
@@ -75,6 +79,7 @@ class Outcome:
         events: how many events there were.
         handled: how many of them nodes handled.
         fired: faults that hit something, by family.
+        measures: what the cluster says of a run without a violation.
         trace: the last of what happened.
     """
 
@@ -85,6 +90,7 @@ class Outcome:
     events: int
     handled: int
     fired: Counter[str] = field(default_factory=Counter)
+    measures: Mapping[str, float] = field(default_factory=dict)
     trace: Trace = field(default_factory=Trace)
 
 
@@ -114,6 +120,7 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
     )
     swarm = Swarm(world, plan.faults, scene)
     violation = None
+    measures: Mapping[str, float] = {}
     try:
         cluster.start()
         for quiet_begin, quiet_end in plan.quiet_us:
@@ -124,7 +131,7 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
             world.run_until(quiet_end, cluster.check)
             cluster.end_quiet()
             world.note("quiet ends")
-        cluster.finish()
+        measures = cluster.finish()
     except Violation as broken:
         violation = str(broken)
     except Exception:
@@ -139,6 +146,7 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
         world.events,
         world.handled,
         swarm.fired,
+        measures,
         trace,
     )
 

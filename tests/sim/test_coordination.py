@@ -140,6 +140,13 @@ def test_a_late_call_is_done_after_its_caller_gave_up() -> None:
     assert caller.store.objects == {"k": new}
 
 
+def test_a_write_that_is_sent_twice_is_done_and_refused() -> None:
+    caller = Caller()
+    caller.store.weather = StoreWeather(repeated_calls=1.0)
+    assert caller.write("k", 1) == [False]
+    assert caller.store.objects["k"].version == 1
+
+
 def test_a_conflict_may_be_false() -> None:
     caller = Caller()
     caller.store.weather = StoreWeather(false_conflicts=1.0)

@@ -72,6 +72,13 @@ def test_the_same_run_twice_is_the_same_and_a_fault_less_is_another() -> None:
     assert run(ToyCluster, drawn.only(range(1, 99))).digest != first.digest
 
 
+def test_a_run_says_what_happened() -> None:
+    outcome = run(ToyCluster, plan_of(ToyCluster, 2, MINUTE))
+    assert outcome.violation is None
+    assert outcome.measures["acknowledged"] > 100
+    assert outcome.handled > 1000
+
+
 def failure(seed: int = 1) -> tuple[Outcome, Plan]:
     drawn = plan_of(CarelessCluster, seed, MINUTE)
     return run(CarelessCluster, drawn), drawn

@@ -75,6 +75,17 @@ def test_a_violation_ends_the_run_at_its_event() -> None:
     assert world.events == 5
 
 
+def test_time_that_stands_still_is_a_violation() -> None:
+    world = World(1)
+
+    def again() -> None:
+        world.after(0, "again", again)
+
+    again()
+    with pytest.raises(Violation, match="one moment, such as again"):
+        world.run_until(10)
+
+
 def test_a_trace_keeps_the_last_lines_and_hashes_all() -> None:
     traces = [Trace(lines_max=3), Trace(lines_max=3)]
     for number, trace in enumerate(traces):
@@ -88,7 +99,8 @@ def test_a_trace_keeps_the_last_lines_and_hashes_all() -> None:
 
 def run_of_a_process(hash_seed: int) -> str:
     return subprocess.run(
-        [sys.executable, "-m", "tests.sim", "--seed", "5", "--seeds", "2", "--minutes", "0.5"],
+        # With messages written out, so that what they say is compared, too.
+        [sys.executable, "-m", "tests.sim", "--seed=5", "--seeds=2", "--minutes=0.5", "--trace"],
         cwd=ROOT,
         env=os.environ
         | {"PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(sys.path)},

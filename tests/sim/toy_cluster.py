@@ -9,7 +9,7 @@ faults. `CarelessCluster` acknowledges what is not flushed, and the simulator ha
 import errno
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -306,11 +306,12 @@ class ToyCluster:
             if not isinstance(follower, ToyFollower) or len(follower.values) < count:
                 raise Violation(f"{name} does not follow, though all is quiet")
 
-    def finish(self) -> None:
+    def finish(self) -> Mapping[str, float]:
         self.client.read_finally(read_values(self.machines[LEADER]))
         report = check(self.recorder.ops, expectations=Expectations())
         if not report.is_good:
             raise Violation(f"{', '.join(report.failures)}\n{report.text()}")
+        return report.measures
 
     def _new_leader(self) -> ToyLeader:
         return ToyLeader(is_careless=self.is_careless)

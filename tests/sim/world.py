@@ -22,6 +22,7 @@ MILLISECOND: Final = 1_000
 SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND
 
+EVENTS_AT_ONE_MOMENT_MAX: Final = 100_000
 _LINES_PER_HASH: Final = 256
 
 
@@ -127,14 +128,20 @@ class World:
             after_each: called after every event: the invariants.
 
         Raises:
-            Violation: an invariant does not hold.
+            Violation: an invariant does not hold, or time stands still.
         """
         heap, trace = self._heap, self.trace.add
+        events_now = 0
         while heap and heap[0][0] <= end:
             when, _, event = heappop(heap)
             action = event.action
             if action is None:
                 continue
+            events_now = events_now + 1 if when == self.now else 0
+            if events_now > EVENTS_AT_ONE_MOMENT_MAX:
+                raise Violation(
+                    f"{EVENTS_AT_ONE_MOMENT_MAX} events at one moment, such as {event.label}"
+                )
             self.now = Micros(when)
             self.events += 1
             trace(when, event.label)
