@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tests.checkers import contents, metadata, order, realtime, resources
+from tests.checkers import contents, metadata, order, realtime, replicas, resources
 from tests.checkers.history import INVOKE, OK, STORE, Op
 from tests.checkers.report import ALLOWED, Expectations, Report
 
@@ -42,6 +42,7 @@ def check(
     report.add(availability.anomalies)
     lag = realtime.RealtimeLag(history, realtime_lag_ns)
     report.add(lag.anomalies)
+    report.add(replicas.anomalies(history))
     report.add(metadata.anomalies(history))
     report.add(resources.anomalies(history, allowances or {}))
     report.measures["longest_wait_s"] = availability.longest_ns / 1e9

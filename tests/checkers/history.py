@@ -27,7 +27,8 @@ is read a thousand times costs its line once.
 | `assign`, `subscribe` | `[key,...]` | positions of other keys are forgotten |
 | `seek` | `{key:offset}` | positions of these keys are forgotten |
 | `list_offsets` | `{key:end offset}` | invoked with `{key:null}` |
-| `metadata` | one partition's state | `info`; `p` is the observer: `store`, or a broker |
+| `metadata` | one partition's state | `info`; `p` is the observer: `store`, a broker |
+| `replica` | one replica's batches | `info`; see `replicas` |
 | `fault` | `[id,target]` | `info`; one whose effect was seen |
 | `window` | `"open"` or `"close"` | `info`; between them everything should be available |
 | `dump` | one poll | `info`; what a replica holds, read from its files |

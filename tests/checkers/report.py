@@ -25,6 +25,10 @@ ANOMALIES: Final[Mapping[str, tuple[str, str]]] = {
     "realtime-inversion": ("C15", "a send that began after another's end has a smaller offset"),
     "stale-end-offset": ("C16", "an end offset is below what was acknowledged before it was asked"),
     "end-offset-regression": ("C16", "a client saw an end offset go back"),
+    "replica-divergence": (
+        "C23",
+        "two replicas hold other bytes or epochs below what is committed",
+    ),
     "metadata-fork": ("C24", "one partition epoch stands for two states"),
     "metadata-gap": ("C24", "a partition epoch was left out or came again"),
     "metadata-regression": ("C24", "an epoch went back"),

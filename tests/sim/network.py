@@ -311,11 +311,12 @@ class Network:
         found = [
             stream
             for stream in self._streams
-            if stream.local in wanted and stream.peer in self._streams and dice.random() < share
+            if stream.local in wanted
+            and (stream.remote not in wanted or stream.local < stream.remote)  # Once each.
+            and dice.random() < share
         ]
         for stream in found:
-            if stream.is_open:
-                self._break_both(stream)
+            self._break_both(stream)
         return len(found)
 
     def on_process_ended(self, name: str, *, is_silent: bool) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tests.sim.coordination import SimulatedStore
-from tests.sim.faults import FAMILIES, Family, Scene
+from tests.sim.faults import Family, Scene
 from tests.sim.machine import Machine
 from tests.sim.network import Network
 from tests.sim.swarm import Fault, Plan, Swarm
@@ -195,10 +195,7 @@ def shrink(factory: Factory, failed: Outcome, runs_max: int = RUNS_TO_SHRINK_MAX
 def describe(outcome: Outcome, command: str) -> str:
     """Return the report of a failed run: trace, what is broken, and how to see it again."""
     assert outcome.violation is not None
-    faults = (
-        "\n".join(f"  {fault}, {FAMILIES[fault.fault_id].name}" for fault in outcome.plan.faults)
-        or "  none"
-    )
+    faults = "\n".join(f"  {fault}" for fault in outcome.plan.faults) or "  none"
     return (
         f"{outcome.trace.text()}\n\n"
         f"seed {outcome.plan.seed} fails after {outcome.simulated_us / SECOND:.3f} s: "

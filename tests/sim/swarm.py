@@ -12,10 +12,10 @@ cluster lets it be: so a failing one can be made smaller.
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from tests.sim.faults import FAMILIES, Family, Scene, Undo
+from tests.sim.faults import Family, Scene, Undo
 from tests.sim.world import SECOND, World
 
 CHAOS_US: Final = (20 * SECOND, 60 * SECOND)
@@ -30,21 +30,21 @@ class Fault:
     Attributes:
         number: its place in the plan.
         at_us: when it begins.
-        fault_id: of its family.
+        family: what happens.
         duration_us: when it ends, unless the chaos window ends before.
         seed: of its dice.
     """
 
     number: int
     at_us: int
-    fault_id: str
+    family: Family
     duration_us: int
     seed: int
 
     def __str__(self) -> str:
         return (
             f"fault {self.number} at {self.at_us / SECOND:.3f} s for "
-            f"{self.duration_us / SECOND:.3f} s: {self.fault_id}"
+            f"{self.duration_us / SECOND:.3f} s: {self.family.fault_id}, {self.family.name}"
         )
 
 
@@ -69,8 +69,7 @@ class Plan:
     def only(self, numbers: Iterable[int]) -> "Plan":
         """Return the plan with some of its faults."""
         wanted = set(numbers)
-        faults = tuple(fault for fault in self.faults if fault.number in wanted)
-        return Plan(self.seed, self.end_us, self.quiet_us, faults, self.victim)
+        return replace(self, faults=tuple(f for f in self.faults if f.number in wanted))
 
 
 def plan(seed: int, length_us: int, families: Sequence[Family]) -> Plan:
@@ -78,27 +77,24 @@ def plan(seed: int, length_us: int, families: Sequence[Family]) -> Plan:
     dice = random.Random(f"{seed}/swarm")
     count = max(1, min(len(families), int(dice.expovariate(1 / 5)) + 1))
     chosen = dice.sample(list(families), count)
-    mean_gap_us = {family.fault_id: dice.uniform(5, 60) * SECOND for family in chosen}
+    mean_gaps_us = [dice.uniform(5, 60) * SECOND for _ in chosen]
     faults: list[Fault] = []
     quiet: list[tuple[int, int]] = []
     begin = 5 * SECOND  # Time to get up.
     while True:
         end = begin + dice.randrange(*CHAOS_US)
-        for family in chosen:
-            at = begin + int(dice.expovariate(1 / mean_gap_us[family.fault_id]))
+        for family, mean_gap_us in zip(chosen, mean_gaps_us, strict=True):
+            at = begin + int(dice.expovariate(1 / mean_gap_us))
             while at < end and len(faults) < FAULTS_MAX:
                 duration = dice.randint(*family.duration_us)
-                faults.append(Fault(0, at, family.fault_id, duration, dice.getrandbits(48)))
-                at += int(dice.expovariate(1 / mean_gap_us[family.fault_id])) + 1
+                faults.append(Fault(0, at, family, duration, dice.getrandbits(48)))
+                at += int(dice.expovariate(1 / mean_gap_us)) + 1
         begin = end + dice.randrange(*QUIET_US)
         quiet.append((end, begin))
         if begin >= length_us:
             break
     faults.sort(key=lambda fault: (fault.at_us, fault.seed))
-    numbered = tuple(
-        Fault(number, fault.at_us, fault.fault_id, fault.duration_us, fault.seed)
-        for number, fault in enumerate(faults)
-    )
+    numbered = tuple(replace(fault, number=number) for number, fault in enumerate(faults))
     return Plan(seed, begin, tuple(quiet), numbered, dice.randrange(2**16))
 
 
@@ -128,24 +124,14 @@ class Swarm:
             self._end(number)
 
     def _begin(self, fault: Fault) -> None:
-        scene = self._scene
-        family = FAMILIES[fault.fault_id]
-        own = Scene(
-            scene.world,
-            scene.machines,
-            scene.network,
-            scene.store,
-            scene.role,
-            scene.victim,
-            random.Random(fault.seed),
-            fault.duration_us,
-        )
-        undo = family.inject(own)
+        family = fault.family
+        dice = random.Random(fault.seed)
+        undo = family.inject(replace(self._scene, dice=dice, duration_us=fault.duration_us))
         if undo is None:
-            self._world.note(f"{fault.fault_id} finds nothing to hit")
+            self._world.note(f"fault {fault.number} finds nothing to hit")
             return
-        self._world.note(f"{fault.fault_id}: {family.name}")
-        self.fired[fault.fault_id] += 1
+        self._world.note(f"fault {fault.number} hits")
+        self.fired[family.fault_id] += 1
         self._undos[fault.number] = undo
         self._world.after(fault.duration_us, f"fault {fault.number} ends", self._end, fault.number)
 

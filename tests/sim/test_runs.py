@@ -30,12 +30,14 @@ def test_faults_begin_outside_quiet_windows_and_a_plan_ends_quiet(seed: int) -> 
     for fault in drawn.faults:
         assert 0 < fault.at_us < drawn.end_us
         assert not any(begin <= fault.at_us < end for begin, end in drawn.quiet_us)
-        least, most = FAMILIES[fault.fault_id].duration_us
+        least, most = fault.family.duration_us
         assert least <= fault.duration_us <= most
 
 
 def test_seeds_choose_few_families_and_together_all() -> None:
-    chosen = [{fault.fault_id for fault in plan(seed, MINUTE, ALL).faults} for seed in range(300)]
+    chosen = [
+        {fault.family.fault_id for fault in plan(seed, MINUTE, ALL).faults} for seed in range(300)
+    ]
     assert set().union(*chosen) == FAMILIES.keys()
     sizes = sorted(map(len, chosen))
     assert sizes[len(sizes) // 2] <= 8
@@ -49,7 +51,7 @@ class AnythingCluster(ToyCluster):
 
 
 def with_one_fault(family: Family) -> Plan:
-    fault = Fault(0, 6 * SECOND, family.fault_id, min(family.duration_us[1], 8 * SECOND), 7)
+    fault = Fault(0, 6 * SECOND, family, min(family.duration_us[1], 8 * SECOND), 7)
     return Plan(1, 40 * SECOND, ((15 * SECOND, 40 * SECOND),), (fault,), victim=0)
 
 
@@ -95,7 +97,7 @@ def test_an_acknowledgement_before_the_flush_is_found_and_needs_one_fault_only()
     assert fault in drawn.faults
     text = describe(small, "the command")
     assert text.endswith("\n  the command")
-    assert f"{fault}, {FAMILIES[fault.fault_id].name}" in text
+    assert f"{fault.family.fault_id}, {fault.family.name}" in text
     assert "lost-write" in text
     again = run(CarelessCluster, small.plan, is_detailed=True)
     assert again.digest == small.digest

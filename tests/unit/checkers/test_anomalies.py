@@ -152,6 +152,29 @@ def an_end_that_goes_back(cluster: PerfectCluster) -> None:
     cluster.list_offsets("a", {0: end})
 
 
+def replica(
+    cluster: PerfectCluster, broker: str, *, digests: str = "abcd", epochs: int = 1, end: int = 4
+) -> None:
+    cluster.record(
+        broker,
+        INFO,
+        "replica",
+        details={
+            "key": 0,
+            "log_start": 0,
+            "high_watermark": end,
+            "batches": [[at, at, digest] for at, digest in enumerate(digests)],
+            "epochs": [[epochs, 0], [7, 3]],
+        },
+    )
+
+
+@plant("replica-divergence")
+def other_bytes_below_the_high_watermark(cluster: PerfectCluster) -> None:
+    replica(cluster, "broker-1")
+    replica(cluster, "broker-2", digests="abXd")
+
+
 @plant("metadata-fork")
 def two_states_of_one_epoch(cluster: PerfectCluster) -> None:
     cluster.metadata(0, 1, observer="broker-2", isr=(1, 2))
@@ -218,6 +241,18 @@ def test_a_planted_anomaly_is_found_and_nothing_else(kind: str) -> None:
     assert list(report.counts) == [kind], report.text()
     assert report.failures == [kind]
     assert ANOMALIES[kind][1] in report.text()
+
+
+def test_replicas_differ_only_below_every_high_watermark() -> None:
+    cluster = PerfectCluster()
+    cluster.run(100)
+    replica(cluster, "broker-1")
+    replica(cluster, "broker-2", digests="abcX", end=3)
+    assert judge(cluster).is_good
+    replica(cluster, "broker-3", epochs=2)
+    assert judge(cluster).failures == ["replica-divergence"]
+    replica(cluster, "broker-3", digests="abc")  # What counts is how it ends.
+    assert judge(cluster).is_good
 
 
 @pytest.mark.parametrize("seed", range(20))
