@@ -94,11 +94,19 @@ class Inode:
         self.never_written = set()
         self.flushed_bytes = len(kept)
 
-    def _touch(self, begin: int) -> None:
+    def rewrite(self, size: int, offset: int) -> None:
+        self._touch(offset, offset + size)
+
+    def _touch(self, begin: int, end: int | None = None) -> None:
         """What is written again is dirty again, so the next flush writes it."""
         if self.never_written:
             first = begin // SECTOR_BYTES
-            self.never_written = {sector for sector in self.never_written if sector < first}
+            last = first if end is None else (end - 1) // SECTOR_BYTES
+            self.never_written = {
+                sector
+                for sector in self.never_written
+                if sector < first or (end is not None and sector > last)
+            }
             self.flushed_bytes = min(self.flushed_bytes, first * SECTOR_BYTES)
 
     def _durable_sector(self, sector: int) -> bytes:
@@ -364,6 +372,11 @@ class DiskFile:
         inode = self._disk.inode_of(self._path)
         self._disk.call()
         inode.truncate(size)
+
+    def rewrite(self, size: int, offset: int) -> None:
+        inode = self._disk.inode_of(self._path)
+        self._disk.call()
+        inode.rewrite(size, offset)
 
     def fdatasync(self) -> None:
         inode = self._disk.inode_of(self._path)

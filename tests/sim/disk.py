@@ -198,6 +198,11 @@ class SimulatedFile(DiskFile):
         self._check()
         super().truncate(size)
 
+    def rewrite(self, size: int, offset: int) -> None:
+        self._check()
+        super().rewrite(size, offset)
+        self._simulated.charge_bytes(2 * size)
+
     def fdatasync(self) -> None:
         self._check()
         super().fdatasync()
