@@ -226,6 +226,31 @@ def stall_process(scene: Scene) -> Undo | None:
     return _freeze(scene.any_machine())
 
 
+@family("F47", "a machine is restarted in order")
+def restart_in_order(scene: Scene) -> Undo | None:
+    return _terminate(scene, patience_us=scene.duration_us)
+
+
+@family("F49", "a process that is told to leave is killed before it has left")
+def restart_in_a_hurry(scene: Scene) -> Undo | None:
+    return _terminate(scene, patience_us=scene.dice.randrange(100 * MILLISECOND))
+
+
+def _terminate(scene: Scene, patience_us: int) -> Undo | None:
+    machine = scene.any_machine()
+    if machine.node is None or machine.is_terminating:
+        return None
+    machine.terminate()
+    event = scene.world.after(patience_us, f"{machine.name} has to be gone", machine.kill)
+
+    def undo() -> None:
+        event.cancel()
+        machine.kill()
+        machine.start()
+
+    return undo
+
+
 @family("F27", "power goes in the middle of a write", _SHORT)
 def cut_power_in_a_write(scene: Scene) -> Undo | None:
     machine = scene.any_machine()

@@ -8,7 +8,7 @@ process. All it may know comes through its `Machine`:
 - `network`: `send(target, message)`, `open_stream(target, request)`; events come to `on_message`;
 - `store`: `CoordinationStore` with answers that come later;
 - `run(thread, job, done)`: let a thread of the process do a synchronous job;
-- `exit(reason)`: the process ends itself; a supervisor starts it again.
+- `exit(reason)`: the process ends itself; a supervisor starts it again, unless it was told to.
 
 The process has one event loop, whose handlers run one after another to completion, and threads with
 names, which do one job at a time. A thread is busy for as long as its disk calls cost. Events that
@@ -34,14 +34,22 @@ INBOX_EVENTS_MAX: Final = 100_000
 SUPERVISOR_US: Final = SECOND
 
 
+@dataclass(slots=True)
+class Terminated:
+    """SIGTERM: the process should leave in order, and then `exit`. It may be killed before."""
+
+
+NodeEvent = NetworkEvent | Terminated
+
+
 class Node(Protocol):
     """One life of a process. Methods run to completion; none is called after `crash`."""
 
     def start(self, machine: "Machine") -> None:
         """Begin. The disk is as the life before left it."""
 
-    def on_message(self, event: NetworkEvent) -> None:
-        """Something came from the network."""
+    def on_message(self, event: NodeEvent) -> None:
+        """Something came from the network, or from the operating system."""
 
     def on_timer(self, token: object) -> None:
         """A timer is due."""
@@ -69,6 +77,7 @@ class Machine:
         node: the process; None while there is none.
         lives: how many processes there were.
         is_frozen: the process stands still (SIGSTOP); clocks and network go on.
+        is_terminating: the process was told to leave; it is not started again when it did.
         exits: why processes ended themselves.
     """
 
@@ -91,6 +100,7 @@ class Machine:
         self.lives = 0
         self.is_powered = True
         self.is_frozen = False
+        self.is_terminating = False
         self.exits: list[str] = []
         self._whole_network = network
         self._new_node = new_node
@@ -132,6 +142,7 @@ class Machine:
         if self.node is not None:
             return
         self.is_powered = True
+        self.is_terminating = False
         self.lives += 1
         self.world.note(f"{self.name} starts, life {self.lives}")
         self.node = self._new_node()
@@ -151,6 +162,11 @@ class Machine:
         self.clock.forget_timers()
         self.disk.restart()
         self._whole_network.on_process_ended(self.name, is_silent=is_silent)
+
+    def terminate(self) -> None:
+        """Tell the process to leave in order (SIGTERM)."""
+        self.is_terminating = self.node is not None
+        self.deliver(Terminated())
 
     def cut_power(self) -> None:
         """Take the power away: of what was not flushed some is lost, and nobody is told."""
@@ -174,7 +190,7 @@ class Machine:
 
     # --- How events reach the process --------------------------------------------------------
 
-    def deliver(self, event: NetworkEvent) -> None:
+    def deliver(self, event: NodeEvent) -> None:
         if self.node is not None:
             self._deliver(self.node.on_message, event)
 
@@ -201,7 +217,8 @@ class Machine:
             self.world.note(f"{self.name} exits: {reason}")
             self.exits.append(str(reason))
             self.kill()
-            self._start_later(SUPERVISOR_US)
+            if not self.is_terminating:
+                self._start_later(SUPERVISOR_US)
         else:
             cost = self.disk.take_cost()
             if cost:

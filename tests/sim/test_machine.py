@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from tests.sim.coordination import SimulatedStore
-from tests.sim.machine import SUPERVISOR_US, Machine
-from tests.sim.network import Network, NetworkEvent, Received
+from tests.sim.machine import SUPERVISOR_US, Machine, NodeEvent, Terminated
+from tests.sim.network import Network, Received
 from tests.sim.world import MILLISECOND, SECOND, World
 
 
@@ -19,7 +19,9 @@ class Probe:
         self.machine = machine
         self.log.append("start")
 
-    def on_message(self, event: NetworkEvent) -> None:
+    def on_message(self, event: NodeEvent) -> None:
+        if isinstance(event, Terminated):
+            self.machine.exit("told to")
         assert isinstance(event, Received)
         self.log.append((self.machine.world.now, event.message))
         self.on(event.message)
@@ -131,6 +133,17 @@ def test_a_process_that_exits_is_started_again() -> None:
     assert bench.machine.exits == ["tired"]
     bench.run(SUPERVISOR_US)
     assert bench.log == ["start", (0, "go"), "crash", "start"]
+
+
+def test_a_process_that_leaves_when_told_is_not_started_again_by_itself() -> None:
+    bench = Bench()
+    bench.machine.terminate()
+    bench.run(10 * SUPERVISOR_US)
+    assert bench.log == ["start", "crash"]
+    assert bench.machine.exits == ["told to"]
+    bench.machine.start()
+    assert not bench.machine.is_terminating
+    assert bench.log == ["start", "crash", "start"]
 
 
 def test_power_that_goes_in_a_call_ends_the_process_and_loses_what_was_not_flushed() -> None:

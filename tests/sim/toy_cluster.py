@@ -18,7 +18,7 @@ from tests.checkers.history import INVOKE, OK, Op, Recorder, Send
 from tests.checkers.report import Expectations
 from tests.sim.coordination import SimulatedStore
 from tests.sim.faults import FAMILIES
-from tests.sim.machine import Machine
+from tests.sim.machine import Machine, NodeEvent, Terminated
 from tests.sim.network import (
     Network,
     NetworkEvent,
@@ -100,8 +100,10 @@ class ToyLeader:
         self._flushed = len(self._values)
         self._file = machine.disk.open(PATH)
 
-    def on_message(self, event: NetworkEvent) -> None:
+    def on_message(self, event: NodeEvent) -> None:
         match event:
+            case Terminated():
+                self._machine.exit("told to")
             case Received(sender, Append(value)):
                 self._append(sender, value)
             case Received(sender, Read(offset)):
@@ -166,8 +168,10 @@ class ToyFollower:
         self._machine = machine
         self._connect()
 
-    def on_message(self, event: NetworkEvent) -> None:
+    def on_message(self, event: NodeEvent) -> None:
         match event:
+            case Terminated():
+                self._machine.exit("told to")
             case StreamReceived(stream, Copy(offset, value)) if stream is self._stream:
                 if offset == len(self.values):
                     self.values.append(value)
@@ -263,7 +267,7 @@ class ToyCluster:
         for fault_id in (
             "F01", "F02", "F03", "F04", "F05", "F06", "F07", "F08", "F09", "F10", "F11", "F14",
             "F15", "F16", "F17", "F18", "F19", "F20", "F21", "F22", "F23", "F24", "F26", "F27",
-            "F33", "F34", "F42", "F43",
+            "F33", "F34", "F42", "F43", "F47", "F49",
         )
     )  # fmt: skip
 
