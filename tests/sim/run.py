@@ -51,7 +51,10 @@ class Cluster(Protocol):
         """Judge the invariants; called after every event. Raises `Violation`."""
 
     def begin_quiet(self) -> None:
-        """Everything is healed now; note what has to move on from here."""
+        """Everything is healed now; note what has to move on from here.
+
+        A history says so by a `window` that opens here and closes in `end_quiet`.
+        """
 
     def end_quiet(self) -> None:
         """Judge that everything works again. Raises `Violation`."""

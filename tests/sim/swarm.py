@@ -98,6 +98,23 @@ def plan(seed: int, length_us: int, families: Sequence[Family]) -> Plan:
     return Plan(seed, begin, tuple(quiet), numbered, dice.randrange(2**16))
 
 
+def crafted(seed: int, steps: Sequence[tuple[float, Family, float]], quiet_s: float = 25) -> Plan:
+    """Return a plan of given faults and one quiet window: a scenario that has a name.
+
+    Args:
+        seed: of everything else.
+        steps: of each fault when it begins and how long it lasts, in seconds.
+        quiet_s: how long the window is; it begins when the last fault ends.
+    """
+    faults = tuple(
+        Fault(number, int(at_s * SECOND), family, int(duration_s * SECOND), seed + number)
+        for number, (at_s, family, duration_s) in enumerate(sorted(steps, key=lambda s: s[0]))
+    )
+    end = max((fault.at_us + fault.duration_us for fault in faults), default=5 * SECOND) + 1
+    end_us = end + int(quiet_s * SECOND)
+    return Plan(seed, end_us, ((end, end_us),), faults, victim=0)
+
+
 class Swarm:
     """Lets the faults of a plan happen.
 

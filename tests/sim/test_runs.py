@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.sim.faults import FAMILIES, Family
 from tests.sim.run import Outcome, describe, plan_of, run, shrink
-from tests.sim.swarm import Fault, Plan, plan
+from tests.sim.swarm import Plan, crafted, plan
 from tests.sim.toy_cluster import CarelessCluster, ToyCluster
 from tests.sim.world import MINUTE, SECOND, Violation, World
 
@@ -51,8 +51,7 @@ class AnythingCluster(ToyCluster):
 
 
 def with_one_fault(family: Family) -> Plan:
-    fault = Fault(0, 6 * SECOND, family, min(family.duration_us[1], 8 * SECOND), 7)
-    return Plan(1, 40 * SECOND, ((15 * SECOND, 40 * SECOND),), (fault,), victim=0)
+    return crafted(7, [(6, family, min(family.duration_us[1] / SECOND, 8))])
 
 
 @pytest.mark.parametrize("family", ALL, ids=lambda family: family.fault_id)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.checkers.check import check
-from tests.checkers.history import INVOKE, OK, Op, Recorder, Send
+from tests.checkers.history import INFO, INVOKE, OK, Op, Recorder, Send
 from tests.checkers.report import Expectations
 from tests.sim.coordination import SimulatedStore
 from tests.sim.faults import FAMILIES
@@ -299,8 +299,10 @@ class ToyCluster:
 
     def begin_quiet(self) -> None:
         self._acknowledged_before = len(self.client.acknowledged)
+        self._record_window("open")
 
     def end_quiet(self) -> None:
+        self._record_window("close")
         if len(self.client.acknowledged) < self._acknowledged_before + 10:
             raise Violation("the leader does not acknowledge, though all is quiet")
         leader = self.machines[LEADER]
@@ -316,6 +318,9 @@ class ToyCluster:
         if not report.is_good:
             raise Violation(f"{', '.join(report.failures)}\n{report.text()}")
         return report.measures
+
+    def _record_window(self, what: str) -> None:
+        self.recorder.record(Op(self._world.now * 1000, "swarm", INFO, "window", details=what))
 
     def _new_leader(self) -> ToyLeader:
         return ToyLeader(is_careless=self.is_careless)
