@@ -235,7 +235,7 @@ class Stream:
 
     def resume(self) -> None:
         """The link works again."""
-        if self.is_open and self._queue:
+        if self.is_open and self._queue and self._head is None:
             self._head = self._network.world.after(
                 self._link.delay(), self._link.label, self._arrive
             )

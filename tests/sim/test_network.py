@@ -1,5 +1,7 @@
 """Links and streams: what arrives, in which order, and what is lost."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.sim.network import (
     KEEPALIVE_US,
@@ -151,6 +153,30 @@ def test_a_stream_is_in_order_and_whole_whatever_the_loss(loss: float) -> None:
     assert pair.b.messages == list(range(200))
     assert pair.a.messages == [-number for number in range(200)]
     assert (pair.b.times[-1] > 2 * SECOND) == (loss > 0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_stream_is_in_order_through_any_sequence_of_short_cuts(seed: int) -> None:
+    pair = Pair(seed)
+    stream, _ = pair.connect()
+    dice = pair.world.random("storm")
+    lifts: list[Callable[[], None]] = []
+    sent = 0
+    for _ in range(300):
+        choice = dice.randrange(4)
+        if choice == 0 and not lifts:
+            lifts.append(pair.network.impose([("a", "b")], Weather(is_cut=True)))
+        elif choice == 1 and lifts:
+            lifts.pop()()
+        else:
+            stream.send(sent)
+            sent += 1
+        pair.run(dice.choice((0, 0, 100, 1000)))
+    while lifts:
+        lifts.pop()()
+    pair.run(MINUTE)
+    assert stream.is_open
+    assert pair.b.messages == list(range(sent))
 
 
 def test_a_reset_ends_both_ends_once_and_loses_what_is_under_way() -> None:
