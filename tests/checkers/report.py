@@ -49,6 +49,10 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "acks-1": frozenset({"lost-write", "unseen", "realtime-inversion", "stale-end-offset",
                          "end-offset-regression", "nonmonotonic-send"}),
     "not-idempotent": frozenset({"duplicate", "nonmonotonic-send", "int-nonmonotonic-send"}),
+    # A part of the log was given up on demand; clients were told, and offsets are used again.
+    "unclean-election": frozenset({"inconsistent-offset", "duplicate", "lost-write", "unseen",
+                                   "nonmonotonic-send", "nonmonotonic-poll", "realtime-inversion",
+                                   "stale-end-offset", "end-offset-regression"}),
 }  # fmt: skip
 
 EXAMPLES_MAX: Final = 10

@@ -257,7 +257,12 @@ def cut_power_in_a_write(scene: Scene) -> Undo | None:
     if machine.node is None:
         return None
     machine.disk.cut_power_soon(1 + scene.dice.randrange(20))
-    return machine.start
+
+    def undo() -> None:
+        machine.disk.cut_power_at = None
+        machine.start()
+
+    return undo
 
 
 @family("F38", "the controller is killed")

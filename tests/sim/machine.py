@@ -243,6 +243,9 @@ class Machine:
     def _do_job(self, life: int, name: str, queue: _Thread) -> None:
         if life != self.lives or self.node is None:
             return
+        if self.is_frozen:
+            queue.is_busy = False  # It begins when the process goes on.
+            return
         job, done = queue.jobs.popleft()
         result: object
         self.world.handled += 1

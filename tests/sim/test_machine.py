@@ -101,6 +101,19 @@ def test_a_thread_does_one_job_at_a_time_while_the_loop_goes_on() -> None:
     assert 100 * MILLISECOND <= first < 200 * MILLISECOND <= second
 
 
+def test_a_frozen_process_s_threads_stand_still() -> None:
+    bench = Bench()
+    did: list[int] = []
+    for number in range(3):
+        bench.machine.run("disk", lambda number=number: did.append(number), lambda _: None)  # type: ignore[misc]
+    bench.machine.freeze()
+    bench.run(SECOND)
+    assert did == []
+    bench.machine.thaw()
+    bench.run(SECOND)
+    assert did == [0, 1, 2]
+
+
 def test_a_job_s_exception_is_its_result() -> None:
     bench = Bench()
     results: list[object] = []
