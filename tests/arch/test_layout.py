@@ -14,7 +14,8 @@ from tests.arch.repository import IMPORT_ROOTS, ROOT, files
 
 FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "demo", "docs", "requirements", "tests"}
 TEST_LAYERS = {
-    "arch", "data", "fakes", "fuzz", "integration", "model", "scenario", "typing", "unit",
+    "arch", "checkers", "data", "fakes", "fuzz", "integration", "model", "scenario", "sim",
+    "typing", "unit",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@
         00000000000000004711.log        ... the last one is active and grows
         00000000000000004711.snapshot   producer states as of that offset
         leader-epochs                   see core/log/leader_epochs.py
+        failed                          the disk failed, see recovery.py
 
 Three ends, in ascending order, and one rule about each:
 
@@ -30,6 +31,7 @@ the tuple of segments and by `_tail`, both replaced as a whole. A read of a segm
 or truncated meanwhile returns fewer bytes than planned, or none.
 """
 
+import contextlib
 import errno
 import threading
 from collections.abc import Sequence
@@ -40,6 +42,7 @@ from millrace.broker.storage.epoch_checkpoint import write_epochs
 from millrace.broker.storage.file_system import BUFFERS_MAX, FileSystem, is_full
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.recovery import (
+    FAILED,
     RecoveredLog,
     Recovery,
     headers_between,
@@ -792,4 +795,6 @@ class PartitionLog:
 
     def _fail(self, error: OSError, doing: str) -> StorageError:
         self._failure = failed(error, f"{doing} {self.topic_partition} in {self._directory}")
+        with contextlib.suppress(OSError):  # Then the disk takes no writes of recovery, either.
+            self._files.open(f"{self._directory}/{FAILED}", create=True).close()
         return self._failure
