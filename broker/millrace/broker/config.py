@@ -445,6 +445,8 @@ def embedded(
     return BrokerConfig(
         log_dirs=(str(Path(data_dir, "log")),),
         coordination=CoordinationConfig(path=str(Path(data_dir, "coordination.sqlite"))),
+        # Processes of one machine hear of each other sooner than machines do.
+        cluster=ClusterConfig(broker_session_timeout_ms=2000),
         listener=ListenerConfig(port=port),
         metrics=MetricsConfig(port=metrics_port),
     )

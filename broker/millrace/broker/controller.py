@@ -18,6 +18,7 @@ from millrace.broker.coordination.store import CoordinationStore, CoordinationUn
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.core.errors import MillraceError, NotControllerError, StaleBrokerEpochError
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, TopicId
+from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.controller import Controller, Phase
 from millrace.core.metadata.effects import (
@@ -90,7 +91,7 @@ class ControllerShell:
         self._object_thread = ThreadPoolExecutor(1, thread_name_prefix="coordination")
         self._lease_thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._machine: Controller | None = None
-        self._image: MetadataImage | None = None
+        self._cache = MetadataCache(known_cluster_id)
         self._subscribers: list[Subscriber] = []
         self._responses: dict[int, asyncio.Future[object]] = {}
         self._requests = itertools.count()
@@ -105,8 +106,8 @@ class ControllerShell:
     @property
     def metadata(self) -> MetadataImage:
         """The latest confirmed metadata; there is one once `start` has returned."""
-        assert self._image is not None
-        return self._image
+        assert self._cache.image is not None
+        return self._cache.image
 
     @property
     def is_controller(self) -> bool:
@@ -364,7 +365,9 @@ class ControllerShell:
         return self._store.compare_and_swap_all(writes)
 
     def _publish(self, image: MetadataImage) -> None:
-        old, self._image = self._image, image
+        old = self._cache.image
+        # The controller epoch need not be kept: whoever opens the store sees it there.
+        self._cache.on_image(image)
         if old is not None:
             for subscriber in self._subscribers:
                 subscriber(old, image)

@@ -14,6 +14,7 @@ one higher, and whose leader epoch is too iff the leader, its life or the replic
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -32,7 +33,7 @@ class Restart(Enum):
     """Nobody knows: one of its log directories is not there any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rules:
     """What decides over the partitions of one topic besides their own state.
 
@@ -65,12 +66,32 @@ class Rules:
 
     def is_live(self, life: BrokerLife) -> bool:
         """Whether this life may be in sync: registered, and not fenced (P29, P37)."""
-        broker = self.brokers.get(life.broker_id)
-        return broker is not None and broker.life == life and not broker.is_fenced
+        return life in self._live
 
     def can_lead(self, life: BrokerLife) -> bool:
         """Whether this life may be elected: live, and not about to go (P25)."""
-        return self.is_live(life) and not self.brokers[life.broker_id].is_draining
+        return life in self._able
+
+    def may_lead(self, life: BrokerLife) -> bool:
+        """Whether this life may be elected where nobody else can: an operator drained it, no more.
+
+        A broker that is shutting down may not: it would be gone at once.
+        """
+        return self.can_lead(life) or (
+            self.is_live(life) and self.brokers[life.broker_id].is_drained
+        )
+
+    @cached_property  # Asked several times of every partition of a topic.
+    def _live(self) -> frozenset[BrokerLife]:
+        return frozenset(each.life for each in self.brokers.values() if not each.is_fenced)
+
+    @cached_property
+    def _able(self) -> frozenset[BrokerLife]:
+        return frozenset(
+            each.life
+            for each in self.brokers.values()
+            if not each.is_fenced and not each.is_draining
+        )
 
     def is_past(self, life: BrokerLife) -> bool:
         """Whether the broker has begun another life since."""
@@ -90,8 +111,7 @@ def candidates(partition: PartitionState, rules: Rules) -> list[BrokerId]:
     """
     in_sync = [life for life in partition.isr if rules.is_live(life)]
     eligible = in_sync or partition.elr
-    able = {life.broker_id for life in eligible if rules.can_lead(life)}
-    return [broker_id for broker_id in partition.replicas if broker_id in able]
+    return _in_order(partition, filter(rules.can_lead, eligible))
 
 
 def needs_leader(partition: PartitionState, rules: Rules) -> bool:
@@ -105,7 +125,8 @@ def elect(partition: PartitionState, rules: Rules, heir: BrokerId = NO_BROKER) -
 
     Fenced brokers and past lives leave the ISR and cannot lead (P29, P37). A leader that can stay
     stays; else the order is that of P25: in sync; eligible; the last known leader, where it is the
-    only one last known; any live replica, where unclean elections are allowed; nobody.
+    only one last known; any live replica, where unclean elections are allowed; nobody. A drained
+    broker leads only where it is that or nobody.
 
     Args:
         heir: elected, if it is a candidate and a leader is needed; else the first candidate is.
@@ -244,6 +265,10 @@ def _elected(
         return _next(partition, rules, chosen, in_sync, renamed)
     if leader is not None and leader in in_sync:  # It should go, but there is nobody else.
         return _next(partition, rules, leader.broker_id, in_sync, renamed)
+    drained = _in_order(partition, filter(rules.may_lead, in_sync or partition.elr))
+    if drained:
+        in_sync = in_sync or _entries(partition.elr, drained[0])
+        return _next(partition, rules, drained[0], in_sync, renamed)
     if not in_sync:
         without = _next(partition, rules, NO_BROKER, (), renamed)
         last = _last_known_leader(without, rules)
@@ -257,6 +282,12 @@ def _in_sync(partition: PartitionState, rules: Rules) -> tuple[BrokerLife, ...]:
     return tuple(life for life in partition.isr if rules.is_live(life))
 
 
+def _in_order(partition: PartitionState, lives: Iterable[BrokerLife]) -> list[BrokerId]:
+    """Return the brokers of some entries in the order of the replicas."""
+    broker_ids = {life.broker_id for life in lives}
+    return [broker_id for broker_id in partition.replicas if broker_id in broker_ids]
+
+
 def _entries(lives: Sequence[BrokerLife], broker_id: BrokerId) -> tuple[BrokerLife, ...]:
     return tuple(life for life in lives if life.broker_id == broker_id)
 
@@ -266,7 +297,7 @@ def _last_known_leader(partition: PartitionState, rules: Rules) -> BrokerLife | 
     if partition.elr or partition.last_known_elr != (partition.last_known_leader,):
         return None
     life = rules.life_of(partition.last_known_leader)
-    return life if life is not None and rules.can_lead(life) else None
+    return life if life is not None and rules.may_lead(life) else None
 
 
 def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
@@ -274,7 +305,7 @@ def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
     last = (partition.last_known_leader, *partition.last_known_elr)
     for broker_id in sorted(partition.replicas, key=lambda each: each not in last):
         life = rules.life_of(broker_id)
-        if life is not None and rules.can_lead(life):
+        if life is not None and rules.may_lead(life):
             return life
     return None
 

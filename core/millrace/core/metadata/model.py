@@ -213,10 +213,10 @@ class BrokerRegistration:
     is_fenced: bool  # Not heard of, or not caught up: leads nothing and is in no ISR (P29).
     replica_host: str = ""  # Where other brokers fetch from it.
     replica_port: int = 0
-    # Shuts down, or was drained: leads nothing that another can lead, is elected nowhere, joins no
-    # ISR and gets no replicas (P32).
+    # Shuts down, or was drained: leads nothing that another can lead, joins no ISR and gets no
+    # replicas (P32).
     is_draining: bool = False
-    is_drained: bool = False  # An operator said so; then it outlasts restarts.
+    is_drained: bool = False  # An operator said so; then `is_draining` outlasts restarts.
 
     @property
     def life(self) -> BrokerLife:

@@ -18,7 +18,7 @@ from millrace.core.errors import (
     NoReassignmentInProgressError,
     ReassignmentInProgressError,
 )
-from millrace.core.ids import BrokerId, TopicPartition
+from millrace.core.ids import BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.elections import Rules
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState, Topic
 
@@ -37,7 +37,7 @@ class ReassignmentStatus:
     waiting_for: tuple[BrokerId, ...]
 
 
-def status(topics: Mapping[object, Topic]) -> Iterator[ReassignmentStatus]:
+def status(topics: Mapping[TopicId, Topic]) -> Iterator[ReassignmentStatus]:
     """Yield every reassignment under way."""
     for topic in topics.values():
         for number, partition in enumerate(topic.partitions):

@@ -91,7 +91,7 @@ def _live_replicas(partition: PartitionState, rules: elections.Rules) -> list[Br
     lives = []
     for broker_id in partition.replicas:
         life = rules.life_of(broker_id)
-        if life is None or not rules.can_lead(life):
+        if life is None or not rules.may_lead(life):
             return None
         lives.append(life)
     return lives

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 from tests.fakes.controller_driver import ControllerDriver, Objects
@@ -17,7 +18,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import NO_BROKER, BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.controller import Controller, Phase
+from millrace.core.metadata.controller import Phase
 from millrace.core.metadata.effects import (
     PublishImage,
     ReadObject,
@@ -34,12 +35,21 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
+    AlterPartition,
+    AlterPartitions,
     AlterTopics,
     ConfirmDeletions,
     CreateTopics,
     DeleteTopics,
+    DrainBroker,
+    ElectionKind,
+    ElectLeaders,
+    Heartbeat,
     NewTopic,
+    Reassignment,
+    ReassignPartitions,
     RegisterBroker,
+    Request,
     TopicChange,
     TopicRef,
 )
@@ -642,18 +652,44 @@ def test_the_loss_of_the_lease_answers_all_who_wait_and_ends_the_machine(
     assert late.appended is Appended.NO
 
 
-def test_every_kind_of_request_has_a_handler() -> None:
-    machine = Controller(ClusterConfig(), new_cluster_id="c", known_cluster_id=None)
-    for request in (
-        create("t"),
+def test_every_kind_of_request_is_answered(driver: ControllerDriver) -> None:
+    topic = the_topic(driver.ask(create("t")))
+    life = driver.live()[0]
+    state = topic.partitions[0]
+    requests: list[Request] = [
+        create("u", 1),
         alter("t"),
-        delete("t"),
+        delete("u"),
         ConfirmDeletions(broker_id=BrokerId(0), topic_ids=[]),
         AllocateProducerIds(),
         register(),
-    ):
-        (effect,) = machine.handle(1, request, NOW)
-        assert isinstance(effect, Respond)
+        Heartbeat(life=life, metadata_epoch=0),
+        DrainBroker(broker_id=BrokerId(0), is_drained=False),
+        AlterPartitions(
+            changes=[
+                AlterPartition(
+                    topic_id=topic.topic_id,
+                    partition=0,
+                    leader=life,
+                    leader_epoch=state.leader_epoch,
+                    partition_epoch=state.partition_epoch,
+                    isr=state.isr,
+                )
+            ]
+        ),
+        ReassignPartitions(
+            reassignments=[
+                Reassignment(topic_id=topic.topic_id, partition=0, replicas=state.replicas)
+            ]
+        ),
+        ElectLeaders(kind=ElectionKind.PREFERRED, partitions=[TopicPartition(topic.topic_id, 0)]),
+    ]
+    assert {type(each) for each in requests} == {*get_args(Request)}
+    for request in requests:
+        answer = driver.ask(request)
+        assert not isinstance(answer, MillraceError)
+        if isinstance(answer, list):
+            assert not isinstance(answer[0], MillraceError)
 
 
 # The image.

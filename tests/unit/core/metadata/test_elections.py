@@ -57,6 +57,7 @@ def rules(
 
 
 def partition(
+    *,
     leader: int = A,
     isr: tuple[int, ...] = (A, B, C),
     elr: tuple[int, ...] = (),

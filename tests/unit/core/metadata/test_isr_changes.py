@@ -79,7 +79,7 @@ def stale(broker_id: int) -> BrokerLife:
         ({"leader": stale(0)}, StaleBrokerEpochError),
         ({"is_recovering": True}, MalformedRequestError),
     ],
-    ids=lambda each: str(each),
+    ids=str,
 )
 def test_what_does_not_fit_the_partition_is_refused(
     cluster: Cluster, topic: TopicId, changes: dict[str, object], error: type[MillraceError]

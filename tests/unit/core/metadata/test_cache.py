@@ -1,0 +1,189 @@
+"""A broker's metadata from pushed objects (P39)."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes.cluster import Cluster
+
+from millrace.core.errors import InvalidConfigError, StaleControllerEpochError
+from millrace.core.ids import BrokerId, ControllerEpoch, LeaderEpoch
+from millrace.core.metadata.cache import (
+    ApplyImage,
+    AskFullState,
+    MetadataCache,
+    PersistControllerEpoch,
+)
+from millrace.core.metadata.encoding import decode_shard, encode_shard
+from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
+from millrace.core.metadata.requests import DeleteTopics, TopicRef
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
+
+KEY = SHARD_KEYS[0]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(3)
+
+
+@pytest.fixture
+def cache(cluster: Cluster) -> MetadataCache:
+    """One that has the full state."""
+    cache = MetadataCache()
+    cache.on_full_state(cluster.objects)
+    return cache
+
+
+def image_of(cache: MetadataCache) -> object:
+    assert cache.image is not None
+    return cache.image
+
+
+def test_a_full_state_makes_the_controller_s_image(cluster: Cluster) -> None:
+    topic = cluster.create()
+    cache = MetadataCache()
+    effects = cache.on_full_state(cluster.objects)
+    assert effects == [PersistControllerEpoch(ControllerEpoch(1)), ApplyImage(cluster.driver.image)]
+    assert cache.image == cluster.driver.image
+    assert topic in cluster.driver.image.topics_by_id
+
+
+def test_each_object_that_is_pushed_makes_the_next_image(
+    cluster: Cluster, cache: MetadataCache
+) -> None:
+    for name in ("t", "u"):
+        cluster.create(name)
+        assert cache.on_object(KEY, cluster.objects[KEY]) == [ApplyImage(cluster.driver.image)]
+
+
+def test_what_the_controller_publishes_is_what_a_broker_needs(cluster: Cluster) -> None:
+    assert cluster.driver.machine.objects == cluster.objects
+
+
+def test_nothing_counts_before_the_full_state(cluster: Cluster) -> None:
+    cache = MetadataCache()
+    assert cache.on_object(KEY, cluster.objects[KEY]) == []
+    assert cache.image is None
+
+
+def test_an_older_version_changes_nothing(cluster: Cluster, cache: MetadataCache) -> None:
+    old = dict(cluster.objects)
+    cluster.create()
+    cache.on_object(KEY, cluster.objects[KEY])
+    before = image_of(cache)
+    assert cache.on_object(KEY, old[KEY]) == []
+    assert cache.on_full_state(old) == []
+    assert image_of(cache) is before
+
+
+def test_a_gap_asks_for_the_full_state_and_applies_nothing_until_it_comes(
+    cluster: Cluster, cache: MetadataCache
+) -> None:
+    before = image_of(cache)
+    cluster.create("t")
+    cluster.create("u")
+    assert cache.on_object(KEY, cluster.objects[KEY]) == [AskFullState()]
+    cluster.create("v")
+    assert cache.on_object(KEY, cluster.objects[KEY]) == []
+    assert image_of(cache) is before
+    assert cache.on_full_state(cluster.objects) == [ApplyImage(cluster.driver.image)]
+    cluster.create("w")
+    assert cache.on_object(KEY, cluster.objects[KEY]) == [ApplyImage(cluster.driver.image)]
+
+
+def test_a_controller_that_was_replaced_is_refused(cluster: Cluster, cache: MetadataCache) -> None:
+    old = dict(cluster.objects)
+    cluster.replace_controller()
+    epoch, applied = cache.on_full_state(cluster.objects)
+    assert (epoch, applied) == (
+        PersistControllerEpoch(ControllerEpoch(2)),
+        ApplyImage(cluster.driver.image),
+    )
+    late = StoredObject(old[KEY].value, old[KEY].version + 9, old[KEY].controller_epoch)
+    with pytest.raises(StaleControllerEpochError):
+        cache.on_object(KEY, late)
+    with pytest.raises(StaleControllerEpochError):
+        cache.on_full_state(old)
+
+
+def test_the_highest_controller_epoch_is_kept_over_restarts(cluster: Cluster) -> None:
+    """A store that was set back is found out, and nothing is done (P39)."""
+    with pytest.raises(StaleControllerEpochError, match="set back"):
+        MetadataCache(controller_epoch=ControllerEpoch(5)).on_full_state(cluster.objects)
+
+
+def test_the_image_of_a_controller_in_this_process_counts_the_same(
+    cluster: Cluster, cache: MetadataCache
+) -> None:
+    old = cluster.driver.image
+    cluster.replace_controller()
+    assert cache.on_image(cluster.driver.image) == [
+        PersistControllerEpoch(ControllerEpoch(2)),
+        ApplyImage(cluster.driver.image),
+    ]
+    with pytest.raises(StaleControllerEpochError):
+        cache.on_image(old)
+    cluster.create()
+    assert cache.on_object(KEY, cluster.objects[KEY]) == [ApplyImage(cluster.driver.image)]
+
+
+def test_another_cluster_is_refused(cluster: Cluster) -> None:
+    cache = MetadataCache("mine")
+    with pytest.raises(InvalidConfigError, match="belong to mine"):
+        cache.on_full_state(cluster.objects)
+    assert cache.image is None
+
+
+def test_a_damaged_object_is_refused_and_its_epoch_is_not_believed(
+    cluster: Cluster, cache: MetadataCache
+) -> None:
+    cluster.create()
+    whole = cluster.objects[KEY]
+    damaged = StoredObject(whole.value[:-3], whole.version, ControllerEpoch(1 << 40))
+    with pytest.raises(CorruptMetadataError):
+        cache.on_object(KEY, damaged)
+    assert cache.on_object(KEY, whole) == [ApplyImage(cluster.driver.image)]
+
+
+def test_a_full_state_must_be_full(cluster: Cluster) -> None:
+    for key in (CLUSTER_KEY, SHARD_KEYS[31]):
+        objects = {name: stored for name, stored in cluster.objects.items() if name != key}
+        with pytest.raises(CorruptMetadataError, match=key):
+            MetadataCache().on_full_state(objects)
+
+
+def test_epochs_that_go_back_under_a_higher_version_are_refused(cluster: Cluster) -> None:
+    topic = cluster.create()
+    cluster.driver.kill(cluster.state(topic).leader)
+    cache = MetadataCache()
+    cache.on_full_state(cluster.objects)
+    before = image_of(cache)
+    shard = decode_shard(0, cluster.objects[KEY])
+    state = shard.topics[topic].partitions[0]
+    older = replace(state, leader_epoch=LeaderEpoch(state.leader_epoch - 1))
+    rolled_back = replace(
+        shard,
+        version=shard.version + 1,
+        topics={topic: replace(shard.topics[topic], partitions=(older,))},
+    )
+    with pytest.raises(CorruptMetadataError, match="set back"):
+        cache.on_object(KEY, encode_shard(rolled_back))
+    assert image_of(cache) is before
+
+
+def test_a_topic_that_is_not_there_is_no_order_to_delete_it(
+    cluster: Cluster, cache: MetadataCache
+) -> None:
+    topic = cluster.create(replication_factor=2)
+    cache.on_object(KEY, cluster.objects[KEY])
+    shard = decode_shard(0, cluster.objects[KEY])
+    lost = encode_shard(replace(shard, version=shard.version + 1, topics={}))
+    cache.on_object(KEY, lost)
+    assert cache.image is not None
+    assert cache.image.topics_by_id == {}
+    assert cache.image.deletions_of(BrokerId(0)) == []
+    other = MetadataCache()
+    cluster.driver.ask(DeleteTopics(topics=[TopicRef(name="t")]))
+    other.on_full_state(cluster.objects)
+    assert other.image is not None
+    assert other.image.deletions_of(BrokerId(0)) == [topic]
