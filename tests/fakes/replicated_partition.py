@@ -11,13 +11,14 @@ of the in-sync replicas unless it is the last, and elects only from them.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
 from millrace.core.errors import MillraceError, NotLeaderError
 from millrace.core.ids import (
     NO_BROKER,
+    NO_LEADER_EPOCH,
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
@@ -162,9 +163,7 @@ class Controller:
         )
 
     def _change(self, *, isr: tuple[BrokerLife, ...], leader: BrokerId) -> None:
-        recovering = self.state.is_recovering and len(isr) < len(self.state.replicas)
-        after = self.state.successor(leader=leader, isr=isr)
-        self.state = replace(after, is_recovering=recovering)
+        self.state = self.state.successor(leader=leader, isr=isr)
 
     def _first_live(self, isr: tuple[BrokerLife, ...]) -> BrokerId:
         for life in isr:
@@ -220,8 +219,7 @@ class Controller:
     def elect_uncleanly(self, broker_id: BrokerId) -> None:
         """Make somebody the leader, whatever is lost with that (P30)."""
         life = BrokerLife(broker_id, self.standings[broker_id].broker_epoch)
-        self._change(isr=(life,), leader=broker_id)
-        self.state = replace(self.state, is_recovering=True)
+        self.state = self.state.successor(leader=broker_id, isr=(life,), is_unclean=True)
 
     def alter(self, sender: BrokerLife, proposal: IsrProposal) -> bool:
         """Apply a leader's proposal (P19); false proves that it was not applied.
@@ -240,7 +238,7 @@ class Controller:
             standing = self.standings[life.broker_id]
             if not standing.can_join or standing.broker_epoch != life.broker_epoch:
                 return False
-        self._change(isr=proposal.isr, leader=state.leader)
+        self.state = state.successor(leader=state.leader, isr=proposal.isr, is_recovering=False)
         return True
 
 
@@ -570,6 +568,7 @@ class ReplicatedPartition:
     def _follow(self, broker: Broker) -> None:
         self.write(broker)
         high_watermark = broker.high_watermark
+        known_in = broker.leader.leader_epoch if broker.leader else NO_LEADER_EPOCH
         broker.leader = None
         log = broker.log
         broker.follower = PartitionFollower(
@@ -579,6 +578,7 @@ class ReplicatedPartition:
             log_end_offset=log.end_offset,
             flushed_offset=log.flushed_offset,
             high_watermark=high_watermark,
+            high_watermark_epoch=known_in,
             config=self.config,
         )
 

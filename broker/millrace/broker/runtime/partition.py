@@ -100,7 +100,7 @@ class Partition:
         self.leader.rules = AppendRules(
             durability=config.durability,
             min_insync_replicas=config.effective_min_insync_replicas(
-                len(self.leader.state.replicas)
+                self.leader.state.replication_factor
             ),
             stamps_append_time=config.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,

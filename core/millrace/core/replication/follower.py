@@ -169,6 +169,7 @@ class PartitionFollower:
         log_end_offset: the log's.
         flushed_offset: the log's.
         high_watermark: everything below it is committed; may be far behind (P68).
+        high_watermark_epoch: the leader epoch in which that was known; -1: nobody remembers.
         config: the broker's settings.
 
     Attributes:
@@ -179,11 +180,13 @@ class PartitionFollower:
     __slots__ = (
         "_config",
         "_epochs",
-        "_is_recovering",
+        "_high_watermark_epoch",
         "_leader_high_watermark",
         "_leader_log_start_offset",
         "_opened",
         "_partition_epoch",
+        "_pause_ms",
+        "_unclean_epoch",
         "flushed_offset",
         "generation",
         "high_watermark",
@@ -205,6 +208,7 @@ class PartitionFollower:
         log_end_offset: Offset,
         flushed_offset: Offset,
         high_watermark: Offset,
+        high_watermark_epoch: LeaderEpoch = NO_LEADER_EPOCH,
         config: ReplicationConfig = _DEFAULTS,
     ) -> None:
         assert high_watermark <= log_end_offset
@@ -213,6 +217,7 @@ class PartitionFollower:
         self.next_offset = self.written_offset = log_end_offset
         self.flushed_offset = flushed_offset
         self.high_watermark = high_watermark
+        self._high_watermark_epoch = high_watermark_epoch
         self.leader: BrokerId = NO_BROKER
         self.leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
         self.phase = Phase.LEADERLESS
@@ -222,8 +227,9 @@ class PartitionFollower:
         # An epoch that was noted for a batch whose write failed.
         self._epochs.truncate_from_end(log_end_offset)
         self._partition_epoch = PartitionEpoch(-1)
-        self._is_recovering = False
+        self._unclean_epoch = NO_LEADER_EPOCH
         self._opened = 0
+        self._pause_ms = 0
         self._forget_leader()
 
     def _forget_leader(self) -> None:
@@ -295,7 +301,7 @@ class PartitionFollower:
         if self.phase is Phase.HALTED or state.partition_epoch < self._partition_epoch:
             return []
         self._partition_epoch = state.partition_epoch
-        self._is_recovering = state.is_recovering
+        self._unclean_epoch = state.unclean_epoch
         if (state.leader, state.leader_epoch) == (self.leader, self.leader_epoch):
             return []
         self.leader = state.leader
@@ -326,6 +332,7 @@ class PartitionFollower:
             return [StopFetching()]
         if self.next_offset != self.written_offset:
             self.phase = Phase.SETTLING
+            self._pause_ms = pause_ms
             return [StopFetching()]
         self.phase = Phase.FETCHING
         self._opened += 1
@@ -353,6 +360,7 @@ class PartitionFollower:
                 self._epochs.append(batch.leader_epoch, batch.base_offset)
             self.next_offset = batches[-1].next_offset
         self._leader_high_watermark = response.high_watermark
+        self._high_watermark_epoch = self.leader_epoch
         self._leader_log_start_offset = response.log_start_offset
         effects += self._advance()
         if response.is_damaged or len(batches) < len(response.batches):
@@ -431,15 +439,18 @@ class PartitionFollower:
         return [StartAnew(start_offset)]
 
     def _guard(self, end_offset: Offset) -> None:
-        """Halt rather than give up what is committed (P5)."""
-        if end_offset >= self.high_watermark or self._is_recovering:
+        """Halt rather than give up what is committed (P5).
+
+        An unclean election since the high watermark was known has made it void.
+        """
+        if end_offset >= self.high_watermark or self._unclean_epoch > self._high_watermark_epoch:
             return
         self.phase = Phase.HALTED
         raise SafetyViolationError(
             f"{self.topic_partition}: following broker {self.leader} in leader epoch "
             f"{self.leader_epoch} would end the log at {end_offset}, but everything before "
-            f"{self.high_watermark} is committed, and no unclean election is recorded. Nothing was "
-            "deleted; find out which replica is right before this one is removed"
+            f"{self.high_watermark} is committed, and no unclean election since is on record. "
+            "Nothing was deleted; find out which replica is right before this one is removed"
         )
 
     # --- What the disk did -------------------------------------------------------------------
@@ -467,7 +478,7 @@ class PartitionFollower:
 
     def _settled(self) -> list[Effect]:
         if self.phase is Phase.SETTLING and self.next_offset == self.written_offset:
-            return self._open()
+            return self._open(self._pause_ms)
         return []
 
     def on_truncated(self, log_end_offset: Offset) -> list[Effect]:
@@ -487,6 +498,7 @@ class PartitionFollower:
         self._epochs = LeaderEpochs()
         # Everything before the leader's start was committed, and is nobody's any more.
         self.high_watermark = start_offset
+        self._high_watermark_epoch = self.leader_epoch
         self.flushed_offset = start_offset
         return self._changed(start_offset, start_offset)
 

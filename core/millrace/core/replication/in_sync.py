@@ -35,7 +35,7 @@ from millrace.core.ids import (
     Offset,
     PartitionEpoch,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replication.progress import NO_PROGRESS, FollowerProgress
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
@@ -47,6 +47,18 @@ class BrokerStanding(NamedTuple):
     broker_epoch: BrokerEpoch
     can_join: bool
     """It is neither fenced nor shutting down (P29)."""
+
+
+def standings_of(
+    brokers: Mapping[BrokerId, BrokerRegistration],
+) -> dict[BrokerId, BrokerStanding]:
+    """Return every broker's standing; one result serves all partitions of a broker."""
+    return {
+        broker_id: BrokerStanding(
+            broker.broker_epoch, can_join=not broker.is_fenced and not broker.is_draining
+        )
+        for broker_id, broker in brokers.items()
+    }
 
 
 class LeaderEnds(NamedTuple):
@@ -61,10 +73,15 @@ class LeaderEnds(NamedTuple):
 class IsrProposal:
     """Effect: ask the controller for these in-sync replicas, and report its answer.
 
-    The answer is one of `on_isr_accepted`, `on_isr_refused` (it proves that nothing was applied:
-    an ineligible replica, or not attempted) and `on_isr_unknown` (everything else: a time-out, a
-    broken stream, and also an outdated partition epoch, because an earlier attempt may be what made
-    it so).
+    | the controller's answer                        | goes to           | because                 |
+    |------------------------------------------------|-------------------|-------------------------|
+    | a state                                        | `on_isr_accepted` |                         |
+    | `IneligibleReplicaError`, or it was never sent | `on_isr_refused`  | nothing was applied     |
+    | any other error, a time-out, a broken stream   | `on_isr_unknown`  | an earlier attempt may  |
+    |                                                |                   | be what made it so      |
+
+    A proposal also says that the leader has come to terms with its log, which ends the recovery
+    after an unclean election (P30): what is in the log then is what there is.
     """
 
     leader_epoch: LeaderEpoch
@@ -156,11 +173,12 @@ class InSyncReplicas:
     """
 
     __slots__ = (
-        "_asked_again_at",
+        "_ask_again_at",
         "_awaited",
         "_broker",
         "_config",
         "_followers",
+        "_has_silent",
         "_last_tick",
         "_not_before",
         "proposal",
@@ -197,7 +215,7 @@ class InSyncReplicas:
     def _settle(self) -> None:
         self.proposal: IsrProposal | None = None
         # When the proposal in flight is to be made again; None: an answer is still to come.
-        self._asked_again_at: MonotonicMs | None = None
+        self._ask_again_at: MonotonicMs | None = None
         # After a refusal.
         self._not_before: MonotonicMs | None = None
 
@@ -236,7 +254,7 @@ class InSyncReplicas:
 
     def effective_min(self, rules: AppendRules) -> int:
         """Return how many replicas must be in sync; never more than there are."""
-        return min(rules.min_insync_replicas, len(self.state.replicas))
+        return min(rules.min_insync_replicas, self.state.replication_factor)
 
     def smallest_end(self, durability: Durability) -> Offset | None:
         """Return what all followers that the high watermark waits for have; None: for nobody.
@@ -244,26 +262,33 @@ class InSyncReplicas:
         A follower that has said nothing in this epoch, or whose life is not the registered one,
         has nothing (P9, P37).
         """
+        if self._has_silent:
+            return UNKNOWN_OFFSET
         smallest: Offset | None = None
-        for life in self._awaited:
-            end = self._end(life, durability)
-            if smallest is None or end < smallest:
-                smallest = end
+        for follower in self._awaited:
+            kept = follower.progress.kept(durability)
+            if smallest is None or kept < smallest:
+                smallest = kept
         return smallest
 
-    def _end(self, life: BrokerLife, durability: Durability) -> Offset:
+    def _follower(self, life: BrokerLife) -> Follower | None:
+        """Return what is known of a life of a broker; None: nothing that counts."""
         follower = self._followers.get(life.broker_id)
         if follower is None or follower.life != life or not self._is_registered(life):
-            return UNKNOWN_OFFSET
-        return follower.progress.kept(durability)
+            return None
+        return follower
 
     def _is_registered(self, life: BrokerLife) -> bool:
         standing = self.standings.get(life.broker_id)
         return standing is not None and standing.broker_epoch == life.broker_epoch
 
     def _await(self, joining: tuple[BrokerLife, ...]) -> None:
+        """Look up whom the high watermark waits for; whatever may change that calls this."""
         members = tuple(life for life in self.maximal_isr if life != self._broker)
-        self._awaited = (*members, *(life for life in joining if life not in members))
+        joining = tuple(life for life in joining if life not in members)
+        found = [self._follower(life) for life in (*members, *joining)]
+        self._awaited = tuple(follower for follower in found if follower is not None)
+        self._has_silent = len(self._awaited) < len(found)
 
     # --- What followers say ------------------------------------------------------------------
 
@@ -271,7 +296,7 @@ class InSyncReplicas:
         self,
         life: BrokerLife,
         progress: FollowerProgress,
-        ends: LeaderEnds,
+        leader_end: Offset,
         rules: AppendRules,
         now: MonotonicMs,
     ) -> None:
@@ -280,7 +305,7 @@ class InSyncReplicas:
         if follower.life is not None and life.broker_epoch < follower.life.broker_epoch:
             return  # An earlier life of the broker, late (KIP-903).
         is_new = life != follower.life
-        follower.on_report(life, progress, ends.log_end_offset, rules.durability, now)
+        follower.on_report(life, progress, leader_end, rules.durability, now)
         if is_new or life not in self.state.isr:
             self._await(self._joining(rules, now))
 
@@ -292,33 +317,33 @@ class InSyncReplicas:
         """
         stood_still = now - self._last_tick > self._config.replica_lag_time_max_ms // 2
         self._last_tick = now
+        members = [life.broker_id for life in self.maximal_isr]
         for follower in self._followers.values():
-            if stood_still:
+            if stood_still and follower.broker_id in members:
                 follower.on_pause(ends.log_end_offset, now)
             follower.on_tick(ends.log_end_offset, rules.durability, now)
         self._await(self._joining(rules, now))
 
     def _joining(self, rules: AppendRules, now: MonotonicMs) -> tuple[BrokerLife, ...]:
-        """Followers that are caught up and will be in sync as soon as they may.
+        """Followers that will be in sync as soon as they may.
 
         The high watermark waits for them already (P9): under load it would run away from a
         follower for ever that is one batch behind.
         """
-        lag_max = self._config.replica_lag_time_max_ms
-        return tuple(
-            follower.life
-            for follower in self._candidates(rules, now)
-            if follower.life and follower.has_caught_up and now - follower.caught_up_at <= lag_max
-        )
+        return tuple(follower.life for follower in self._candidates(rules, now) if follower.life)
 
     def _candidates(self, rules: AppendRules, now: MonotonicMs) -> list[Follower]:
         if self._not_before is not None and now < self._not_before:
             return []
+        # One that has gone silent holds all that is committed, too, if nothing was since.
+        caught_up_since = now - self._config.replica_lag_time_max_ms
         is_short = self.is_short(rules)
         return [
             follower
             for follower in self._followers.values()
             if follower.life is not None
+            and follower.has_caught_up
+            and follower.caught_up_at >= caught_up_since
             and follower.life not in self.state.isr
             and self._may_join(follower.life)
             and (is_short or not follower.is_held(now))
@@ -336,9 +361,9 @@ class InSyncReplicas:
     def propose(self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs) -> IsrProposal | None:
         """Return what is to be proposed now; at most one proposal is in flight (P20)."""
         if self.proposal is not None:
-            if self._asked_again_at is None or now < self._asked_again_at:
+            if self._ask_again_at is None or now < self._ask_again_at:
                 return None
-            self._asked_again_at = None
+            self._ask_again_at = None
             return self.proposal  # The same, for it may have been applied (P21).
         if self._not_before is not None and now < self._not_before:
             return None
@@ -349,7 +374,7 @@ class InSyncReplicas:
             for life in self.state.isr
             if life.broker_id not in replaced and not self._lags(life, ends, rules, now)
         )
-        if not joiners and kept == self.state.isr:
+        if not joiners and kept == self.state.isr and not self.state.is_recovering:
             return None
         self.proposal = IsrProposal(
             self.state.leader_epoch, self.state.partition_epoch, (*kept, *joiners)
@@ -360,10 +385,10 @@ class InSyncReplicas:
     def _joiners(
         self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs
     ) -> tuple[BrokerLife, ...]:
-        """Who may join (P22): this epoch, the registered life, not fenced, all that is committed.
+        """Who may join (P22): caught up in this epoch, in its registered life, and not fenced.
 
-        A new leader's high watermark may be behind the true one, which is at most where its epoch
-        began: below that nobody joins (P11).
+        It must have all that is committed. A new leader's high watermark may be behind the true
+        one, which is at most where its epoch began: below that nobody joins (P11).
         """
         least = max(ends.high_watermark, ends.leader_epoch_start_offset)
         return tuple(
@@ -378,13 +403,14 @@ class InSyncReplicas:
         """Whether a member has to leave (P23); the leader never removes itself (P24)."""
         if life == self._broker:
             return False
-        follower = self._followers.get(life.broker_id)
-        if follower is None:
-            return False  # No replica any more; the controller sees to it.
+        standing = self.standings.get(life.broker_id)
+        if standing is not None and standing.broker_epoch > life.broker_epoch:
+            return True  # That life is over, whatever the present one reports (P37).
+        follower = self._followers[life.broker_id]
+        known = self._follower(life)
         return (
-            self._end(life, rules.durability) < ends.log_end_offset
-            and now - follower.caught_up_at > self._config.replica_lag_time_max_ms
-        )
+            known is None or known.progress.kept(rules.durability) < ends.log_end_offset
+        ) and now - follower.caught_up_at > self._config.replica_lag_time_max_ms
 
     def on_refused(self, proposal: IsrProposal, rules: AppendRules, now: MonotonicMs) -> None:
         """Take a proposal back that certainly was not applied (P21), and pause."""
@@ -397,7 +423,7 @@ class InSyncReplicas:
     def on_unknown(self, proposal: IsrProposal, now: MonotonicMs) -> None:
         """Keep a proposal that may have been applied, and make it again after a pause (P21)."""
         if proposal == self.proposal:
-            self._asked_again_at = MonotonicMs(now + self._config.isr_retry_ms)
+            self._ask_again_at = MonotonicMs(now + self._config.isr_retry_ms)
 
     # --- What the controller says ------------------------------------------------------------
 

@@ -213,7 +213,7 @@ class PartitionLeader:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """End of what `read_committed` may see."""
+        """End of what `read_committed` may see (P10)."""
         return self.high_watermark
 
     @property
@@ -322,6 +322,8 @@ class PartitionLeader:
         Raises:
             UnknownLeaderEpochError: the reader has seen a later leader than this one.
         """
+        if last_fetched_epoch == self.leader_epoch and fetch_offset <= self.written_offset:
+            return None  # As nearly always: in its own epoch nobody else has written.
         if last_fetched_epoch > self.leader_epoch:
             raise self._later_epoch(last_fetched_epoch)
         epochs = leader_epochs.with_reign(self.leader_epoch, self.leader_epoch_start_offset)
@@ -489,7 +491,7 @@ class PartitionLeader:
         )
         if diverging is not None:
             return []
-        self._in_sync.on_report(life, progress, self._ends, self.rules, now)
+        self._in_sync.on_report(life, progress, self.written_offset, self.rules, now)
         return self._advance()
 
     @property
@@ -585,7 +587,8 @@ class PartitionLeader:
             return []
         rules = self.rules
         durable_offset = self.durable_offset
-        if not self._in_sync.is_short(rules):
+        is_short = self._in_sync.is_short(rules)
+        if not is_short:
             replicated = self._in_sync.smallest_end(rules.durability)
             if replicated is None or replicated > durable_offset:
                 replicated = durable_offset
@@ -594,7 +597,7 @@ class PartitionLeader:
         if self._waiting:
             done += _completed(self._waiting, durable_offset)
             done.sort(key=lambda waiter: waiter.last_offset)
-        if self._waiting_for_all and self._in_sync.is_surely_short(rules):
+        if is_short and self._waiting_for_all and self._in_sync.is_surely_short(rules):
             # The high watermark stands still, so nobody can say when, or whether, it passes (P15).
             waiting, self._waiting_for_all = self._waiting_for_all, []
             done += _fail(waiting, self._fell_short())

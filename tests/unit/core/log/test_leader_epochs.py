@@ -80,6 +80,36 @@ def test_truncation_at_the_start_keeps_the_epoch_that_it_falls_into() -> None:
     assert not epochs.truncate_from_start(Offset(5))
 
 
+@pytest.mark.parametrize(
+    ("fetch_offset", "last_epoch", "expected"),
+    [
+        (40, 4, None),
+        (25, 3, None),
+        (12, 3, None),
+        (41, 4, (4, 40)),  # Longer than this log.
+        (26, 3, (3, 25)),  # Longer than that epoch was.
+        (8, 2, (1, 10)),  # An epoch that is not known here.
+        (40, 7, UNDEFINED_EPOCH_END),  # One from the future.
+        (40, -1, None),  # An empty log diverges from nothing.
+    ],
+)
+def test_a_log_diverges_if_it_is_longer_than_its_last_epoch_was_or_that_epoch_is_unknown(
+    fetch_offset: int, last_epoch: int, expected: tuple[int, int] | None
+) -> None:
+    epochs = LeaderEpochs(ENTRIES)
+    found = epochs.diverging(Offset(fetch_offset), LeaderEpoch(last_epoch), Offset(40))
+    assert found == expected
+
+
+def test_a_reign_without_a_batch_ends_the_epoch_before_it_and_changes_nothing_here() -> None:
+    epochs = LeaderEpochs(ENTRIES)
+    reigning = epochs.with_reign(LeaderEpoch(6), Offset(40))
+    assert reigning.entries == (*ENTRIES, (6, 40))
+    assert reigning.end_offset_for(LeaderEpoch(5), Offset(43)) == (4, 40)
+    assert epochs.entries == tuple(ENTRIES)
+    assert epochs.with_reign(LeaderEpoch(4), Offset(25)) is epochs
+
+
 def test_a_reader_keeps_the_entries_it_took() -> None:
     epochs = LeaderEpochs(ENTRIES)
     taken = epochs.entries
