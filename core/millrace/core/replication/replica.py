@@ -22,7 +22,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from millrace.core.errors import MillraceError
-from millrace.core.ids import BrokerId, MonotonicMs, Offset, TopicPartition
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
 from millrace.core.metadata.model import BrokerLife, PartitionState
@@ -106,7 +113,9 @@ class Replica:
         self.broker = broker
         self.state: PartitionState | None = None
         self.leader: PartitionLeader | None = None
-        self.follower: PartitionFollower | None = self._follower(log, high_watermark, config)
+        self.follower: PartitionFollower | None = self._follower(
+            log, high_watermark, NO_LEADER_EPOCH, config
+        )
         self._log = log
         self._rules = rules
         self._config = config
@@ -163,9 +172,13 @@ class Replica:
         """Change the role where the state wants it and the disk lets it."""
         effects: list[Effect] = []
         if self.leader is not None and self.leader.is_resigned and self.leader.is_settled:
-            high_watermark = self.leader.high_watermark
+            led = self.leader
             self.leader = None
-            self.follower = self._follower(self._log, high_watermark, self._config)
+            # What was committed here was so in this epoch: an unclean election of an earlier one
+            # does not make it void (P5).
+            self.follower = self._follower(
+                self._log, led.high_watermark, led.leader_epoch, self._config
+            )
             assert self.state is not None
             if not self._must_lead:
                 effects += self.follower.on_state(self.state)
@@ -191,7 +204,11 @@ class Replica:
         return effects
 
     def _follower(
-        self, log: ReplicaLog, high_watermark: Offset, config: ReplicationConfig
+        self,
+        log: ReplicaLog,
+        high_watermark: Offset,
+        high_watermark_epoch: LeaderEpoch,
+        config: ReplicationConfig,
     ) -> PartitionFollower:
         return PartitionFollower(
             self.topic_partition,
@@ -200,6 +217,7 @@ class Replica:
             log_end_offset=log.log_end_offset,
             flushed_offset=log.flushed_offset,
             high_watermark=high_watermark,
+            high_watermark_epoch=high_watermark_epoch,
             config=config,
         )
 
