@@ -370,6 +370,16 @@ def test_an_append_is_completed_when_all_in_sync_replicas_have_it(leader: World)
     assert waiter.error is None
 
 
+def test_followers_hear_of_what_is_written_before_it_is_committed(leader: World) -> None:
+    machine = leader.machine.get(leader.partition).leader
+    assert machine is not None
+    machine.append(header_of(2), Acks.ALL, "owner", WALL)
+    leader.log.end_at(2)
+    written = leader.machine.on_written(leader.partition, Offset(2), NOW)
+    assert written == [Advanced(leader.partition)]
+    assert machine.high_watermark == 0
+
+
 def test_one_that_does_not_lead_takes_no_report(follower: World) -> None:
     with pytest.raises(NotLeaderError):
         follower.machine.on_follower_progress(
