@@ -16,9 +16,17 @@ from millrace.core.errors import (
     StorageFullError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicPartition
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import DeleteTopics, Reassignment, ReassignPartitions, TopicRef
 from millrace.core.replication.follower import Append, Truncate
 from millrace.core.replication.leader import Acks
@@ -130,7 +138,7 @@ def test_a_partition_that_is_new_here_is_opened_once() -> None:
     world = World(leads=True)
     assert world.learn() == [OpenLog(world.partition, world.image.topics_by_id[world.topic_id])]
     world.cluster.create("other")
-    assert all(each.topic_partition != world.partition for each in world.learn())
+    assert OpenLog(world.partition, world.image.topics_by_id[world.topic_id]) not in world.learn()
     with pytest.raises(UnknownTopicOrPartitionError):
         world.machine.get(world.partition)
 
@@ -148,7 +156,7 @@ def test_an_opened_log_follows_the_leader_that_the_image_names(follower: World) 
 def test_an_earlier_life_of_the_broker_makes_nobody_a_leader() -> None:
     world = World(leads=True)
     life = world.cluster.life(world.here)
-    world.machine = Replicas(life._replace(broker_epoch=life.broker_epoch + 1), CONFIG)
+    world.machine = Replicas(BrokerLife(life.broker_id, BrokerEpoch(life.broker_epoch + 1)), CONFIG)
     world.open()
     assert world.machine.get(world.partition).leader is None  # P37
 
@@ -206,9 +214,8 @@ def test_a_damaged_log_says_why_anew_each_time(leader: World) -> None:
         with pytest.raises(CorruptLogError, match="damaged"):
             leader.machine.get(leader.partition)
     leader.cluster.create("other")
-    assert OpenLog not in [
-        type(each) for each in leader.learn() if each.topic_partition == leader.partition
-    ]
+    opened = [each for each in leader.learn() if isinstance(each, OpenLog)]
+    assert all(each.topic_partition != leader.partition for each in opened)
 
 
 # --- Following -------------------------------------------------------------------------------
