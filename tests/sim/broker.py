@@ -636,7 +636,7 @@ class SimulatedBroker:
                 reply(Leaders(self._leaders_of_all()))
             case Administer(request):
                 self._ask(request, lambda _: None)
-            case Produce(number, topic_partition, batch):
+            case Produce(number):
                 try:
                     self._produce(sender, message)
                 except MillraceError as error:

@@ -58,6 +58,7 @@ class LeaderSession:
         "_due",
         "_granted",
         "_handles",
+        "_is_begun",
         "_next_handle",
         "_open",
         "_progress",
@@ -79,6 +80,7 @@ class LeaderSession:
         self._due: list[tuple[MonotonicMs, int]] = []
         self._granted = 0
         self._unwritten = 0
+        self._is_begun = False  # Whether the stream has any position yet.
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -149,6 +151,9 @@ class LeaderSession:
             progress = self._progress.pop(found.topic_partition)
             request.added.append((handle, found.topic_partition, found.position, progress))
         self._to_say = {}
+        if not self._is_begun and not request.added:
+            return None  # Credit alone is no reason to open a stream, as while positions pause.
+        self._is_begun = True
         paused: dict[TopicPartition, FollowerProgress] = {}
         for topic_partition, progress in self._progress.items():
             handle = self._handles[topic_partition]
@@ -175,4 +180,5 @@ class LeaderSession:
         self._due.clear()
         self._removed = []
         self._granted = 0
+        self._is_begun = False
         return lost

@@ -56,13 +56,9 @@ def test_a_new_position_takes_the_old_ones_place_under_a_handle_of_its_own() -> 
 
 
 def test_a_position_that_was_never_said_need_not_be_taken_back() -> None:
-    session = LeaderSession(WINDOW)
-    session.open(A, position(), progress(0), NOW)
-    session.close(A)
-    request = session.take_request(NOW)
-    assert request is not None
-    assert (request.added, request.removed) == ([], [])
-    session.close(A)
+    session = opened()
+    session.open(B, position(), progress(0), NOW)
+    session.close(B)
     assert session.take_request(NOW) is None
 
 
@@ -134,3 +130,14 @@ def test_a_broken_stream_returns_the_positions_and_the_next_begins_with_the_whol
     assert request is not None
     assert [added[0] for added in request.added] == [3]  # Handles are never used again.
     assert request.credit_bytes == WINDOW - 300  # The rest is still being written.
+
+
+def test_credit_alone_is_no_reason_to_open_a_stream() -> None:
+    session = opened()
+    session.on_broken()
+    assert session.take_request(NOW) is None
+    session.open(A, position(pause_ms=100), progress(0), NOW)
+    assert session.take_request(MonotonicMs(149)) is None
+    request = session.take_request(MonotonicMs(150))
+    assert request is not None
+    assert (len(request.added), request.credit_bytes) == (1, WINDOW)
