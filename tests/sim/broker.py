@@ -504,11 +504,14 @@ class SimulatedBroker:
                 self.replicas.on_opened(topic_partition, result, result.log_start_offset, self._now)
             )
 
-        self._machine.run(
-            THREAD,
-            lambda: self.directory.open_partition(topic_partition, LOG, self._machine.clock.wall()),
-            opened,
-        )
+        def open_and_flush() -> PartitionLog:
+            log = self.directory.open_partition(topic_partition, LOG, self._machine.clock.wall())
+            # What recovery found may be in the page cache alone, and no append may ever come that
+            # flushes it: a producer that repeats its last batch would wait for ever.
+            log.flush()
+            return log
+
+        self._machine.run(THREAD, open_and_flush, opened)
 
     def _close_log(self, topic_partition: TopicPartition) -> None:
         self.logs.pop(topic_partition, None)
@@ -596,6 +599,14 @@ class SimulatedBroker:
         def done(result: object) -> None:
             if isinstance(result, Exception) and not isinstance(result, StorageFullError):
                 self._fail(result)
+            for topic_partition, log in self.logs.items():
+                assert self.replicas is not None
+                replica = self.replicas.find(topic_partition)
+                if replica is not None:  # A round may be further than the machine knows.
+                    flushed_offset = min(log.flushed_offset, replica.written_offset)
+                    self._perform(
+                        self.replicas.on_flushed(topic_partition, flushed_offset, self._now)
+                    )
 
         if not self._is_stopping:
             self._machine.run("checkpoint", lambda: self.directory.checkpoint(self._now), done)

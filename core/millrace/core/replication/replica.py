@@ -133,6 +133,13 @@ class Replica:
         assert role is not None
         return role.high_watermark
 
+    @property
+    def written_offset(self) -> Offset:
+        """Everything before it is in the file, as far as this machine was told."""
+        role = self.leader or self.follower
+        assert role is not None
+        return role.written_offset
+
     # --- What the controller says ------------------------------------------------------------
 
     def configure(self, rules: AppendRules) -> None:

@@ -68,7 +68,11 @@ from millrace.core.replication.rules import AppendRules, ReplicationConfig
 
 @dataclass(slots=True)
 class OpenLog:
-    """Effect: open the partition's log, or begin one, and call `on_opened` or `on_failed`."""
+    """Effect: open the partition's log, or begin one, and call `on_opened` or `on_failed`.
+
+    What recovery found in it is flushed before: no append may come that does it, and the high
+    watermark, and with it a producer that repeats its last batch, would wait for ever.
+    """
 
     topic_partition: TopicPartition
     topic: Topic
