@@ -1,6 +1,8 @@
 """Simulated clusters of brokers of the product: what works, and what survives which faults."""
 
+import pytest
 from tests.sim.cluster import SimulatedCluster
+from tests.sim.faults import FAMILIES
 from tests.sim.run import Outcome, run
 from tests.sim.swarm import crafted
 
