@@ -320,3 +320,34 @@ class CrashingCluster(SimulatedCluster):
         FAMILIES[fault_id]
         for fault_id in ("F01", "F02", "F03", "F08", "F09", "F10", "F38", "F47", "F49")
     )
+
+
+class CutCluster(SimulatedCluster):
+    """The network between brokers fails in every way, and so do clocks."""
+
+    families = tuple(
+        FAMILIES[fault_id]
+        for fault_id in (
+            "F11", "F12", "F13", "F14", "F15", "F16", "F17", "F18", "F19", "F20", "F21", "F34",
+            "F02",
+        )
+    )  # fmt: skip
+
+
+class PowerCluster(SimulatedCluster):
+    """Machines lose power, and disks are slow, full, or fail."""
+
+    families = tuple(
+        FAMILIES[fault_id]
+        for fault_id in (
+            "F04", "F05", "F06", "F07", "F22", "F23", "F24", "F26", "F27", "F33", "F02",
+        )
+    )  # fmt: skip
+
+
+class StoreCluster(SimulatedCluster):
+    """The coordination store is out, late, throttled, and loses answers."""
+
+    families = tuple(
+        FAMILIES[fault_id] for fault_id in ("F40", "F42", "F43", "F44", "F39", "F02", "F38")
+    )
