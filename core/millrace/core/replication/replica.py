@@ -11,6 +11,9 @@ ordered.
 - Otherwise it follows whoever leads, or waits until somebody does.
 - A state that is older than the one known is passed over (P39).
 
+Failed writes are counted on from role to role: whoever writes counts them for the log, and does not
+know of roles.
+
 A new leader begins where the log ends then, with the producer states of the log (P45) and the high
 watermark that it knew as a follower; a new follower begins likewise.
 
@@ -186,6 +189,7 @@ class Replica:
             self.follower = self._follower(
                 self._log, led.high_watermark, led.leader_epoch, self._config
             )
+            self.follower.generation = led.generation
             assert self.state is not None
             if not self._must_lead:
                 effects += self.follower.on_state(self.state)
@@ -206,6 +210,7 @@ class Replica:
                 standings=self._standings,
                 config=self._config,
             )
+            self.leader.generation = self.follower.generation
             self.follower = None
             effects.append(RoleChanged())
         return effects

@@ -236,6 +236,23 @@ def test_what_a_leader_committed_is_void_only_by_an_unclean_election_after_it(
             made.on_fetch_response(answer)
 
 
+def test_failed_writes_are_counted_on_from_role_to_role() -> None:
+    log = FakeReplicaLog()
+    made = leading(log)
+    assert made.leader is not None
+    made.leader.append(header_of(1), Acks.LEADER, "owner", WALL)
+    made.on_write_failed(Offset(0), StorageFullError("full"), NOW)
+    (_, position) = made.on_state(state_of(THERE, 2), STANDINGS, NOW)
+    assert isinstance(position, FetchFrom)
+    assert made.follower is not None
+    assert made.follower.generation == 1
+    made.on_fetch_response(response(position, 3))
+    made.on_write_failed(Offset(0), StorageFullError("full"), NOW)
+    made.on_state(state_of(HERE, 3), STANDINGS, NOW)
+    assert made.leader is not None
+    assert made.leader.generation == 2
+
+
 def test_one_that_goes_offline_has_no_role_and_fails_what_waits() -> None:
     made = leading(FakeReplicaLog())
     assert made.leader is not None
