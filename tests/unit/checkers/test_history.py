@@ -1,6 +1,10 @@
 """The format of histories, and how little of them is written."""
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.checkers.check import check
@@ -60,6 +64,26 @@ def test_a_history_read_from_its_lines_is_the_same(seed: int) -> None:
     cluster.run(300)
     ops = cluster.finish()
     assert list(read(map(to_json, ops))) == ops
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_a_file_is_judged_by_a_command(is_good: bool, tmp_path: Path) -> None:
+    cluster = PerfectCluster()
+    cluster.run(200)
+    if not is_good:
+        cluster.logs[0].pop()
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(f"{to_json(op)}\n" for op in cluster.finish()))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.checkers", path],
+        cwd=Path(__file__).resolve().parents[3],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (not is_good), done.stderr
+    assert done.stdout.splitlines()[-1] == ("good" if is_good else "NOT GOOD: unseen")
 
 
 def test_a_hundred_thousand_operations_are_checked_in_less_than_ten_seconds() -> None:
