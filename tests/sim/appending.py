@@ -1,7 +1,8 @@
 """The thread of a simulated broker that writes: what waits is done in rounds, as one group commit.
 
-A round does everything that was ordered before it began, in order, then flushes each log once whose
-topic wants it. The loop hears of it when the disk has taken its time.
+A round does everything that was ordered before it began, in order, and tells the loop; then it
+flushes each log once whose topic wants it, and tells the loop again. The loop hears of either when
+the disk has taken its time, so followers may have what is not flushed here.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,6 +72,7 @@ class Appender:
         self._done = done
         self._failed = failed
         self._work: list[_Append | _Change] = []
+        self._to_flush: dict[int, Target] = {}
         self._is_running = False
 
     def append(self, target: Target, batches: Sequence[StampedBatch], generation: int) -> None:
@@ -91,7 +93,6 @@ class Appender:
         """Do what waits; return what is to be done on the loop."""
         work, self._work = self._work, []
         outcomes: list[Callable[[], object]] = []
-        to_flush: dict[int, Target] = {}
         for each in work:
             target = each.target
             if isinstance(each, _Change):
@@ -113,10 +114,16 @@ class Appender:
                 outcomes.append(_bound(self._done, written))
                 continue
             if target.is_flushed:
-                to_flush[id(target)] = target
+                self._to_flush[id(target)] = target
             end_offset = target.log.log_end_offset
             outcomes.append(_bound(self._done, Written(target, end_offset)))
-        for target in to_flush.values():
+        return outcomes
+
+    def _flush(self) -> list[Callable[[], object]]:
+        """Flush what the round wrote; return what is to be done on the loop."""
+        targets, self._to_flush = list(self._to_flush.values()), {}
+        outcomes: list[Callable[[], object]] = []
+        for target in targets:
             end_offset = target.log.log_end_offset
             try:
                 flushed_offset = target.log.flush()
@@ -132,10 +139,12 @@ class Appender:
         assert isinstance(outcomes, list)
         for outcome in outcomes:
             outcome()
-        self._is_running = False
-        if self._work:
-            self._is_running = True
+        if self._to_flush:
+            self._machine.run(THREAD, self._flush, self._on_round)
+        elif self._work:
             self._machine.run(THREAD, self._round, self._on_round)
+        else:
+            self._is_running = False
 
 
 def _bound(function: Callable[..., object], *arguments: object) -> Callable[[], object]:

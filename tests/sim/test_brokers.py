@@ -1,10 +1,18 @@
 """Simulated clusters of brokers of the product: what works, and what survives which faults."""
 
+import os
+import subprocess
+import sys
+
 import pytest
-from tests.sim.cluster import SimulatedCluster
+from tests.sim.__main__ import ROOT
+from tests.sim.cluster import BrokerCluster, SimulatedCluster
 from tests.sim.faults import FAMILIES
-from tests.sim.run import Outcome, run
+from tests.sim.run import Outcome, plan_of, run
 from tests.sim.swarm import crafted
+from tests.sim.world import MINUTE
+
+from millrace.core.replication.in_sync import InSyncReplicas
 
 
 def good(outcome: Outcome) -> Outcome:
@@ -24,3 +32,35 @@ def test_processes_that_end_and_come_back_lose_nothing(fault_id: str) -> None:
     outcome = good(run(SimulatedCluster, crafted(2, steps)))
     assert outcome.fired[fault_id] == 3
     assert outcome.measures["leader_changes"] > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_swarm_of_faults_breaks_nothing(seed: int) -> None:
+    outcome = good(run(BrokerCluster, plan_of(BrokerCluster, seed, MINUTE)))
+    assert outcome.measures["acknowledged"] > 100
+
+
+def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
+    digests = [digest_under(hash_seed) for hash_seed in ("1", "2")]
+    assert digests[0] == digests[1] != ""
+
+
+def digest_under(hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sim", "--seed", "6", "--minutes", "0.5"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[0].rpartition("trace ")[2]
+
+
+def test_a_leader_that_counts_on_itself_alone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InSyncReplicas, "smallest_end", lambda self, durability: None)
+    for seed in range(8):
+        outcome = run(BrokerCluster, plan_of(BrokerCluster, seed, MINUTE))
+        if outcome.violation is not None:
+            return
+    pytest.fail("nobody noticed")
