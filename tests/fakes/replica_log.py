@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from millrace.core.ids import Offset
+from millrace.core.ids import LeaderEpoch, Offset
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
 
@@ -20,7 +20,7 @@ class FakeReplicaLog:
     def end_at(self, offset: int, epoch: int = 0) -> None:
         """Let everything up to here be written and flushed; a new epoch began at the end so far."""
         if offset > self.log_end_offset:
-            self.leader_epochs.append(epoch, self.log_end_offset)
+            self.leader_epochs.append(LeaderEpoch(epoch), self.log_end_offset)
         else:
             self.leader_epochs.truncate_from_end(Offset(offset))
         self.log_end_offset = self.flushed_offset = Offset(offset)

@@ -45,6 +45,7 @@ class _Open:
     topic_partition: TopicPartition
     position: FetchFrom
     is_said: bool = False
+    said_progress: FollowerProgress | None = None
 
 
 class LeaderSession:
@@ -148,7 +149,7 @@ class LeaderSession:
         for handle in self._to_say:
             found = self._open[handle]
             found.is_said = True
-            progress = self._progress.pop(found.topic_partition)
+            progress = found.said_progress = self._progress.pop(found.topic_partition)
             request.added.append((handle, found.topic_partition, found.position, progress))
         self._to_say = {}
         if not self._is_begun and not request.added:
@@ -157,8 +158,11 @@ class LeaderSession:
         paused: dict[TopicPartition, FollowerProgress] = {}
         for topic_partition, progress in self._progress.items():
             handle = self._handles[topic_partition]
-            if self._open[handle].is_said:
-                request.progress.append((handle, progress))
+            found = self._open[handle]
+            if found.is_said:
+                if progress != found.said_progress:
+                    found.said_progress = progress
+                    request.progress.append((handle, progress))
             else:
                 paused[topic_partition] = progress
         self._progress = paused

@@ -70,6 +70,7 @@ def test_the_latest_progress_is_said_once() -> None:
     request = session.take_request(NOW)
     assert request is not None
     assert request.progress == [(1, progress(2))]
+    session.on_progress(A, progress(2))  # As when a high watermark came that moved alone.
     assert session.take_request(NOW) is None
 
 
