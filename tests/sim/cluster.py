@@ -8,6 +8,7 @@ clients, and the replicas' bytes and epochs below their high watermarks (C23).
 
 import hashlib
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from tests.checkers.check import check
@@ -68,6 +69,7 @@ class Admin:
                         name="t",
                         partitions=self._cluster.partitions,
                         replication_factor=self._cluster.replication_factor,
+                        config=self._cluster.topic_config,
                     )
                 ],
                 topic_ids=[TOPIC_ID],
@@ -87,6 +89,7 @@ class SimulatedCluster:
     brokers = 3
     partitions = 3
     replication_factor = 3
+    topic_config: Mapping[str, str] = MappingProxyType({})
     families: tuple[Family, ...] = ()
 
     def __init__(self, world: World) -> None:
