@@ -346,6 +346,12 @@ class StoreCluster(SimulatedCluster):
     families = _families("F40", "F42", "F43", "F44")
 
 
+class VictimCluster(SimulatedCluster):
+    """One machine gets an empty disk, or damage in files that are no segments."""
+
+    families = _families("F30", "F36")
+
+
 class BrokerCluster(SimulatedCluster):
     """All of these faults, as the swarm draws them."""
 
@@ -354,4 +360,5 @@ class BrokerCluster(SimulatedCluster):
         *CutCluster.families,
         *PowerCluster.families,
         *StoreCluster.families,
+        *VictimCluster.families,
     )
