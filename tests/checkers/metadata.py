@@ -1,7 +1,8 @@
 """Partitions' states by their epochs: C24, in one pass.
 
 A partition epoch is the version of a register: whoever shows one shows the same state. The store
-shows every version, one after another. Others may leave some out, but never go back.
+shows each once, in order; changes that were made together are one step there, which may be longer
+than one. Others may leave some out, but never go back.
 
 `details` of a `metadata` operation: `key`, `partition_epoch`, `leader_epoch`, `controller_epoch`,
 `leader` (-1 is none), `isr` and `replicas` as lists of broker ids.
@@ -60,8 +61,8 @@ def _judge_step(
     before: Mapping[str, Any], state: Mapping[str, Any], what: str, op: Op
 ) -> Iterator[Anomaly]:
     old, new = before["partition_epoch"], state["partition_epoch"]
-    if op.process == STORE and new != old + 1:
-        yield Anomaly("metadata-gap", f"{what}: after partition epoch {old}", (op.index,))
+    if op.process == STORE and new <= old:
+        yield Anomaly("metadata-repeat", f"{what}: after partition epoch {old}", (op.index,))
     elif (
         new < old
         or state["leader_epoch"] < before["leader_epoch"]

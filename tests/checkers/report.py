@@ -30,7 +30,7 @@ ANOMALIES: Final[Mapping[str, tuple[str, str]]] = {
         "two replicas hold other bytes or epochs below what is committed",
     ),
     "metadata-fork": ("C24", "one partition epoch stands for two states"),
-    "metadata-gap": ("C24", "a partition epoch was left out or came again"),
+    "metadata-repeat": ("C24", "the store showed a partition epoch again"),
     "metadata-regression": ("C24", "an epoch went back"),
     "two-leaders": ("C24", "one leader epoch had two leaders"),
     "isr-outside-replicas": ("C24", "leader, in-sync replicas and replicas do not fit"),

@@ -13,7 +13,7 @@ from tests.sim.swarm import Plan
 from tests.sim.world import MINUTE, SECOND
 
 ROOT = Path(__file__).resolve().parents[2]
-CLUSTER = "tests.sim.toy_cluster:ToyCluster"
+CLUSTER = "tests.sim.cluster:BrokerCluster"
 
 
 def commit() -> str:

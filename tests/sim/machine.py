@@ -280,8 +280,8 @@ class Machine:
     ) -> None:
         if life != self.lives or self.node is None:
             return
+        self._deliver(done, result)  # What it gives the thread to do waits for what it has.
         queue.is_busy = False
-        self._deliver(done, result)
         if self.node is not None and life == self.lives:
             self._begin_job(name, queue)
 

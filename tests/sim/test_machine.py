@@ -191,6 +191,18 @@ def test_the_disk_outlives_the_process_and_flushed_bytes_the_power() -> None:
     assert disk.contents("/f").startswith(b"flushed")
 
 
+def test_a_job_that_the_end_of_another_orders_is_done_once() -> None:
+    bench = Bench()
+    done: list[str] = []
+    bench.machine.run(
+        "disk",
+        lambda: None,
+        lambda _: bench.machine.run("disk", lambda: done.append("job"), lambda _: None),
+    )
+    bench.run(SECOND)
+    assert done == ["job"]
+
+
 def test_events_that_nodes_handle_are_counted() -> None:
     bench = Bench()
     before = bench.world.handled

@@ -180,9 +180,9 @@ def two_states_of_one_epoch(cluster: PerfectCluster) -> None:
     cluster.metadata(0, 1, observer="broker-2", isr=(1, 2))
 
 
-@plant("metadata-gap")
-def an_epoch_left_out(cluster: PerfectCluster) -> None:
-    cluster.metadata(0, 3)
+@plant("metadata-repeat")
+def an_epoch_that_comes_again(cluster: PerfectCluster) -> None:
+    cluster.metadata(0, 1)
 
 
 @plant("metadata-regression")
