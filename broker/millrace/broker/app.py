@@ -26,7 +26,7 @@ from prometheus_client import start_http_server
 
 from millrace.broker.config import BrokerConfig
 from millrace.broker.controller import ControllerShell
-from millrace.broker.coordination.sqlite import SqliteStore
+from millrace.broker.coordination.opening import open_store
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.fetch import FetchService
 from millrace.broker.rpc.produce import ProduceService
@@ -187,7 +187,7 @@ class Broker:
         identities = [_identity_at(files, path) for path in config.log_dirs]
         controller = self._controller = ControllerShell(
             config.cluster,
-            await self._reader.call(SqliteStore, config.coordination.path),
+            await self._reader.call(open_store, config.coordination),
             config.coordination.lease_times,
             name=config.node.name,
             known_cluster_id=next((each.cluster_id for each in identities if each), None),
