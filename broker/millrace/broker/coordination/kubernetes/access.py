@@ -1,8 +1,8 @@
-"""Where the API server is and who we are to it, as Kubernetes tells a pod, or a kubeconfig a person.
+"""Where the API server is, and who we are to it.
 
-A kubeconfig may name a token, a file with one, or a client certificate. Ways to log in that run a
-program or a vendor's library are refused: a broker outside of its cluster is for development, and
-inside of it needs none of them.
+Kubernetes tells a pod, and a kubeconfig a person. A kubeconfig may name a token, a file with one,
+or a client certificate. Ways to log in that run a program or a vendor's library are refused: a
+broker outside of its cluster is for development, and inside of it needs none of them.
 """
 
 import base64
