@@ -2,9 +2,9 @@
 
     python -m tests.api_server.binaries
 
-builds them where they are not there yet. It takes the `go` of the PATH or,
-where there is none, the one that `requirements/go.txt` puts beside this Python. Modules come by
-Go's own settings, and are held against the hashes of `go/go.sum`.
+builds them where they are not there yet. It takes the `go` of the PATH or, where there is none or
+an old one, that of `requirements/go.txt`, installed beside this Python. Modules come by Go's own
+settings, and are held against the hashes of `go/go.sum`.
 """
 
 import fcntl
@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("go")
+INSTALL = Path(__file__).resolve().parents[2] / "requirements" / "install.sh"
 
 _PROGRAMS = ("etcd", "kube-apiserver")
 
@@ -76,11 +77,22 @@ def _build_in(destination: Path) -> None:
 
 
 def _go() -> str:
+    """Return a Go that is new enough, after fetching one if need be."""
+    wanted = re.search(r"^go (\d+)\.(\d+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
+    assert wanted is not None
     beside_python = Path(sys.executable).with_name("go")
-    found = shutil.which("go") or (str(beside_python) if beside_python.exists() else None)
-    if found is None:
-        raise SystemExit("there is no `go`: run make api-server, or install Go 1.24 or later")
-    return found
+    if not beside_python.exists():
+        on_path = shutil.which("go")
+        if on_path is not None and _version_of(on_path) >= tuple(map(int, wanted.groups())):
+            return on_path
+        subprocess.run(["sh", str(INSTALL), "go"], check=True)
+    return str(beside_python)
+
+
+def _version_of(go: str) -> tuple[int, ...]:
+    said = subprocess.run([go, "env", "GOVERSION"], check=True, capture_output=True, text=True)
+    found = re.match(r"go(\d+)\.(\d+)", said.stdout)
+    return tuple(map(int, found.groups())) if found else (0, 0)
 
 
 def main() -> None:
