@@ -1,5 +1,6 @@
 """The store on a real API server."""
 
+import base64
 import json
 import threading
 from pathlib import Path
@@ -295,6 +296,20 @@ def test_a_kubeconfig_leads_to_the_same_store(
     path.write_text(api_server.kubeconfig())
     swap(open_store(access=from_kubeconfig(path)), KEY, stored(1))
     assert read(open_store(), KEY) == stored(1)
+
+
+def test_a_kubeconfig_may_bring_a_client_certificate_as_data(
+    api_server: RunningApiServer, open_store: OpenStore, tmp_path: Path
+) -> None:
+    kubeconfig = json.loads(api_server.kubeconfig())
+    certificates = api_server.folder / "certificates"
+    for name, file in (("certificate", "apiserver.crt"), ("key", "apiserver.key")):
+        data = base64.b64encode((certificates / file).read_bytes()).decode()
+        kubeconfig["users"][0]["user"][f"client-{name}-data"] = data
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig))
+    # Whom the certificate stands for the server does not say; the token does.
+    assert read(open_store(access=from_kubeconfig(path)), KEY) is None
 
 
 def test_who_is_not_allowed_is_told_what_is_missing(
