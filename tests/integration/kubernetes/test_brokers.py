@@ -8,7 +8,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of
 from tests.integration.running_broker import RunningBroker, failed_start
 
-from millrace.core.ids import TopicPartition
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.metadata.model import SHARD_KEYS
 
 OBJECTS = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}"
@@ -27,9 +27,9 @@ def settings(api_server: RunningApiServer, tmp_path: Path, cluster_name: str) ->
     }
 
 
-def append(broker: RunningBroker, topic_id: bytes) -> int:
+def append(broker: RunningBroker, topic_id: TopicId) -> int:
     """Produce a record; return its offset."""
-    partition = TopicPartition(topic_id, 0)  # type: ignore[arg-type]
+    partition = TopicPartition(topic_id, 0)
     with RawClient(broker.address) as client:
         offset: int = client.produce_batch(partition, batch_of(partition)).base_offset
     return offset
