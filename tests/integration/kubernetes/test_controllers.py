@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import pytest
-from tests.api_server.relay import ApiServerRelay, Drop, Hang, Refuse
+from tests.api_server.relay import ApiServerRelay, Drop, Fault, Hang, Refuse
 from tests.api_server.running import NAMESPACE, RunningApiServer
 from tests.integration.kubernetes.conftest import OpenStore
 
@@ -124,9 +124,8 @@ def test_answers_that_are_lost_lose_and_double_no_topic(
             await running.register()
             for _ in range(60):
                 is_done = faults.random() < 0.5
-                fault = faults.choice(
-                    [Refuse(500, is_done=is_done), Drop(is_done), Hang(is_done), Refuse(409)]
-                )
+                kinds: list[Fault] = [Refuse(500, is_done=is_done), Drop(is_done), Hang(is_done)]
+                fault = faults.choice([*kinds, Refuse(409)])
                 relay.inject(fault, method="PUT", path="stateshards")
             await asyncio.gather(*(create(running, f"t{number}") for number in range(topics)))
             assert not running.failures
