@@ -156,7 +156,7 @@ class _Kubeconfig:
                 )
         if file := user.get("tokenFile"):
             return _TokenFile(self._path.parent / file)
-        token = user.get("token")
+        token: str | None = user.get("token")
         return lambda: token
 
     def _text(self, entry: Mapping[str, Any], name: str) -> str | None:

@@ -99,7 +99,6 @@ class KubernetesApi:
                 maxsize=connections_max,
                 ssl_context=access.tls,
                 server_hostname=access.tls_server_name,
-                assert_hostname=access.tls_server_name,
             )
         self._lock = threading.Lock()
         self._pause_until = 0.0

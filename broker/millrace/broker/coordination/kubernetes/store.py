@@ -110,7 +110,10 @@ class KubernetesStore:
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         """See `CoordinationStore`."""
-        return self._side_by_side(self._read, keys)
+        # Each once: of two answers about one object the older one may come last.
+        distinct = list(dict.fromkeys(keys))
+        found = dict(zip(distinct, self._side_by_side(self._read, distinct), strict=True))
+        return [found[key] for key in keys]
 
     def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
         """See `CoordinationStore`. Writes of one object are sent in their order.
