@@ -51,7 +51,7 @@ def build() -> None:
     """Build the programs; does nothing when they are there."""
     destination = folder()
     destination.parent.mkdir(parents=True, exist_ok=True)
-    with destination.with_suffix(".lock").open("w") as lock:
+    with destination.with_name(f"{destination.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # Another test run may be at it.
         if not are_built():
             with tempfile.TemporaryDirectory(dir=destination.parent) as made:

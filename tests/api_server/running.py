@@ -192,10 +192,14 @@ class RunningApiServer:
         roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
         self._must("POST", f"{roles}/roles", _BROKER_ROLE)
         self._must("POST", f"{roles}/rolebindings", _BROKER_ROLE_BINDING)
-        for kind in ("clusterstates", "stateshards"):
-            path = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}/{kind}"
+        for kind in ("ClusterState", "StateShard"):
+            path = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}/{kind.lower()}s"
             while not self._is_ready(path, user="broker"):
                 self._go_on_waiting(deadline)
+            # The first write of a kind waits for what the server still has to get ready.
+            spec = {"version": 1, "controllerEpoch": 0, "state": "{}"}
+            first = {"apiVersion": "millrace.dev/v1", "kind": kind, "spec": spec}
+            self._must("POST", f"{path}?dryRun=All", {**first, "metadata": {"name": "first"}})
 
     def _access(self, user: str) -> ApiAccess:
         """Return access as a pod would have it, by files."""
