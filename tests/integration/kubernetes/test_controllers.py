@@ -195,6 +195,7 @@ def test_a_lease_that_is_stolen_costs_the_controller_and_no_epoch_goes_back(
                 await until(lambda: api_server.request("GET", path)[0] == 200, "it is made again")
                 assert a.shell.is_controller
                 assert controller_epoch(open_store()) == before
+            await a.register()
             assert isinstance(await a.create("after"), Topic)
             assert not a.failures
 

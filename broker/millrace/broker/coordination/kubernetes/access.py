@@ -164,7 +164,7 @@ class _Kubeconfig:
         if data := entry.get(f"{name}-data"):
             return base64.b64decode(data, validate=True).decode("ascii")
         if file := entry.get(name):
-            return (self._path.parent / file).read_text(encoding="ascii")
+            return (self._path.parent / str(file)).read_text(encoding="ascii")
         return None
 
 
