@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help setup check lint test api-server fuzz bench figure figures demo proto wire docs lock
+.PHONY: help setup check lint test api-server sim fuzz bench figure figures demo proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the
 
 check: lint ## Format, lint, types, import direction, layout: less than a minute
 	@$(PYTHON_RUN) -m pytest --quiet tests/arch
+
+sim: setup ## Simulate a whole cluster under faults: make sim SEED=8231 (ARGS='--seeds 100 --minutes 10')
+	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),1) $(ARGS)
 
 fuzz: setup ## Look for bytes that break a decoder, each target for SECONDS (60): make fuzz SECONDS=600
 	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON_RUN) -m pytest --verbose tests/fuzz

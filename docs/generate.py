@@ -51,7 +51,7 @@ at once, or when the broker is started again. Settings marked *Tuning* rarely ne
 ## Topics
 
 By Kafka's names, set when a topic is created or at any time later:
-`millrace topic alter orders --config retention.ms=7d`. What is not set follows the default.
+`millrace topic alter orders --set retention.ms=7d`. What is not set follows the default.
 """
 
 _BROKER: Final = """\

@@ -9,7 +9,14 @@ from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of, named, request_of
 from tests.integration.running_broker import RunningBroker, wait_until
 
-from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import (
+    InvalidTimestampError,
+    OffsetOutOfRangeError,
+    Record,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+)
 from millrace.core.ids import TopicPartition
 from millrace.core.records.compression import CODEC_NAMES
 from millrace.proto.v1 import fetch_pb2
@@ -86,6 +93,26 @@ def test_append_time_replaces_the_producers_time(
     assert before <= metadata.timestamp <= after
     (record,) = consumed(shared_broker.address, topic_name, 1)
     assert record.timestamp == metadata.timestamp
+
+
+def test_refusals_name_the_topic_as_people_do(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    with SyncAdmin(shared_broker.address) as admin:
+        topic = admin.create_topic(topic_name, partitions=2)
+    producer = SyncProducer(shared_broker.address)
+    producer.send(topic_name, b"there", partition=1).result(20)
+    producer.send(topic_name, b"from the future", partition=1, timestamp=2**47)
+    with pytest.raises(InvalidTimestampError, match=f"^{topic_name}-1: ") as refused:
+        producer.close()
+    assert topic.topic_id.hex() not in refused.value.message
+    with SyncConsumer(shared_broker.address, auto_offset_reset="none") as consumer:
+        consumer.assign([(topic_name, 1)], start=99)
+        with pytest.raises(OffsetOutOfRangeError, match=topic_name):
+            consumer.poll(20_000)
+    with RawClient(shared_broker.address) as client:
+        found = client.list_offset(TopicPartition(topic.topic_id, 7), latest=True)
+        assert f"no partition {topic_name}-7: " in found.error.message
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])

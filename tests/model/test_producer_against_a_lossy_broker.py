@@ -24,6 +24,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import (
     BrokerId,
+    Leader,
     LeaderEpoch,
     MonotonicMs,
     Offset,
@@ -32,14 +33,14 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.producer.batch import Acknowledged, ProducerBatch
+from millrace.core.producer.batch import ProducerBatch
+from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import (
     AllocateProducerId,
     Answer,
     Complete,
     Connect,
     Disconnect,
-    Leader,
     RefreshMetadata,
     Refusal,
     Sender,

@@ -464,7 +464,7 @@ class LimitsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadsConfig:
-    """Threads beside the event loop; each log directory has one more, which appends."""
+    """Threads beside the event loop; each log directory has two more: one appends, one flushes."""
 
     check: int = setting(
         2,

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 import click
 
-from millrace.cli.failures import ExitCode, Failure, explain
+from millrace.cli.explanations import explain
+from millrace.cli.failures import ExitCode, Failure
 from millrace.core.errors import MillraceError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:7092"

@@ -1,15 +1,13 @@
-"""What a person sees when something went wrong: one message, its code, and what to do about it."""
+"""How a command fails: one message, its code, what to do about it, and what a script can tell."""
 
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import IO, Any
 
 import click
-
-from millrace.core import errors
 
 
 class ExitCode(IntEnum):
@@ -40,45 +38,6 @@ _MEANINGS = {
     ExitCode.DAMAGED: "damaged data was found",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
 }
-
-_EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
-    errors.ConnectionFailedError: ExitCode.UNREACHABLE,
-    errors.UnknownTopicOrPartitionError: ExitCode.NOT_FOUND,
-    errors.OffsetOutOfRangeError: ExitCode.NOT_FOUND,
-    errors.LogTruncatedError: ExitCode.NOT_FOUND,
-    errors.RequestTimedOutError: ExitCode.TIMED_OUT,
-    errors.DeliveryTimedOutError: ExitCode.TIMED_OUT,
-    errors.BufferExhaustedError: ExitCode.TIMED_OUT,
-    errors.CorruptBatchError: ExitCode.DAMAGED,
-    errors.CorruptLogError: ExitCode.DAMAGED,
-}
-
-_HINTS: dict[type[errors.MillraceError], str] = {
-    errors.ConnectionFailedError: (
-        "start a broker on this machine with `millrace up`, "
-        "or name one with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP"
-    ),
-    errors.TopicAlreadyExistsError: (
-        "see it with `millrace topic describe {topic}`, "
-        "change it with `millrace topic alter {topic}`"
-    ),
-    errors.OffsetOutOfRangeError: "see which offsets there are with `millrace offsets {topic}`",
-    errors.LogTruncatedError: "see which offsets there are with `millrace offsets {topic}`",
-    errors.StorageFullError: (
-        "free space on the broker's disk, or keep less: "
-        "`millrace topic alter {topic} --set retention.bytes=...`"
-    ),
-    errors.LogDirFailedError: "the broker's log says which disk failed",
-    errors.BufferExhaustedError: "the broker does not keep up; try again, or send less at a time",
-    errors.CorruptBatchError: "examine the broker's files with `millrace log verify DIRECTORY`",
-    errors.CorruptLogError: "examine the broker's files with `millrace log verify DIRECTORY`",
-    errors.UnsupportedFeatureError: "compare `millrace --version` on both sides",
-    errors.UnsupportedFormatError: "compare `millrace --version` on both sides",
-}
-
-_REFUSED = "Connection refused"
-"""In gRPC's long text: all that it has to say is that nobody is there."""
-_MAYBE_APPENDED = "it is not known whether the write was done: look before you repeat it"
 
 
 class Failure(click.ClickException):
@@ -114,30 +73,6 @@ class Failure(click.ClickException):
             click.echo(f"{hint}  {self.hint}", file=file, color=color)
 
 
-def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failure:
-    """Turn an error of Millrace into what a person needs.
-
-    Args:
-        error: what happened.
-        parameters: the parameters of the command that met it.
-    """
-    topics = _topics(parameters)
-    hint = _HINTS.get(type(error), "").format(topic=topics[0] if topics else "TOPIC")
-    if isinstance(error, errors.UnknownTopicOrPartitionError):
-        hint = _hint_for_unknown_topic(topics, parameters.get("bootstrap"))
-    elif not hint and error.appended is errors.Appended.MAYBE:
-        hint = _MAYBE_APPENDED
-    message = error.message
-    if isinstance(error, errors.ConnectionFailedError) and _REFUSED in message:
-        message = f"no broker listens at {parameters.get('bootstrap')}"
-    return Failure(
-        message,
-        hint,
-        code_name=error.name(),
-        exit_code=_EXIT_CODES.get(type(error), ExitCode.FAILED),
-    )
-
-
 def nearest(word: str, words: Iterable[str]) -> str | None:
     """Return the word that was probably meant, if any is near enough."""
     return next(iter(difflib.get_close_matches(word, words, 1)), None)
@@ -150,26 +85,3 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     if match:
         return f"did you mean {match!r}?"
     return "there are: " + ", ".join(known) if known else ""
-
-
-def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the topics that the command was about."""
-    topic = parameters.get("topic")
-    return (topic,) if isinstance(topic, str) else tuple(parameters.get("topics") or ())
-
-
-def _hint_for_unknown_topic(topics: tuple[str, ...], bootstrap: str | None) -> str:
-    if not topics or not bootstrap:
-        return "list the topics with `millrace topic list`"
-    from millrace.cli.cluster import topic_names
-
-    known = topic_names(bootstrap)
-    missing = next((topic for topic in topics if topic not in known), None)
-    if missing is None:
-        return f"see its partitions with `millrace topic describe {topics[0]}`"
-    match = nearest(missing, known)
-    if match:
-        return f"did you mean {match!r}?"
-    return (
-        f"list the topics with `millrace topic list`, or make it: `millrace topic create {missing}`"
-    )

@@ -306,6 +306,11 @@ class Cluster:
             self.topics[info.name] = info
             self.topic_names[info.topic_id] = info.name
 
+    def topic_ids(self, names: Iterable[str]) -> dict[str, TopicId | None]:
+        """Return which topics have these names, as of the last look-up; None: there is none."""
+        found = {name: self.topics.get(name) for name in names}
+        return {name: None if info is None else info.topic_id for name, info in found.items()}
+
     def _forget(self, name: str) -> None:
         info = self.topics.pop(name, None)
         if info is not None:

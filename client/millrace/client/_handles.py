@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, WallMs
-from millrace.core.producer.batch import Acknowledged, ProducerBatch
+from millrace.core.producer.delivery import Acknowledged, Delivery
 from millrace.core.producer.intake import Intake
 
 
@@ -80,7 +80,7 @@ class RecordHandle:
         if self.done():
             waiter()
 
-    def _outcome(self) -> "tuple[ProducerBatch, int] | MillraceError | None":
+    def _outcome(self) -> tuple[Delivery, int] | MillraceError | None:
         place = self.intake.locate(self.index)
         if isinstance(place, tuple) and place[0].outcome is None:
             return None

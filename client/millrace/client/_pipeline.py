@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from millrace.client import _wire
@@ -52,6 +53,7 @@ from millrace.core.producer.sender import (
 from millrace.core.records.compression import Codec, Compressor
 from millrace.proto.v1 import produce_pb2
 
+_FOREVER: Final = MonotonicMs(2**62)
 _BUSY_LINGER_MS: Final = 100
 """While batches queue for the broker records gather longer than `linger_ms`, but not than this."""
 _REQUEST_BYTES_MAX: Final = 1024 * 1024
@@ -75,13 +77,6 @@ class PipelineConfig:
     metadata_max_age_ms: int
 
 
-@dataclass(slots=True)
-class _Parked:
-    """Intakes that wait until their topic is known."""
-
-    intakes: deque[Intake] = field(default_factory=deque)
-
-
 @dataclass(slots=True, eq=False)
 class _Flush:
     pending: set[Intake]
@@ -97,6 +92,7 @@ class ProducerCounters:
     batches: int = 0
     batch_bytes: int = 0
     requests: int = 0
+    acknowledged_records: int = 0
     failed_records: int = 0
     repeated_batches: int = 0
 
@@ -137,11 +133,12 @@ class Pipeline:
         )
         self._streams: dict[BrokerId, ProduceStream] = {}
         self._connect_failures: dict[BrokerId, int] = {}
-        self._parked: dict[str, _Parked] = {}
+        self._parked: dict[str, deque[Intake]] = {}
+        """Intakes that wait until their topic is known."""
         self._unfinished: dict[Intake, None] = {}
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
-        self._threads_waiting: list[threading.Event] = []
+        self._threads_waiting: list[SimpleQueue[None]] = []
         self._first_error: MillraceError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._encoders: ThreadPoolExecutor | None = None
@@ -176,30 +173,32 @@ class Pipeline:
         """Return whether this thread runs the producer's loop, and must not be blocked."""
         return threading.get_ident() == self.loop_thread
 
-    def wait_for_room(self, deadline: float) -> None:
-        """Block this thread until memory was given back; the lock is held, but not meanwhile.
+    def expect_room(self) -> "SimpleQueue[None] | None":
+        """Return what `wait_for_room` waits for; None: this thread must not. The lock is held."""
+        if self.is_on_loop():
+            return None
+        self.intakes.close_opened_until(_FOREVER)  # What is open must leave first.
+        # A queue in C, and not an event: Ctrl-C in the middle of a wait leaves no lock taken.
+        room: SimpleQueue[None] = SimpleQueue()
+        self._threads_waiting.append(room)
+        return room
+
+    def wait_for_room(self, room: "SimpleQueue[None] | None", deadline: float) -> None:
+        """Block this thread until memory was given back; the lock is not held.
 
         Raises:
             BufferExhaustedError: it is the loop's thread, or the deadline passed.
-            ClosedError: the producer was closed meanwhile.
         """
-        if self.is_closed:
-            raise ClosedError("the producer is closed")
-        if not self.is_on_loop():
-            self.intakes.close_opened_until(MonotonicMs(2**62))  # What is open must leave first.
-            self.wake()
-            given_back = threading.Event()
-            self._threads_waiting.append(given_back)
-            self.lock.token.append(None)
-            try:
-                in_time = given_back.wait(max(0.0, deadline - time.monotonic()))
-            finally:
-                self.lock.acquire()
-            if in_time:
-                return
-            remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
-        else:
+        if room is None:
             remedy = "on the event loop send() never waits: `await producer.wait_for_room()`"
+        else:
+            self.wake()
+            try:
+                room.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
+            else:
+                return
         raise BufferExhaustedError(
             f"buffer_memory={self.config.buffer_memory} is used up by records that are not "
             f"acknowledged yet; {remedy}, or raise buffer_memory"
@@ -207,11 +206,16 @@ class Pipeline:
 
     def _wake_threads(self) -> None:
         """Let threads that wait for room try again; the lock is held."""
-        for given_back in self._threads_waiting:
-            given_back.set()
+        for room in self._threads_waiting:
+            room.put(None)
         self._threads_waiting.clear()
 
     # Called on the loop.
+
+    def awaited_brokers(self) -> list[str]:
+        """Return the addresses of brokers that batches wait for, as far as they are known."""
+        brokers = self.cluster.brokers
+        return [brokers[each].address for each in self._sender.awaited_brokers() if each in brokers]
 
     async def room_for(self, size: int) -> None:
         """Wait until `size` bytes of memory are free."""
@@ -221,7 +225,7 @@ class Pipeline:
                     raise ClosedError("the producer is closed")
                 if self.intakes.available >= min(size, self.config.buffer_memory):
                     return
-                self.intakes.close_opened_until(MonotonicMs(2**62))
+                self.intakes.close_opened_until(_FOREVER)
             future: asyncio.Future[None] = self.loop.create_future()
             self._room_waiters.append(future)
             self.wake()
@@ -234,7 +238,7 @@ class Pipeline:
             MillraceError: the first failure since the last flush.
         """
         with self.lock:
-            self.intakes.close_opened_until(MonotonicMs(2**62))
+            self.intakes.close_opened_until(_FOREVER)
         self._is_flushing = True
         self._step()
         pending = set(self._unfinished)
@@ -253,7 +257,7 @@ class Pipeline:
         """Let go of everything; records without an outcome fail."""
         with self.lock:
             self.is_closed = True
-            self.intakes.close_opened_until(MonotonicMs(2**62))
+            self.intakes.close_opened_until(_FOREVER)
             self.intakes.plain.clear()
             self._wake_threads()
         if self._timer is not None:
@@ -301,7 +305,7 @@ class Pipeline:
             self._unfinished[intake] = None
             self._distribute(intake)
         self._distributor.seal_opened_until(
-            MonotonicMs(2**62) if self._is_flushing else MonotonicMs(now - self._linger())
+            _FOREVER if self._is_flushing else MonotonicMs(now - self._linger())
         )
         self._encode()
         self._perform(now)
@@ -350,11 +354,11 @@ class Pipeline:
     def _distribute(self, intake: Intake) -> None:
         parked = self._parked.get(intake.topic)
         if parked is not None:
-            parked.intakes.append(intake)
+            parked.append(intake)
             return
         info = self.cluster.topics.get(intake.topic)
         if info is None:
-            self._parked[intake.topic] = _Parked(deque([intake]))
+            self._parked[intake.topic] = deque([intake])
             self._spawn(self._look_up(intake.topic))
             return
         self.counters.records += intake.record_count
@@ -390,8 +394,7 @@ class Pipeline:
                     pause_ms = min(2 * pause_ms, self.config.retry_backoff_max_ms)
                     continue
             break
-        parked = self._parked.pop(topic)
-        for intake in parked.intakes:
+        for intake in self._parked.pop(topic):
             if problem_found is None:
                 self._distribute(intake)
             else:
@@ -470,6 +473,8 @@ class Pipeline:
         if isinstance(batch.outcome, MillraceError):
             self.counters.failed_records += batch.record_count
             self._first_error = self._first_error or batch.outcome
+        else:
+            self.counters.acknowledged_records += batch.record_count
         for intake in batch.intakes:
             intake.batches_open -= 1
             if intake.is_complete:
@@ -548,10 +553,10 @@ class Pipeline:
         self.wake()
 
     async def _refresh(self, topics: list[str]) -> None:
-        with suppress(
-            MillraceError
-        ):  # The machine asks again after its pause; what waits has its own time limits.
+        # The machine asks again after its pause; what waits has its own time limits.
+        with suppress(MillraceError):
             await self.cluster.refresh(topics)
+            self._sender.on_topics(self.cluster.topic_ids(topics))
         self._learn_leaders()
         self._sender.on_refreshed(monotonic_ms())
         self.wake()

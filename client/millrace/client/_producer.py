@@ -4,8 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from millrace.core.errors import (
     SerializationError,
 )
 from millrace.core.ids import WallMs
-from millrace.core.producer.intake import RECORD_OVERHEAD, Intake, SentColumns
+from millrace.core.producer.intake import Intake
 from millrace.core.producer.partitioners import (
     ByFunction,
     Keyed,
@@ -33,18 +34,21 @@ from millrace.core.producer.partitioners import (
     PartitionFunction,
     RoundRobin,
 )
+from millrace.core.producer.sent_columns import RECORD_OVERHEAD, SentColumns
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
+from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers of one record: pairs of name and value, or a mapping."""
 
+Placed = TypeVar("Placed")
+
 BATCH_SIZE_DEFAULT: Final = 1_000_000
 """Just below what topics take (`max.message.bytes`): few, large messages cost least."""
 _BATCH_SIZE_MAX: Final = 16 * 1024 * 1024 - 1024
 _SLICE_BYTES_MAX: Final = 4 * 1024 * 1024
-_INT32_MAX: Final = 2**31 - 1
 _PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
     "keyed": Keyed,
     "round_robin": RoundRobin,
@@ -100,7 +104,7 @@ class RecordSink:
             ClosedError: the producer is closed.
         """
         # The budget of all this is one microsecond: hence one test for all that is rare, the token
-        # instead of a lock's methods, and a handle that is filled without a call.
+        # instead of the lock's methods, and a handle that is filled without a call.
         if partition is None and headers is None and timestamp is None and type(value) is bytes:
             size = len(value) + RECORD_OVERHEAD
             if key is not None:
@@ -110,8 +114,8 @@ class RecordSink:
             token = self._token
             try:
                 del token[0]
-            except IndexError:
-                self._lock.acquire()
+            except IndexError:  # Another thread has the lock: wait for it there.
+                return self._send_slowly(topic, value, key, None, None, None)
             try:
                 intake = self._plain.get(topic)
                 if intake is not None and intake.room >= size:
@@ -185,6 +189,7 @@ class RecordSink:
             "batches": counters.batches,
             "batch_bytes": counters.batch_bytes,
             "requests": counters.requests,
+            "acknowledged_records": counters.acknowledged_records,
             "repeated_batches": counters.repeated_batches,
             "failed_records": counters.failed_records,
             "buffer_available_bytes": self._intakes.available,
@@ -194,7 +199,6 @@ class RecordSink:
     def _send_slowly(  # noqa: PLR0917  # Called by `send` alone.
         self, topic: str, value: Any, key: Any, partition: int | None, headers: Any, timestamp: Any
     ) -> RecordHandle:
-        pipeline = self._pipeline
         topic = self._names.get(topic) or self._canonical(topic)
         key_serializer, value_serializer = self._serializers
         value = _serialized(value, value_serializer, "value", topic)
@@ -205,26 +209,43 @@ class RecordSink:
             headers = _headers(headers)
         if timestamp is not None:
             timestamp = _timestamp(timestamp)
-        deadline = 0.0
-        self._lock.acquire()
-        try:
-            while True:
+        handle = RecordHandle()
+        handle.intake, handle.index = self._place(
+            lambda: self._intakes.add(
+                topic, value, key, partition, headers, timestamp, monotonic_ms(), wall_ms()
+            )
+        )
+        return handle
+
+    def _place(self, place: Callable[[], Placed | None], deadline: float | None = None) -> Placed:
+        """Call `place` under the lock until it finds room.
+
+        Raises:
+            BufferExhaustedError: there is none until `deadline`, `max_block_ms` from now when it is
+                not given, or this thread must not wait.
+            ClosedError: the producer is closed.
+        """
+        pipeline, token = self._pipeline, self._token
+        while True:
+            try:
+                del token[0]
+            except IndexError:
+                self._lock.wait()
+                continue
+            try:
                 if pipeline.is_closed:
                     raise ClosedError("the producer is closed")
-                placed = self._intakes.add(
-                    topic, value, key, partition, headers, timestamp, monotonic_ms(), wall_ms()
-                )
-                if placed is not None:
-                    break
-                deadline = deadline or time.monotonic() + pipeline.config.max_block_ms / 1000
-                pipeline.wait_for_room(deadline)
-        finally:
-            self._token.append(None)
-        if self._intakes.must_wake:
-            pipeline.wake()
-        handle = RecordHandle()
-        handle.intake, handle.index = placed
-        return handle
+                placed = place()
+                room = pipeline.expect_room() if placed is None else None
+            finally:
+                token.append(None)
+            if placed is not None:
+                if self._intakes.must_wake:
+                    pipeline.wake()
+                return placed
+            if deadline is None:
+                deadline = time.monotonic() + pipeline.config.max_block_ms / 1000
+            pipeline.wait_for_room(room, deadline)
 
     def _take_columns(self, topic: str, columns: SentColumns, intakes: list[Intake]) -> None:
         pipeline = self._pipeline
@@ -250,24 +271,13 @@ class RecordSink:
                     f"{self._intakes.buffer_memory}",
                     appended=Appended.MAYBE if intakes else Appended.NO,
                 )
-            self._lock.acquire()
+            take = partial(self._intakes.add_columns, topic, part, size, monotonic_ms(), wall_ms())
             try:
-                while True:
-                    if pipeline.is_closed:
-                        raise ClosedError("the producer is closed")
-                    intake = self._intakes.add_columns(topic, part, size, monotonic_ms(), wall_ms())
-                    if intake is not None:
-                        break
-                    pipeline.wait_for_room(deadline)
-            except BufferExhaustedError as error:
+                intakes.append(self._place(take, deadline))
+            except (BufferExhaustedError, ClosedError) as error:
                 if intakes:
                     error.appended = Appended.MAYBE
                 raise
-            finally:
-                self._token.append(None)
-            intakes.append(intake)
-            if self._intakes.must_wake:
-                pipeline.wake()
             start, before = end, before + size
 
     def _columns_of_sequences(
@@ -342,7 +352,7 @@ def _partition(partition: object) -> int:
     if (
         isinstance(partition, bool)
         or not isinstance(partition, int)
-        or (not 0 <= partition <= _INT32_MAX)
+        or (not 0 <= partition <= INT32_MAX)
     ):
         raise InvalidRecordError(f"partition={partition!r}: it must be a number from 0")
     return partition
@@ -539,14 +549,14 @@ class Producer(RecordSink):
             linger_ms=bounded("linger_ms", linger_ms, 0, 3_600_000),
             batch_size=bounded("batch_size", batch_size, 0, _BATCH_SIZE_MAX),
             buffer_memory=bounded("buffer_memory", buffer_memory, 1024, 2**40),
-            max_block_ms=bounded("max_block_ms", max_block_ms, 0, _INT32_MAX),
-            delivery_timeout_ms=bounded("delivery_timeout_ms", delivery_timeout_ms, 1, _INT32_MAX),
-            request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, _INT32_MAX),
+            max_block_ms=bounded("max_block_ms", max_block_ms, 0, INT32_MAX),
+            delivery_timeout_ms=bounded("delivery_timeout_ms", delivery_timeout_ms, 1, INT32_MAX),
+            request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
             retry_backoff_ms=bounded("retry_backoff_ms", retry_backoff_ms, 1, 3_600_000),
             retry_backoff_max_ms=bounded(
                 "retry_backoff_max_ms", retry_backoff_max_ms, 1, 3_600_000
             ),
-            metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, _INT32_MAX),
+            metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, INT32_MAX),
         )
         if linger_ms >= delivery_timeout_ms:
             raise InvalidConfigError(
@@ -588,6 +598,13 @@ class Producer(RecordSink):
         """
         info = await self._pipeline.cluster.topic(topic)
         return [partition.partition for partition in info.partitions]
+
+    def awaited_brokers(self) -> list[str]:
+        """Return the addresses of the brokers that records on their way wait for.
+
+        None of a topic that is not known yet, or of a partition that nobody leads at present.
+        """
+        return self._pipeline.awaited_brokers()
 
     async def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.

@@ -21,7 +21,8 @@ from millrace.client._admin import (
     OffsetAt,
     TopicDescription,
 )
-from millrace.client._consumer import Consumer, Place, Start
+from millrace.client._consumer import Consumer
+from millrace.client._consumer_core import Place, Start
 from millrace.client._producer import BATCH_SIZE_DEFAULT, Producer, RecordSink
 from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client.serialization import Deserializer, Serializer
@@ -167,6 +168,10 @@ class SyncProducer(RecordSink):
             UnknownTopicOrPartitionError: there is no such topic.
         """
         return self._thread.call(self._producer.partitions_for(topic))
+
+    def awaited_brokers(self) -> list[str]:
+        """Return whom records on their way wait for: see `Producer.awaited_brokers`."""
+        return self._thread.call(_make(self._producer.awaited_brokers))
 
     def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.

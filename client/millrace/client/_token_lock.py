@@ -2,17 +2,26 @@
 
 `send()` has one microsecond for everything, and taking and leaving a `threading.Lock` through
 `with` is a fifth of that. Here whoever deletes the token from a list of one holds the lock, and
-appends it again to leave. Deleting an item is one bytecode, without a check for signals or another
-thread behind it: a Ctrl-C can never fall between taking the token and the `try` that gives it back.
+appends it again to leave:
 
-    lock.acquire()
+    token = lock.token
+    try:
+        del token[0]
+    except IndexError:
+        ...  # Somebody has it: call `lock.wait()` and begin again.
     try:
         ...
     finally:
-        lock.token.append(None)
+        token.append(None)
 
-Where every nanosecond counts, `del lock.token[0]` stands for `acquire()` when it succeeds. Who
-finds no token lets other threads run and tries again: fair enough, as nobody waits while holding.
+A Ctrl-C must never fall between taking the token and the `try` that gives it back. Python looks for
+signals where a function begins, when a call has returned, and at jumps backwards. Deleting an item
+is none of these; so neither a call that takes the token may stand before that `try`, nor a handler
+of an exception, out of which the interpreter may jump back. For the same reason `with lock` is for
+the event loop alone, where Ctrl-C is not raised: it would strike where `__exit__` begins.
+
+Who finds no token lets other threads run and tries again: fair enough, as nobody waits while
+holding.
 """
 
 import time
@@ -30,20 +39,21 @@ class TokenLock:
     def __init__(self) -> None:
         self.token: list[None] = [None]
 
-    def acquire(self) -> None:
-        """Take the token, waiting for it."""
+    def wait(self) -> None:
+        """Return when the token was there; somebody else may be faster to take it."""
         attempts = 0
+        while not self.token:
+            time.sleep(0 if attempts < _YIELDS else _PAUSE_S)
+            attempts += 1
+
+    def __enter__(self) -> None:
         while True:
             try:
                 del self.token[0]
             except IndexError:
-                time.sleep(0 if attempts < _YIELDS else _PAUSE_S)
-                attempts += 1
+                self.wait()
             else:
                 return
-
-    def __enter__(self) -> None:
-        self.acquire()
 
     def __exit__(self, *_: object) -> None:
         self.token.append(None)

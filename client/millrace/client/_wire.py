@@ -15,20 +15,17 @@ from millrace.core.errors import (
 from millrace.core.ids import (
     NO_BROKER,
     BrokerId,
+    Leader,
     LeaderEpoch,
     Offset,
-    ProducerEpoch,
-    ProducerId,
     TopicId,
     TopicPartition,
     WallMs,
 )
-from millrace.core.producer.batch import Acknowledged
-from millrace.core.producer.sender import Answer, Leader, Refusal
+from millrace.core.producer.delivery import Acknowledged
+from millrace.core.producer.sender import Answer, Refusal
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
-
-NO_PRODUCER: Final = (ProducerId(-1), ProducerEpoch(-1))
 
 # Batches are at most 2^31 bytes by their header; what a broker takes is its own bound.
 _MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024

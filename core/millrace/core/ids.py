@@ -53,6 +53,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic_id.hex()}-{self.partition}"
 
 
+class Leader(NamedTuple):
+    """Who leads a partition, and since which epoch."""
+
+    broker_id: BrokerId
+    leader_epoch: LeaderEpoch
+
+
 def parse_topic_partition(text: str) -> TopicPartition | None:
     """Return the partition that a directory name stands for, or None when it is not one."""
     match = _TOPIC_PARTITION.fullmatch(text)

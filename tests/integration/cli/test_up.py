@@ -32,6 +32,29 @@ def test_acknowledged_records_are_there_after_kill_9(own_broker: BrokerProcess) 
     assert CommandLine(own_broker.address).ok("consume", "greetings") == "hello\n"
 
 
+def test_producing_says_for_which_broker_it_waits_and_that_it_goes_on(
+    own_broker: BrokerProcess,
+) -> None:
+    command_line = CommandLine(own_broker.address)
+    command_line.ok("topic", "create", "orders", "--partitions", "1")
+    with command_line.start("produce", "orders") as command:
+        assert command.stdin is not None
+        assert command.stderr is not None
+        command.stdin.write(b"x" * 99 + b"\n")
+        command.stdin.flush()
+        command_line.ok("consume", "orders", "--follow", "--max", "1")
+        own_broker.kill()
+        command.stdin.write((b"x" * 99 + b"\n") * 1_000)
+        command.stdin.close()
+        assert command.stderr.readline() == (
+            b"waiting for the broker at %s ...\n" % own_broker.address.encode()
+        )
+        own_broker.start()
+        assert command.stderr.readline() == b"the broker takes records again\n"
+        assert command.stderr.readline().startswith(b"1,001 records to orders")
+        assert command.wait(60) == ExitCode.DONE
+
+
 def test_the_greeting_says_the_address_and_what_to_try_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     words = ["up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--metrics-port", "-1"]
     with subprocess.Popen(

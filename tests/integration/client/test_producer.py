@@ -64,6 +64,40 @@ def test_flush_delivers_everything_in_order_per_key(run: Run) -> None:
     run(story())
 
 
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("batch_size", [0, 300, 1_000_000])
+def test_records_sent_in_every_way_keep_their_order_in_each_partition(
+    run: Run, batch_size: int, compression: str
+) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(
+                broker.address, batch_size=batch_size, compression=compression, retry_backoff_ms=1
+            ) as producer,
+        ):
+            broker.create_topic("orders", 4)
+            broker.dropped_answers = 1
+            for number in range(0, 900, 9):
+                values = [b"%06d" % each for each in range(number, number + 9)]
+                producer.send("orders", values[0], b"key-%d" % (number % 7))
+                producer.send("orders", values[1])
+                producer.send("orders", values[2], partition=number % 4)
+                producer.send("default/orders", values[3], headers={"a": b"b"})
+                producer.send("orders", values[4], b"key-%d" % (number % 5), timestamp=77)
+                producer.send_batch("orders", values[5:7], [None, b"key-%d" % (number % 3)])
+                producer.send_batch("orders", values[7:9], partition=number % 3)
+                if number % 90 == 0:
+                    await asyncio.sleep(0)  # Some leave while others come.
+            await producer.flush()
+            contents = [log.values() for log in broker.topics["orders"].logs]
+            assert sum(map(len, contents)) == 900
+            for values_found in contents:
+                assert values_found == sorted(v for v in values_found if v is not None)
+
+    run(story())
+
+
 def test_batches_take_sequences_arrow_and_tables(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Producer(broker.address) as producer:
@@ -572,5 +606,30 @@ def test_a_topic_that_grows_is_used_whole(run: Run) -> None:
             async with asyncio.timeout(10):
                 while not broker.log("orders", 1).batches:
                     await producer.send("orders", b"v")
+
+    run(story())
+
+
+def test_records_for_a_deleted_topic_fail_soon_and_the_next_one_of_its_name_gets_its_own(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address, retry_backoff_ms=1) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"before")
+            broker.gate.clear()
+            handle = producer.send("orders", b"too late")
+            await asyncio.sleep(0.02)
+            del broker.topics["orders"]
+            broker.gate.set()
+            async with asyncio.timeout(10):
+                with pytest.raises(UnknownTopicOrPartitionError, match="was deleted") as caught:
+                    await handle
+            assert caught.value.appended is Appended.NO
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"after")
+            assert broker.log("orders").values() == [b"after"]
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.flush()
 
     run(story())

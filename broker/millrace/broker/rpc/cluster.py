@@ -189,6 +189,7 @@ class ClusterService:
             try:
                 partition = self._partitions.get(topic_partition)
             except MillraceError as error:
+                error = self._partitions.in_words(error, topic_partition)
                 logs.append(pb.LogDescription(topic_partition=named, error=to_proto(error)))
                 continue
             log = partition.log

@@ -22,8 +22,8 @@ from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
-from millrace.broker.storage.log import TimestampedOffset
 from millrace.broker.storage.segment import ReadPlan
+from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
     BrokerShuttingDownError,
@@ -48,6 +48,7 @@ from millrace.core.ids import (
 from millrace.core.records.header import Buffer
 from millrace.proto.codec import encode_fetch_response
 from millrace.proto.v1 import fetch_pb2 as pb
+from millrace.proto.v1.common_pb2 import Error
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
 _PARTITIONS_IN_RESPONSE: Final = 1000
@@ -129,13 +130,18 @@ class FetchService:
                 offsets.append(await self._list_offset(query))
             except MillraceError as error:
                 self._note_damage(query.topic_partition, error)
-                offsets.append(pb.ListedOffset(error=to_proto(error), offset=-1, timestamp=-1))
+                found = self._error(query.topic_partition, error)
+                offsets.append(pb.ListedOffset(error=found, offset=-1, timestamp=-1))
         return pb.ListOffsetsResponse(offsets=offsets)
 
     def _note_damage(self, named: NamedPartition, error: MillraceError) -> None:
         """A log that was found damaged is damaged for everybody (P65)."""
         if isinstance(error, CorruptLogError):
             self.partitions.take_offline(_topic_partition(named.topic_id, named.partition), error)
+
+    def _error(self, named: NamedPartition, error: MillraceError) -> Error:
+        topic_partition = TopicPartition(TopicId(named.topic_id), named.partition)
+        return to_proto(self.partitions.in_words(error, topic_partition))
 
     async def _list_offset(self, query: pb.ListOffsetsPartition) -> pb.ListedOffset:
         named = query.topic_partition
@@ -186,7 +192,9 @@ class FetchService:
                 found = pb.EpochEndOffset(leader_epoch=end.epoch, end_offset=end.end_offset)
                 results.append(pb.LeaderEpochResult(end=found))
             except MillraceError as error:
-                results.append(pb.LeaderEpochResult(error=to_proto(error)))
+                results.append(
+                    pb.LeaderEpochResult(error=self._error(query.topic_partition, error))
+                )
         return pb.OffsetsForLeaderEpochResponse(results=results)
 
 
@@ -280,7 +288,8 @@ class _FetchStream:
             try:
                 self._follow(wanted)
             except MillraceError as error:
-                self._refuse_handle(wanted.handle, error)
+                topic_partition = TopicPartition(TopicId(wanted.topic_id), wanted.partition)
+                self._refuse_handle(wanted.handle, topic_partition, error)
         session.grant(request.credit_bytes)
 
     def _follow(self, wanted: pb.FetchPartition) -> None:
@@ -311,13 +320,16 @@ class _FetchStream:
     def _refuse(self, position: Position, error: MillraceError) -> None:
         """End a partition's part in the session; damage ends it for everybody (P65)."""
         if self._session.positions.get(position.handle) is position:
-            self._refuse_handle(position.handle, error)
+            self._refuse_handle(position.handle, position.topic_partition, error)
         if isinstance(error, CorruptLogError):
             self._service.partitions.take_offline(position.topic_partition, error)
 
-    def _refuse_handle(self, handle: int, error: MillraceError) -> None:
+    def _refuse_handle(
+        self, handle: int, topic_partition: TopicPartition, error: MillraceError
+    ) -> None:
         self._leave(handle)
         self._service.metrics.refused(error)
+        error = self._service.partitions.in_words(error, topic_partition)
         self._refused.append(pb.FetchedPartition(handle=handle, error=to_proto(error)))
 
     async def _answer(self) -> None:

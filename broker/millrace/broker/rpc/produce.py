@@ -46,7 +46,9 @@ _log = logging.getLogger(__name__)
 _ANSWER_OVERHEAD = 8
 """Bytes of an answer in a response beside its own."""
 _GATHER_SECONDS = 0.001
-"""How long an answer may wait for others while the stream has more requests to come."""
+"""How long an answer may wait for others while much more is to be answered."""
+_GATHER_BYTES = 256 << 10
+"""How much that is. Below it a producer cares for latency, above for the rate."""
 _GATHER_ANSWERS = 4
 """Answers that wait for no more."""
 _SWEEP_SECONDS = 0.1
@@ -75,6 +77,7 @@ class _Request:
     wants_answer: bool
     size: int
     deadline: MonotonicMs
+    topic_partitions: list[TopicPartition] = field(default_factory=list)
     outcomes: list[Waiter | MillraceError] = field(default_factory=list)
     log_start_offsets: list[int] = field(default_factory=list)
     outstanding: int = 0
@@ -344,6 +347,7 @@ class _ProduceStream:
         self._pending[request] = None
         request.outstanding = 1  # Ours, until every batch has been seen.
         for batch in checked:
+            request.topic_partitions.append(batch.topic_partition)
             request.log_start_offsets.append(0)
             request.outcomes.append(self._append(request, batch, acks))
             if not isinstance(request.outcomes[-1], MillraceError):
@@ -406,8 +410,8 @@ class _ProduceStream:
             return
         request.is_answered = True
         results = []
-        for outcome, log_start_offset in zip(
-            request.outcomes, request.log_start_offsets, strict=True
+        for topic_partition, outcome, log_start_offset in zip(
+            request.topic_partitions, request.outcomes, request.log_start_offsets, strict=True
         ):
             error = outcome if isinstance(outcome, MillraceError) else outcome.error
             if error is None and isinstance(outcome, Waiter) and not outcome.is_done:
@@ -416,6 +420,7 @@ class _ProduceStream:
                     "the request's time-out: an idempotent retry is safe"
                 )
             if error is not None:
+                error = self._service.partitions.in_words(error, topic_partition)
                 results.append(
                     pb.ProduceResult(error=to_proto(error, is_write=True), base_offset=-1)
                 )
@@ -434,8 +439,8 @@ class _ProduceStream:
         self._outgoing.append(answer)
         self._outgoing_bytes += answer.ByteSize()
         # A write costs as much as reading a request. While more answers are to come, one write
-        # takes several; a request that is alone is answered at once.
-        if len(self._outgoing) >= _GATHER_ANSWERS or not (self._in_check or self._pending):
+        # takes several; where there is little to do a request is answered at once.
+        if len(self._outgoing) >= _GATHER_ANSWERS or self._memory.used < _GATHER_BYTES:
             self._has_outgoing.set()
         elif self._gathering is None:
             loop = asyncio.get_running_loop()

@@ -5,8 +5,8 @@ the loop, flushes the files of topics with `durability=fsync`, each once, and te
 While a flush takes its milliseconds the next round's batches gather: that is the group commit, and
 it needs no timer.
 
-Files are changed here only (append, roll, retention, truncation come as `call`s), so a log needs no
-lock; readers go by what they see of its segments.
+Files are changed here (append, roll, retention, truncation come as `call`s), but for what a
+checkpoint leaves beside them. Which locks that takes is the log's affair: see `storage/log.py`.
 
 A disk that fails, whatever it was asked for on these threads, fails the directory (P63). Damage
 that is found takes its partition offline (P65).
@@ -19,10 +19,11 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from millrace.broker.runtime.clock import monotonic_now, wall_now
-from millrace.broker.runtime.mailbox import Mailbox, Worker
+from millrace.broker.runtime.mailbox import Mailbox, Worker, settle
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import CorruptLogError, LogDirFailedError, MillraceError, StorageError
@@ -93,15 +94,7 @@ class Appender:
     def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run `job(*args)` on the append thread, between two rounds; from the loop."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(result: Any, error: BaseException | None) -> None:
-            if not future.cancelled():
-                if error is None:
-                    future.set_result(result)
-                else:
-                    future.set_exception(error)
-
-        self._work.put((job, args, done))
+        self._work.put((job, args, partial(settle, future)))
         return future
 
     def call_beside(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:

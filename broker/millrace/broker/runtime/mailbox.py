@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 _TURN_SECONDS_MAX = 0.01
@@ -79,16 +80,7 @@ class Worker:
     def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run `job(*args)` on the thread; from the loop."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(result: Any, error: BaseException | None) -> None:
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self.submit(done, job, *args)
+        self.submit(partial(settle, future), job, *args)
         return future
 
     def close(self) -> None:
@@ -105,3 +97,13 @@ class Worker:
                 result, error = None, raised
             self._mailbox.post(done, result, error)
             entry = job = args = done = result = error = None  # type: ignore[assignment]
+
+
+def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Hand the outcome of a job to who waits for it, if anybody still does; on the loop."""
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -10,6 +10,7 @@ the process with it: `on_all_failed`.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -124,6 +125,22 @@ class Partitions:
             f"this broker has no partition {topic_partition}: refresh the metadata, the topic may "
             "have been deleted"
         )
+
+    def in_words(self, error: MillraceError, topic_partition: TopicPartition) -> MillraceError:
+        """Return an error about a partition as people should read it: with its topic's name.
+
+        Machines and logs know topics by their ids alone. From any thread.
+        """
+        topic = None if self._image is None else self._image.topics_by_id.get(topic_partition[0])
+        if topic is None:
+            return error
+        # But not where the id is the name of a directory.
+        message = re.sub(
+            rf"(?<!/){re.escape(str(topic_partition))}\b",
+            f"{topic.name}-{topic_partition.partition}",
+            error.message,
+        )
+        return error if message == error.message else type(error)(message, appended=error.appended)
 
     async def follow_metadata(self) -> None:
         """Apply every image from now on; runs for as long as the broker does."""

@@ -6,6 +6,7 @@
         00000000000000004711.log        ... the last one is active and grows
         00000000000000004711.snapshot   producer states as of that offset
         leader-epochs                   see core/log/leader_epochs.py
+        failed                          the disk failed, see recovery.py
 
 Three ends, in ascending order, and one rule about each:
 
@@ -30,34 +31,34 @@ the tuple of segments and by `_tail`, both replaced as a whole. A read of a segm
 or truncated meanwhile returns fewer bytes than planned, or none.
 """
 
+import contextlib
 import errno
 import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-import numpy as np
-
 from millrace.broker.storage import scan, segment
 from millrace.broker.storage.epoch_checkpoint import write_epochs
 from millrace.broker.storage.file_system import BUFFERS_MAX, FileSystem, is_full
-from millrace.broker.storage.log_config import UNLIMITED, LogConfig
+from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.recovery import (
+    FAILED,
     RecoveredLog,
     Recovery,
-    corrupt_log,
     headers_between,
     rebuild,
 )
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
+from millrace.broker.storage.refusals import corrupt_log, failed, refusal
+from millrace.broker.storage.retention import is_old, overtaken
 from millrace.broker.storage.segment import ReadPlan, Segment, offset_name
 from millrace.broker.storage.sparse_index import IndexCache, Place
 from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.broker.storage.time_search import TimestampedOffset, first_record
 from millrace.core.errors import (
     CorruptLogError,
-    LogDirFailedError,
     OffsetOutOfRangeError,
     StorageError,
-    StorageFullError,
 )
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -70,20 +71,11 @@ from millrace.core.ids import (
 )
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
-from millrace.core.records.batch import open_batch
 from millrace.core.records.header import (
-    BatchHeader,
     Buffer,
 )
 
 _CHECKPOINTS_BEHIND_MAX: Final = 2
-
-
-class TimestampedOffset(NamedTuple):
-    """A record's offset and timestamp."""
-
-    offset: Offset
-    timestamp: WallMs
 
 
 class _Tail(NamedTuple):
@@ -550,39 +542,21 @@ class PartitionLog:
             CorruptLogError: as in `plan_read`.
         """
         self._check()
-        start = self.log_start_offset
         limit = self.log_end_offset if limit_offset is None else limit_offset
         for found in self._segments:
-            if found.largest_timestamp < timestamp or found.next_offset <= start:
-                continue
+            if found.base_offset >= limit:
+                break
             try:
-                place = found.index.floor_of_time(timestamp)
-                for position, header in scan.headers(found.file, place.position, found.size):
-                    if header.base_offset >= limit:
-                        return None
-                    if header.largest_timestamp < timestamp or header.next_offset <= start:
-                        continue
-                    data = found.file.pread(header.length, position)
-                    record = self._first_record(header, data, timestamp, start)
-                    if record is not None:
-                        return record if record.offset < limit else None
+                record = first_record(
+                    found, self.topic_partition, timestamp, self.log_start_offset, limit
+                )
             except FileNotFoundError:
                 continue  # Deleted by retention meanwhile.
             except (*scan.DAMAGE, OSError) as error:
                 raise self._corrupt(f"{found.path}: {error}") from error
+            if record is not None:
+                return record
         return None
-
-    def _first_record(
-        self, header: BatchHeader, data: bytes, timestamp: WallMs, start: Offset
-    ) -> TimestampedOffset | None:
-        records = open_batch(self.topic_partition, header, data, header.inflated_length)
-        offsets = records.column("offset").to_numpy()
-        timestamps = records.column("timestamp").to_numpy()
-        fitting = np.flatnonzero((timestamps >= timestamp) & (offsets >= start))
-        if not len(fitting):
-            return None
-        at = fitting[0]
-        return TimestampedOffset(Offset(int(offsets[at])), WallMs(int(timestamps[at])))
 
     def offset_of_largest_timestamp(
         self, limit_offset: Offset | None = None
@@ -596,9 +570,6 @@ class PartitionLog:
     def apply_retention(self, now: WallMs, limit_offset: Offset) -> int:
         """Delete the oldest segments that time or size have overtaken; return how many.
 
-        A segment's time is its largest timestamp, but not later than when it was closed: records
-        that claim to be from the future are not kept longer for it.
-
         Args:
             now: the time.
             limit_offset: the high watermark; nothing behind it is deleted.
@@ -610,30 +581,18 @@ class PartitionLog:
             self._check()
             try:
                 active = self._segments[-1]
-                if active.size and active.next_offset <= limit_offset and self._is_old(active, now):
+                if (
+                    active.size
+                    and active.next_offset <= limit_offset
+                    and is_old(active, self.config.retention_ms, now)
+                ):
                     self._roll(now)
-                doomed = 0
-                size = self.size_bytes
-                retention_bytes = self.config.retention_bytes
-                for found in self._segments[:-1]:
-                    size -= found.size
-                    too_much = retention_bytes != UNLIMITED and size >= retention_bytes
-                    if found.next_offset > limit_offset or not (
-                        too_much or self._is_old(found, now)
-                    ):
-                        break
-                    doomed += 1
+                doomed = overtaken(self._segments, self.config, now, limit_offset)
                 if doomed:
                     self._delete_before(self._segments[doomed].base_offset)
             except OSError as error:
                 raise self._refusal(error, "deleting segments of") from error
         return doomed
-
-    def _is_old(self, found: Segment, now: WallMs) -> bool:
-        closed_at = now if found.closed_at == NO_TIMESTAMP else found.closed_at
-        newest = closed_at if found.largest_timestamp < 0 else found.largest_timestamp
-        retention_ms = self.config.retention_ms
-        return retention_ms != UNLIMITED and now - min(newest, closed_at) > retention_ms
 
     def advance_log_start(self, offset: Offset) -> None:
         """Give up all records before `offset`, durably, and delete segments that end there.
@@ -836,22 +795,6 @@ class PartitionLog:
 
     def _fail(self, error: OSError, doing: str) -> StorageError:
         self._failure = failed(error, f"{doing} {self.topic_partition} in {self._directory}")
+        with contextlib.suppress(OSError):  # Then the disk takes no writes of recovery, either.
+            self._files.open(f"{self._directory}/{FAILED}", create=True).close()
         return self._failure
-
-
-def failed(error: OSError, doing: str) -> LogDirFailedError:
-    """Return the error that fails a log directory; `doing` says what was tried where."""
-    return LogDirFailedError(
-        f"{doing} failed: {error}. The log directory takes no writes any more; replace the disk "
-        "and restart"
-    )
-
-
-def refusal(error: OSError, doing: str) -> StorageError:
-    """Return what a disk's error means: that it is full, which may pass, or that it failed."""
-    if is_full(error):
-        return StorageFullError(
-            f"{doing}: the disk is full; nothing was changed. Free some space or lower the "
-            "retention"
-        )
-    return failed(error, doing)

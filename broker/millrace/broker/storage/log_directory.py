@@ -28,9 +28,10 @@ from typing import Final, NamedTuple, Self
 import crc32c
 
 from millrace.broker.storage.file_system import FileSystem, Lock, is_full
-from millrace.broker.storage.log import PartitionLog, refusal
+from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
+from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.sealed_file import (
     TEMPORARY_SUFFIX,
     DamagedFileError,

@@ -14,6 +14,7 @@ from millrace.cli.measures import Transfer
 from millrace.cli.output import print_json, say
 from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
 from millrace.cli.progress import Progress
+from millrace.cli.stalls import StallNotices
 
 if TYPE_CHECKING:
     from millrace.cli.records.sources import RecordColumns, RecordMapping
@@ -133,7 +134,7 @@ def _produce(
         while in_flight:
             acknowledge_oldest()
 
-    with Progress(f"to {topic}", inputs.bytes_total) as progress:
+    with Progress(f"to {topic}", inputs.bytes_total) as progress, StallNotices(producer):
         try:
             for columns in inputs.records(mapping):
                 handle = producer.send_batch(

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from millrace.core.errors import (
     LogTruncatedError,
@@ -33,6 +33,7 @@ from millrace.core.ids import (
     NO_LEADER_EPOCH,
     UNKNOWN_OFFSET,
     BrokerId,
+    Leader,
     LeaderEpoch,
     MonotonicMs,
     Offset,
@@ -53,13 +54,6 @@ class Reset(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
-
-
-class Leader(NamedTuple):
-    """Who leads a partition."""
-
-    broker_id: BrokerId
-    leader_epoch: LeaderEpoch
 
 
 @dataclass(slots=True)
@@ -92,7 +86,7 @@ class Connect:
 
 @dataclass(slots=True)
 class RefreshMetadata:
-    """Effect: look up leaders; `on_leaders` and `on_refreshed` follow."""
+    """Effect: look up leaders; `on_topics`, `on_leaders` and `on_refreshed` follow."""
 
     topics: list[str]
 

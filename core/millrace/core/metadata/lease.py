@@ -65,7 +65,10 @@ class LeaseElection:
 
     def on_read(self, record: LeaseRecord | None, now: MonotonicMs) -> LeaseRecord | None:
         """Return the record to write with compare-and-swap on its version, if it is our turn."""
-        if record is not None and record.version != self._seen.version:
+        if record is None:
+            if self._seen.version:  # Deleted; its holder may act on for a while.
+                self._seen, self._seen_at = replace(self._seen, version=0), now
+        elif record != self._seen:  # Of a lease made anew the version may be the same.
             self._seen, self._seen_at = record, now
         if self._seen.holder not in (NOBODY, self._holder):
             self._held_until = None  # Somebody took it.

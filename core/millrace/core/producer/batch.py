@@ -7,19 +7,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millrace.core.errors import MillraceError
 from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
     MonotonicMs,
-    Offset,
     ProducerEpoch,
     ProducerId,
-    TopicPartition,
     WallMs,
 )
+from millrace.core.producer.delivery import Delivery
 from millrace.core.producer.intake import Intake
 from millrace.core.records.batch import PreparedBatch, prepare
 from millrace.core.records.columns import HEADERS_TYPE, Columns
@@ -43,16 +41,6 @@ class BatchState(Enum):
 
 
 @dataclass(slots=True)
-class Acknowledged:
-    """The outcome that everybody wants."""
-
-    base_offset: Offset
-    """-1 with `acks=0`: nobody knows."""
-    append_timestamp: WallMs
-    """The broker's time of all records where the topic wants that, else -1."""
-
-
-@dataclass(slots=True)
 class Piece:
     """Neighbouring records of one partition, as columns."""
 
@@ -64,11 +52,9 @@ class Piece:
 
 
 @dataclass(slots=True, eq=False)
-class ProducerBatch:
-    """Records of one partition that live and fail together."""
+class ProducerBatch(Delivery):
+    """A delivery with all that the producer needs to gather, encode, send and repeat it."""
 
-    topic: str
-    topic_partition: TopicPartition
     opened_at: MonotonicMs
     pieces: list[Piece] = field(default_factory=list)
     record_count: int = 0
@@ -79,8 +65,6 @@ class ProducerBatch:
     """Whether there are headers, and times of the records' own."""
     sent_at: WallMs = NO_TIMESTAMP
     """Time of records that have none of their own."""
-    timestamps: Any = None
-    """Of all records, for their handles: one time, or an int64 array."""
 
     state: BatchState = BatchState.WAITING
     producer_id: ProducerId = NO_PRODUCER_ID
@@ -88,9 +72,7 @@ class ProducerBatch:
     base_sequence: int = NO_SEQUENCE
     maybe_appended: bool = False
     """An attempt ended without a clear answer: the batch must keep its identity for ever."""
-    attempts: int = 0
     connection: int = 0
-    outcome: Acknowledged | MillraceError | None = None
 
     def add(self, piece: Piece, size: int, intake: Intake) -> None:
         """Append records of an intake."""
@@ -115,11 +97,6 @@ class ProducerBatch:
         )
         self.pieces = []
         return columns
-
-    def timestamp_of(self, index: int) -> WallMs:
-        """Return the time that the producer gave a record."""
-        times = self.timestamps
-        return WallMs(int(times[index]) if isinstance(times, np.ndarray) else times)
 
 
 def encode(batch: ProducerBatch, compressor: Compressor) -> PreparedBatch:

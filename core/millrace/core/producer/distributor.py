@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
 from millrace.core.producer.batch import Piece, ProducerBatch
-from millrace.core.producer.intake import Intake, SentColumns, as_array
+from millrace.core.producer.intake import Intake
 from millrace.core.producer.partitioners import FAILED, STICKY, Keyed, Partitioner, assign
+from millrace.core.producer.sent_columns import SentColumns, as_array
 from millrace.core.records.columns import RECORDS_MAX
 
 

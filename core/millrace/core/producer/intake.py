@@ -13,40 +13,28 @@ Everything here is called by one thread at a time: the shell holds a lock.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from millrace.core.errors import MessageTooLargeError, MillraceError
 from millrace.core.ids import MonotonicMs, WallMs
+from millrace.core.producer.delivery import Delivery
+from millrace.core.producer.sent_columns import (
+    RECORD_OVERHEAD,
+    TIMESTAMP_BYTES,
+    SentColumns,
+    headers_size,
+)
 from millrace.core.records.columns import RECORDS_MAX, RecordHeaders
 
-if TYPE_CHECKING:
-    from millrace.core.producer.batch import ProducerBatch
-
-RECORD_OVERHEAD: Final = 8
-"""Bytes that a record takes in a batch beside its key and value: two int32 offsets."""
-_HEADER_OVERHEAD: Final = 8
-"""Of each header: two offsets."""
-_HEADERS_OVERHEAD: Final = 4
-"""Of each record, once one of them has headers."""
-_TIMESTAMP_BYTES: Final = 8
 _FIRST_ROOM: Final = 16 * 1024
 _ROOM_GROWTH: Final = 4
 
 Waiter = Callable[[], bool]
 """Called after a batch of the intake got its outcome; returns whether it is through."""
-
-
-def headers_size(headers: RecordHeaders) -> int:
-    """Return the bytes that a record's headers take in a batch, about."""
-    return sum(
-        len(name) + (0 if value is None else len(value)) + _HEADER_OVERHEAD
-        for name, value in headers
-    )
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +60,8 @@ class Intake:
     """Why none of the records will ever reach a batch."""
     failures: dict[int, MillraceError] = field(default_factory=dict)
     """Records that never reached a batch, by their index."""
-    segments: list[tuple["ProducerBatch", int, int]] = field(default_factory=list)
-    """Where the records went: batch, index in it of the first, number of records."""
+    segments: list[tuple[Delivery, int, int]] = field(default_factory=list)
+    """Where the records went: delivery, index in it of the first, number of records."""
     order: Any = None
     """Indexes of the records in the order of `segments`; None when it is their own."""
     places: Any = None
@@ -146,8 +134,8 @@ class Intake:
             if column is not None:
                 del column[self.record_count :]
 
-    def locate(self, index: int) -> "tuple[ProducerBatch, int] | MillraceError | None":
-        """Return the batch of a record and its index there, why it has none, or None: not yet."""
+    def locate(self, index: int) -> tuple[Delivery, int] | MillraceError | None:
+        """Return a record's delivery and its index there, why it has none, or None: not yet."""
         if self.error is not None:
             return self.error
         if index in self.failures:
@@ -174,63 +162,6 @@ def _append(column: list[Any] | None, index: int, cell: Any, default: Any) -> li
     del column[index:]  # Of a record whose `send()` was interrupted before its value was there.
     column.append(default if cell is None else cell)
     return column
-
-
-@dataclass(slots=True)
-class SentColumns:
-    """Records sent together. Arrays of equal length; None: all null, none, unset."""
-
-    values: pa.Array | None
-    keys: pa.Array | None
-    headers: pa.Array | Sequence[RecordHeaders] | None
-    timestamps: Any
-    partitions: Any
-    record_count: int
-
-    def slice(self, start: int, count: int) -> "SentColumns":
-        """Return some of the records; nothing is copied out of arrays."""
-        end = start + count
-
-        def cut(column: Any) -> Any:
-            return None if column is None else column[start:end]
-
-        return SentColumns(
-            cut(self.values),
-            cut(self.keys),
-            cut(self.headers),
-            cut(self.timestamps),
-            cut(self.partitions),
-            count,
-        )
-
-    def sizes(self) -> Any:
-        """Return the bytes that each record takes of `buffer_memory`, int64."""
-        sizes = np.full(self.record_count, RECORD_OVERHEAD, np.int64)
-        for column in (self.values, self.keys):
-            if column is not None:
-                sizes += cell_lengths(column)
-        if self.headers is not None:
-            rows = self.headers
-            if isinstance(rows, pa.Array):
-                rows = [[(h["key"], h["value"]) for h in row or ()] for row in rows.to_pylist()]
-            sizes += _HEADERS_OVERHEAD
-            sizes += np.fromiter(map(headers_size, rows), np.int64, self.record_count)
-        if self.timestamps is not None:
-            sizes += _TIMESTAMP_BYTES
-        return sizes
-
-
-def as_array(cells: Any) -> pa.Array | None:
-    """Return keys or values as an Arrow array, if there are any."""
-    return pa.array(cells, pa.binary()) if isinstance(cells, list) else cells
-
-
-def cell_lengths(column: Any) -> Any:
-    """Return the bytes of every cell of a binary or string array, or of a list of bytes."""
-    if isinstance(column, pa.Array):
-        offsets = np.frombuffer(column.buffers()[1], "<i4", len(column) + 1, 4 * column.offset)
-        return np.diff(offsets)
-    return np.fromiter((0 if cell is None else len(cell) for cell in column), np.int64, len(column))
 
 
 class Intakes:
@@ -279,7 +210,7 @@ class Intakes:
         if headers:
             size += headers_size(headers)
         if timestamp is not None:
-            size += _TIMESTAMP_BYTES
+            size += TIMESTAMP_BYTES
         intake = self._with_room(topic, size, now, wall)
         if intake is None:
             return None

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.core.errors import InvalidRecordError, MillraceError, UnknownTopicOrPartitionError
-from millrace.core.producer.intake import Intake, as_array
+from millrace.core.producer.intake import Intake
 from millrace.core.producer.murmur2 import partitions_of
+from millrace.core.producer.sent_columns import as_array
 
 STICKY: Final = -1
 """Instead of a partition: wherever records without a key go at the moment."""

@@ -26,36 +26,44 @@ encodes batches before it hands them in, connects, and passes the time.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
     DeliveryTimedOutError,
     InvalidProducerEpochError,
+    MessageTooLargeError,
     MillraceError,
     OutOfOrderSequenceError,
     RefreshMetadataError,
+    UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     UNKNOWN_OFFSET,
     BrokerId,
+    Leader,
     LeaderEpoch,
     MonotonicMs,
     ProducerEpoch,
     ProducerId,
+    TopicId,
     TopicPartition,
     WallMs,
 )
-from millrace.core.producer.batch import Acknowledged, BatchState, ProducerBatch
+from millrace.core.producer.batch import BatchState, ProducerBatch
+from millrace.core.producer.delivery import Acknowledged
 from millrace.core.records.header import SEQUENCE_MAX
 
 BATCHES_IN_FLIGHT_MAX: Final = 5
 """Batches of a partition, as the broker remembers that many (P42, P44)."""
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 ACKS_ALL: Final = -1
+_NO_LEADER: Final = Leader(NO_BROKER, NO_LEADER_EPOCH)
 _LONG_AGO: Final = MonotonicMs(0)
 _KNOWN_FOR_MS: Final = 3_600_000
 """How long a leader surely remembers a producer after acknowledging: Kafka's do for a day."""
@@ -76,13 +84,6 @@ class SenderConfig:
     """Batches of many partitions share a request up to this size; one larger batch goes alone."""
     requests_in_flight_max: int
     """Requests per broker without an answer."""
-
-
-class Leader(NamedTuple):
-    """Who leads a partition."""
-
-    broker_id: BrokerId
-    leader_epoch: LeaderEpoch
 
 
 @dataclass(slots=True)
@@ -121,7 +122,7 @@ class Disconnect:
 
 @dataclass(slots=True)
 class RefreshMetadata:
-    """Effect: look up leaders; `on_leaders` and `on_refreshed` follow."""
+    """Effect: look up leaders; `on_topics`, `on_leaders` and `on_refreshed` follow."""
 
     topics: list[str]
 
@@ -181,6 +182,8 @@ class _Partition:
     retry_at: MonotonicMs = _LONG_AGO
     failures: int = 0
     """Attempts that failed since the last success: the exponent of the pause."""
+    deletion: str = ""
+    """How to say that the topic is gone; empty while it is not."""
 
 
 class Sender:
@@ -202,6 +205,8 @@ class Sender:
         """Topics to look up, in the order in which they were missed."""
         self._refresh_at = MonotonicMs(0)
         self._is_refreshing = False
+        self._missed_topics: dict[str, None] = {}
+        """Topics that the last look-up did not find."""
         self._effects: list[Effect] = []
         self._next_correlation = 1
         self._next_connection = 1
@@ -224,6 +229,8 @@ class Sender:
             self._by_age.append(batch)
             self.waiting_count += 1
             self.unfinished_count += 1
+            if partition.deletion:
+                self._fail_what_is_not_in_the_air(partition)
 
     def on_unencodable(self, batch: ProducerBatch, error: MillraceError) -> None:
         """Take a batch that could not even be encoded: it fails."""
@@ -233,6 +240,31 @@ class Sender:
     def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None:
         """Take what is known about leaders now."""
         self._leaders.update(leaders)
+
+    def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
+        """Take which topics have these names now; None: no topic has the name.
+
+        The batches of a topic that is gone fail; those in the air once they are refused. A broker
+        that has not heard of a new topic yet does not find it either, so not being found counts
+        from the second time in a row; but when another topic has the name, this one is gone.
+        """
+        for topic, topic_id in topic_ids.items():
+            is_news = topic_id is None and topic not in self._missed_topics
+            if topic_id is None:
+                self._missed_topics[topic] = None
+            else:
+                self._missed_topics.pop(topic, None)
+            again = "" if topic_id is None else " and made again"
+            for partition in self._partitions.values():
+                if partition.topic != topic:
+                    continue
+                if partition.topic_partition.topic_id == topic_id:
+                    partition.deletion = ""
+                elif is_news:
+                    self._miss_leader(topic)
+                else:
+                    partition.deletion = f"the topic {topic!r} was deleted{again}"
+                    self._fail_what_is_not_in_the_air(partition)
 
     def on_refreshed(self, now: MonotonicMs) -> None:
         """The look-up is over, whether it found anything or not."""
@@ -326,6 +358,15 @@ class Sender:
         """Return how many batches of a partition have no outcome yet."""
         partition = self._partitions.get(topic_partition)
         return 0 if partition is None else len(partition.waiting) + len(partition.in_flight)
+
+    def awaited_brokers(self) -> list[BrokerId]:
+        """Return who leads partitions whose batches have no outcome; -1 where nobody does."""
+        leaders = {
+            self._leaders.get(topic_partition, _NO_LEADER).broker_id: None
+            for topic_partition, partition in self._partitions.items()
+            if partition.waiting or partition.in_flight
+        }
+        return list(leaders)
 
     def is_saturated(self) -> bool:
         """Whether a further small batch could only wait: then batches had better fill."""
@@ -496,6 +537,7 @@ class Sender:
             return
         partition = self._partitions[batch.topic_partition]
         error = refusal.error
+        batch.last_problem = error.message
         if isinstance(error, OutOfOrderSequenceError):
             self._on_gap(partition, batch, error)
             return
@@ -505,9 +547,14 @@ class Sender:
         if not may_repeat:
             if isinstance(error, InvalidProducerEpochError):
                 partition.producer_epoch = ProducerEpoch(PRODUCER_EPOCH_MAX)  # Take another id.
+            if isinstance(error, MessageTooLargeError):
+                self._miss_leader(batch.topic)  # Its limit is another now: the next ones keep it.
             self._fail(partition, batch, error)
             return
         batch.state = BatchState.TO_REPEAT
+        if partition.deletion:
+            self._fail_what_is_not_in_the_air(partition)
+            return
         if isinstance(error, RefreshMetadataError):
             self._miss_leader(batch.topic)
         if pause and batch is partition.in_flight[0]:
@@ -548,6 +595,11 @@ class Sender:
             error = type(error)(error.message, appended=Appended.MAYBE)
         self._finish(batch, error)
 
+    def _fail_what_is_not_in_the_air(self, partition: _Partition) -> None:
+        for batch in [*partition.in_flight, *partition.waiting]:
+            if batch.state is not BatchState.IN_THE_AIR:
+                self._fail(partition, batch, UnknownTopicOrPartitionError(partition.deletion))
+
     def _finish(self, batch: ProducerBatch, outcome: Acknowledged | MillraceError) -> None:
         batch.state = BatchState.DONE
         batch.outcome = outcome
@@ -570,11 +622,12 @@ class Sender:
                 if batch.opened_at + self._config.delivery_timeout_ms > now:
                     break
                 in_doubt = batch.maybe_appended or batch.state is BatchState.IN_THE_AIR
+                why = batch.last_problem or "is the partition's leader reachable?"
                 error = DeliveryTimedOutError(
                     f"{batch.record_count} records for {batch.topic!r} partition "
                     f"{batch.topic_partition.partition} were not acknowledged within "
                     f"delivery_timeout_ms={self._config.delivery_timeout_ms}, in "
-                    f"{batch.attempts} attempts: is the partition's leader reachable?",
+                    f"{batch.attempts} attempts: {why}",
                     appended=Appended.MAYBE if in_doubt else Appended.NO,
                 )
                 self._fail(self._partitions[batch.topic_partition], batch, error)
@@ -613,7 +666,6 @@ __all__ = [
     "Connect",
     "Disconnect",
     "Effect",
-    "Leader",
     "RefreshMetadata",
     "Refusal",
     "Sender",

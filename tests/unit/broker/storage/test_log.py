@@ -6,6 +6,7 @@ from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
 from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.recovery import FAILED
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
@@ -211,6 +212,27 @@ def test_a_failed_flush_is_never_tried_again() -> None:
         opened.append(stamped_batch(1))
     assert opened.disk.flushes == flushes
     assert opened.log.flushed_offset == 0
+
+
+def test_what_a_failed_flush_left_in_memory_is_written_by_the_next_life() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.checkpoint()
+    opened.append(stamped_batch(1, value=b"x" * 2000))
+    opened.disk.fail_flush_at = opened.disk.flushes + 1
+    with pytest.raises(LogDirFailedError):
+        opened.log.flush()
+    assert f"{PARTITION}/{FAILED}" in opened.disk.files()
+    opened.disk.restart()
+    again = LogOnDisk(opened.disk)
+    assert again.end == 2
+    assert again.log.flush() == 2
+    assert f"{PARTITION}/{FAILED}" not in opened.disk.files()
+    opened.disk.cut_power()
+    assert LogOnDisk(opened.disk).batches() == {
+        0: bytes_of(stamped_batch(0)),
+        1: bytes_of(stamped_batch(1, value=b"x" * 2000)),
+    }
 
 
 def test_a_new_leader_epoch_is_durable_before_its_first_batch() -> None:

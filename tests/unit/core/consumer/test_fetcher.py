@@ -11,7 +11,6 @@ from millrace.core.consumer.fetcher import (
     FetchedPartition,
     Fetcher,
     FindEpochEnd,
-    Leader,
     LookUpOffset,
     RefreshMetadata,
     Reset,
@@ -25,6 +24,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import (
     BrokerId,
+    Leader,
     LeaderEpoch,
     MonotonicMs,
     Offset,

@@ -13,9 +13,10 @@ from millrace.core.errors import InvalidRecordError, UnknownTopicOrPartitionErro
 from millrace.core.ids import MonotonicMs, TopicId, TopicPartition, WallMs
 from millrace.core.producer.batch import ProducerBatch, encode
 from millrace.core.producer.distributor import Distributor, TopicLayout
-from millrace.core.producer.intake import Intake, Intakes, SentColumns
+from millrace.core.producer.intake import Intake, Intakes
 from millrace.core.producer.murmur2 import partition_of
 from millrace.core.producer.partitioners import ByFunction, Keyed, Partitioner, RoundRobin
+from millrace.core.producer.sent_columns import SentColumns
 from millrace.core.records.batch import open_batch
 from millrace.core.records.compression import Compressor
 from millrace.core.records.header import parse_header
@@ -240,8 +241,6 @@ def test_no_record_is_lost_doubled_or_passed_by_a_later_one_of_its_partition(
             assert partition == named
         elif key is not None:
             assert partition == partition_of(key, 3)
-        else:
-            continue  # Records without a key follow the sticky partition in their own order.
         position = (order[id(batch)], index)
         assert latest.get(partition, (-1, -1)) < position
         latest[partition] = position

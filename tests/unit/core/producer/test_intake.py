@@ -5,7 +5,8 @@ import pytest
 
 from millrace.core.errors import MessageTooLargeError, UnknownTopicOrPartitionError
 from millrace.core.ids import MonotonicMs, WallMs
-from millrace.core.producer.intake import RECORD_OVERHEAD, Intake, Intakes, SentColumns
+from millrace.core.producer.intake import Intake, Intakes
+from millrace.core.producer.sent_columns import RECORD_OVERHEAD, SentColumns
 
 NOW = MonotonicMs(1000)
 WALL = WallMs(1_700_000_000_000)

@@ -8,14 +8,17 @@ from millrace.core.errors import (
     DeliveryTimedOutError,
     InvalidProducerEpochError,
     InvalidTimestampError,
+    MessageTooLargeError,
     MillraceError,
     NotEnoughReplicasError,
     NotLeaderError,
     OutOfOrderSequenceError,
     UnknownServerError,
+    UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
     BrokerId,
+    Leader,
     LeaderEpoch,
     MonotonicMs,
     Offset,
@@ -24,14 +27,14 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.producer.batch import Acknowledged, BatchState, ProducerBatch
+from millrace.core.producer.batch import BatchState, ProducerBatch
+from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import (
     AllocateProducerId,
     Complete,
     Connect,
     Disconnect,
     Effect,
-    Leader,
     RefreshMetadata,
     Refusal,
     Sender,
@@ -436,3 +439,87 @@ def test_sequences_wrap_to_zero() -> None:
     sender.on_batches([first, second, third])
     sender.poll(at(0))
     assert (second.base_sequence, third.base_sequence) == (2**31 - 2, 2)
+
+
+def test_batches_of_a_deleted_topic_fail_when_two_look_ups_say_that_it_is_gone() -> None:
+    sender = make()
+    sent_before, waiting = batch_of(size=999), batch_of(size=999)
+    sender.on_batches([sent_before])
+    assert sent(sender.poll(at(0))) == [[sent_before]]
+    sender.on_answer(BROKER, 2, [refused(UnknownTopicOrPartitionError("not here"))], 0, at(1))
+    sender.on_batches([waiting])
+    assert RefreshMetadata(["t"]) in sender.poll(at(1))
+    sender.on_topics({"t": None})
+    sender.on_refreshed(at(2))
+    assert completed(sender.poll(at(2))) == []  # That broker may not have heard of it yet.
+    effects = sender.poll(at(102))
+    assert RefreshMetadata(["t"]) in effects
+    assert sent(effects) == [[sent_before], [waiting]]  # It might be there by now.
+    refusal = refused(UnknownTopicOrPartitionError("not here"))
+    sender.on_answer(BROKER, 3, [refusal], 0, at(103))
+    sender.on_topics({"t": None})
+    assert completed(sender.poll(at(103))) == [sent_before]
+    sender.on_answer(BROKER, 4, [refusal], 0, at(104))
+    assert completed(sender.poll(at(104))) == [waiting]
+    for batch in (sent_before, waiting):
+        assert isinstance(batch.outcome, UnknownTopicOrPartitionError)
+        assert "'t' was deleted" in batch.outcome.message
+        assert batch.outcome.appended is Appended.NO
+    assert sender.unfinished_count == sender.waiting_count == 0
+
+
+def test_a_topic_that_is_found_again_was_never_gone() -> None:
+    sender = make()
+    batch = batch_of()
+    sender.on_topics({"t": None})
+    sender.on_topics({"t": PLACES[0].topic_id})
+    sender.on_topics({"t": None})
+    sender.on_topics({"t": None})
+    sender.on_topics({"t": PLACES[0].topic_id})
+    sender.on_batches([batch])
+    assert sent(sender.poll(at(0))) == [[batch]]
+
+
+def test_what_is_in_the_air_to_a_topic_made_again_is_in_doubt_until_it_is_answered() -> None:
+    sender = make(request_bytes_max=1)
+    acknowledged, refused_batch, lost = batch_of(), batch_of(), batch_of()
+    sender.on_batches([acknowledged, refused_batch, lost])
+    assert len(sent(sender.poll(at(0)))) == 3
+    sender.on_topics({"t": TopicId(b"u" * 16)})
+    assert completed(sender.poll(at(1))) == []
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(2))
+    sender.on_answer(BROKER, 3, [refused(UnknownTopicOrPartitionError("not here"))], 0, at(2))
+    sender.on_disconnected(BROKER, "gone", at(2))
+    assert completed(sender.poll(at(2))) == [acknowledged, refused_batch, lost]
+    assert acknowledged.outcome == ACKNOWLEDGED
+    for batch, appended in ((refused_batch, Appended.NO), (lost, Appended.MAYBE)):
+        assert isinstance(batch.outcome, UnknownTopicOrPartitionError)
+        assert "made again" in batch.outcome.message
+        assert batch.outcome.appended is appended
+    late = batch_of()
+    sender.on_batches([late])
+    assert completed(sender.poll(at(3))) == [late]
+    assert isinstance(late.outcome, UnknownTopicOrPartitionError)
+
+
+def test_a_batch_that_is_too_large_fails_and_the_topics_limit_is_looked_up_for_the_next() -> None:
+    sender = make()
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(MessageTooLargeError("5000 bytes"))], 0, at(1))
+    effects = sender.poll(at(1))
+    assert completed(effects) == [batch]
+    assert RefreshMetadata(["t"]) in effects
+
+
+def test_the_brokers_that_batches_wait_for_are_known() -> None:
+    sender = make()
+    assert sender.awaited_brokers() == []
+    sender.on_batches([batch_of(), batch_of(partition=1)])
+    assert sender.awaited_brokers() == [BROKER]
+    sender.on_leaders({PLACES[1]: Leader(BrokerId(-1), EPOCH)})
+    assert sender.awaited_brokers() == [BROKER, BrokerId(-1)]
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
+    assert sender.awaited_brokers() == [BrokerId(-1)]

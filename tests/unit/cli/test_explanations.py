@@ -3,7 +3,8 @@ import pytest
 from click.testing import CliRunner
 
 from millrace.cli.command import Command
-from millrace.cli.failures import ExitCode, explain
+from millrace.cli.explanations import explain
+from millrace.cli.failures import ExitCode
 from millrace.core import errors
 
 LEAVES = sorted(errors.ERRORS_BY_CODE.values(), key=lambda leaf: leaf.code)

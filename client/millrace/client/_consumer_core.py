@@ -1,0 +1,582 @@
+"""The consumer's shell: it drives the fetcher machine, opens streams, looks up offsets, and waits.
+
+Both consumers, the async and the sync one, are a few lines over this.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from millrace.client import _wire
+from millrace.client._cluster import Cluster, Connection
+from millrace.client._fetch_stream import FetchStream
+from millrace.client._records import FetchedRecords, Records, record_type
+from millrace.client._settings import bounded
+from millrace.client.serialization import Deserializer
+from millrace.core.consumer.fetcher import (
+    ChangeSession,
+    Connect,
+    FetchedBatch,
+    FetchedPartition,
+    Fetcher,
+    FindEpochEnd,
+    LookUpOffset,
+    RefreshMetadata,
+    Reset,
+)
+from millrace.core.errors import (
+    ClosedError,
+    ConcurrentUseError,
+    InvalidConfigError,
+    InvalidRequestError,
+    MillraceError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import BrokerId, Leader, MonotonicMs, Offset, TopicId, TopicPartition
+from millrace.core.records.batch import open_batch
+from millrace.core.settings import INT32_MAX
+from millrace.core.topics import parse_topic_name
+from millrace.proto.v1 import fetch_pb2
+
+Place = tuple[str, int]
+"""A partition as users name it: topic and number."""
+Start = int | Literal["beginning", "end"]
+
+_RESPONSE_BYTES_MAX: Final = 1024 * 1024
+_INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The largest batch that is inflated: more is an attack, as no broker accepts it."""
+_RETRY_BACKOFF_MS: Final = 100
+_RETRY_BACKOFF_MS_MAX: Final = 1_000
+
+
+def _reset_of(start: object) -> Reset | Offset:
+    if start == "beginning":
+        return Reset.EARLIEST
+    if start == "end":
+        return Reset.LATEST
+    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+        return Offset(start)
+    raise InvalidRequestError(f'{start!r} is no position: give an offset, "beginning" or "end"')
+
+
+class ConsumerCore:
+    """What both consumers share. Its methods belong to one thread or task at a time.
+
+    The machine is used by the loop and by whoever polls; `_lock` guards it. Nothing is decoded
+    under the lock.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str,
+        fetch_min_bytes: int,
+        fetch_max_wait_ms: int,
+        fetch_max_bytes: int,
+        max_partition_fetch_bytes: int,
+        auto_offset_reset: str,
+        key_deserializer: Deserializer | None,
+        value_deserializer: Deserializer | None,
+        request_timeout_ms: int,
+        metadata_max_age_ms: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        if auto_offset_reset not in ("earliest", "latest", "none"):
+            raise InvalidConfigError(
+                f"auto_offset_reset={auto_offset_reset!r}: choose earliest, latest or none"
+            )
+        window = bounded("fetch_max_bytes", fetch_max_bytes, 1024, 2**40)
+        self._partition_bytes_max = bounded(
+            "max_partition_fetch_bytes", max_partition_fetch_bytes, 1, INT32_MAX
+        )
+        self._settings = fetch_pb2.FetchSettings(
+            min_bytes=bounded("fetch_min_bytes", fetch_min_bytes, 0, window),
+            max_wait_ms=bounded("fetch_max_wait_ms", fetch_max_wait_ms, 0, INT32_MAX),
+            response_bytes_max=_RESPONSE_BYTES_MAX,
+            window_bytes=window,
+        )
+        self.cluster = Cluster(bootstrap, client_id=client_id, timeout_ms=request_timeout_ms)
+        self.loop = loop
+        self.is_closed = False
+        self._record_type = record_type(key_deserializer, value_deserializer)
+        self._fetcher = Fetcher(Reset(auto_offset_reset), window, _RETRY_BACKOFF_MS)
+        self._lock = threading.Lock()
+        self._streams: dict[BrokerId, FetchStream] = {}
+        self._connect_failures: dict[BrokerId, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._news = asyncio.Event()
+        self._step_is_due = False
+        self._rest: tuple[FetchedBatch, pa.RecordBatch] | None = None
+        """Records of a batch that did not fit into the last `poll`."""
+        self._user = threading.Lock()
+        self._whole_topics: list[str] = []
+        """Topics that are read with all their partitions, also those that come."""
+        self._topics: dict[TopicPartition, str] = {}
+        """Names of the topics of assigned partitions."""
+        self._topic_ids: set[TopicId] = set()
+        self._refresh_at = time.monotonic() + metadata_max_age_ms / 1000
+        self._metadata_max_age_s = metadata_max_age_ms / 1000
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the consumer for one call.
+
+        Raises:
+            ConcurrentUseError: another call is under way.
+            ClosedError: the consumer is closed.
+        """
+        if not self._user.acquire(blocking=False):
+            raise ConcurrentUseError(
+                "the consumer is in use by another thread or task: give each its own consumer"
+            )
+        try:
+            if self.is_closed:
+                raise ClosedError("the consumer is closed")
+            yield
+        finally:
+            self._user.release()
+
+    # Called by whoever polls.
+
+    def take_records(self, max_records: int) -> Records:
+        """Return records that have come; none if none have."""
+        records = Records(self._record_type)
+        while len(records) < max_records:
+            try:
+                opened = self._rest or self._take_opened()
+            except MillraceError:
+                if records:  # The error is for the next call: these records come first.
+                    with self._lock:
+                        self._fetcher.raise_again()
+                    return records
+                raise
+            if opened is None:
+                break
+            batch, rows = opened
+            room = max_records - len(records)
+            self._rest = (batch, rows.slice(room)) if len(rows) > room else None
+            records.add(batch.topic, batch.topic_partition.partition, rows.slice(0, room))
+        return records
+
+    def take_batches(self) -> list[FetchedRecords]:
+        """Return batches that have come; none if none have."""
+        batches: list[FetchedRecords] = []
+        while True:
+            try:
+                opened = self._rest or self._take_opened()
+            except MillraceError:
+                if batches:
+                    with self._lock:
+                        self._fetcher.raise_again()
+                    return batches
+                raise
+            if opened is None:
+                return batches
+            self._rest = None
+            batch, rows = opened
+            batches.append(
+                FetchedRecords(
+                    batch.topic,
+                    batch.topic_partition.partition,
+                    rows,
+                    batch.header.leader_epoch,
+                    self._fetcher.high_watermark(batch.topic_partition) or Offset(0),
+                )
+            )
+
+    def _take_opened(self) -> tuple[FetchedBatch, pa.RecordBatch] | None:
+        batch = self._take_batch()
+        return None if batch is None else (batch, self._open(batch))
+
+    def _take_batch(self) -> FetchedBatch | None:
+        with self._lock:
+            try:
+                while True:
+                    batch = self._fetcher.take()
+                    if batch is None or not batch.header.is_control:
+                        return batch
+            finally:
+                must_poll = self._fetcher.must_poll
+                if not self._fetcher.has_news:
+                    self._news.clear()
+                if must_poll:
+                    self._wake()
+
+    def _open(self, batch: FetchedBatch) -> pa.RecordBatch:
+        try:
+            opened = open_batch(
+                batch.topic_partition, batch.header, batch.data, _INFLATED_BYTES_MAX
+            )
+        except MillraceError:
+            # Never past what cannot be read: the position goes back to it.
+            self.seek_partition(batch.topic_partition, batch.start_offset)
+            raise
+        if batch.start_offset > batch.header.base_offset:
+            offsets = opened.column("offset").to_numpy()
+            opened = opened.slice(int((offsets < batch.start_offset).sum()))
+        return opened
+
+    # Positions.
+
+    def seek_partition(self, place: TopicPartition, to: Offset | Reset) -> None:
+        """Go on elsewhere."""
+        if self._rest is not None and place == self._rest[0].topic_partition:
+            self._rest = None
+        with self._lock:
+            self._fetcher.seek(place, to)
+            self._wake()
+
+    def seek(self, place: Place, to: Start) -> None:
+        """Go on at an offset, or at an end of the log."""
+        self.seek_partition(self._assigned(place), _reset_of(to))
+
+    def pause(self, places: Iterable[Place]) -> None:
+        """Hand nothing out of these partitions until `resume`."""
+        for place in [self._assigned(place) for place in places]:
+            rest = self._rest_offset(place)
+            if rest is not None:
+                self.seek_partition(place, rest)
+            with self._lock:
+                self._fetcher.pause(place)
+                self._wake()
+
+    def resume(self, places: Iterable[Place]) -> None:
+        """Go on with paused partitions."""
+        for place in [self._assigned(place) for place in places]:
+            with self._lock:
+                self._fetcher.resume(place)
+                self._wake()
+
+    def assignment(self) -> list[Place]:
+        """Return the partitions that are read."""
+        with self._lock:
+            return [self._place(topic_partition) for topic_partition in self._fetcher.assigned]
+
+    async def assign(self, wanted: Iterable[Place | str], start: Start | None) -> None:
+        """Read exactly these partitions."""
+        places: dict[TopicPartition, str] = {}
+        wanted = list(wanted)
+        for item in wanted:
+            name, numbers = (item, None) if isinstance(item, str) else (item[0], [item[1]])
+            info = await self.cluster.topic(name)
+            for number in range(len(info.partitions)) if numbers is None else numbers:
+                if not 0 <= number < len(info.partitions):
+                    raise UnknownTopicOrPartitionError(
+                        f"topic {info.name!r} has partitions 0 to {len(info.partitions) - 1}, not "
+                        f"{number}"
+                    )
+                places[TopicPartition(info.topic_id, number)] = info.name
+        to = Reset.NONE if start is None else _reset_of(start)
+        self._rest = None
+        self._whole_topics = [
+            str(parse_topic_name(item)) for item in wanted if isinstance(item, str)
+        ]
+        with self._lock:
+            for gone in [p for p in self._fetcher.assigned if p not in places]:
+                self._fetcher.unassign(gone)
+            for place, topic in places.items():
+                self._fetcher.assign(topic, place, to)
+        self._topics = places
+        self._topic_ids = {place.topic_id for place in places}
+        self._learn_leaders()
+        self._step()
+
+    async def position(self, place: Place) -> int:
+        """Return the offset of the next record to be handed out."""
+        topic_partition = self._assigned(place)
+        rest = self._rest_offset(topic_partition)
+        if rest is not None:
+            return rest
+        while True:
+            with self._lock:
+                position = self._fetcher.position(topic_partition)
+                error = None if position is not None else self._fetcher.pending_error()
+            if error is not None:
+                raise error
+            if position is not None:
+                return position
+            await asyncio.sleep(0.005)
+
+    async def lag(self) -> dict[Place, int]:
+        """Return how many records are still to be handed out, per partition."""
+        lags = {}
+        ends = await self.look_up_offsets(dict.fromkeys(self._fetcher.assigned, Reset.LATEST))
+        for topic_partition, end in ends.items():
+            place = self._place(topic_partition)
+            lags[place] = max(0, end - await self.position(place))
+        return lags
+
+    async def seek_to_time(self, timestamp_ms: int, places: Iterable[Place] | None) -> None:
+        """Go to the first record at or after a time; to the end where there is none."""
+        chosen = (
+            list(self._fetcher.assigned)
+            if places is None
+            else [self._assigned(place) for place in places]
+        )
+        found = await self.look_up_offsets(dict.fromkeys(chosen, timestamp_ms))
+        for place, offset in found.items():
+            self.seek_partition(place, Offset(offset) if offset >= 0 else Reset.LATEST)
+
+    async def look_up_offsets(
+        self, wanted: dict[TopicPartition, Reset | int]
+    ) -> dict[TopicPartition, int]:
+        """Ask the leaders for offsets: an end of the log, or the first at or after a time."""
+        by_broker: dict[BrokerId, list[TopicPartition]] = {}
+        for place in wanted:
+            leader = await self._leader_of(place)
+            by_broker.setdefault(leader.broker_id, []).append(place)
+        found: dict[TopicPartition, int] = {}
+        for broker_id, places in by_broker.items():
+            request = fetch_pb2.ListOffsetsRequest()
+            for place in places:
+                query = request.partitions.add(
+                    topic_partition=_wire.partition_to_wire(place), current_leader_epoch=-1
+                )
+                to = wanted[place]
+                if to is Reset.EARLIEST:
+                    query.earliest = True
+                elif isinstance(to, Reset):
+                    query.latest = True
+                else:
+                    query.timestamp = to
+            connection = await self.cluster.broker(broker_id)
+
+            async def list_offsets(
+                connection: Connection, request: fetch_pb2.ListOffsetsRequest = request
+            ) -> fetch_pb2.ListOffsetsResponse:
+                response: fetch_pb2.ListOffsetsResponse = await connection.fetch.ListOffsets(
+                    request
+                )
+                return response
+
+            response = await self.cluster.on(connection, list_offsets)
+            for place, listed in zip(places, response.offsets, strict=True):
+                _wire.raise_if_error(listed.error, is_set=listed.HasField("error"))
+                found[place] = listed.offset
+        return found
+
+    # On the loop.
+
+    async def wait_for_news(self, timeout_s: float) -> None:
+        """Wait until something can be taken, at most so long."""
+        with self._lock:
+            if self._fetcher.has_news:
+                return
+            self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for stream in list(self._streams.values()):
+            stream.close()
+            await stream.wait_closed()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.cluster.close()
+
+    def _wake(self) -> None:
+        if not self._step_is_due:
+            self._step_is_due = True
+            self.loop.call_soon_threadsafe(self._step)
+
+    def _step(self) -> None:
+        self._step_is_due = False
+        if self.is_closed:
+            return
+        now = _now()
+        with self._lock:
+            effects = self._fetcher.poll(now)
+            has_news = self._fetcher.has_news
+            wake = self._fetcher.next_wake(now)
+        if has_news:
+            self._news.set()
+        for effect in effects:
+            match effect:
+                case ChangeSession():
+                    stream = self._streams.get(effect.broker_id)
+                    if stream is not None:
+                        stream.change(effect)
+                case Connect():
+                    self._spawn(self._connect(effect.broker_id))
+                case RefreshMetadata():
+                    self._spawn(self._refresh(effect.topics))
+                case LookUpOffset():
+                    self._spawn(self._look_up(effect))
+                case FindEpochEnd():
+                    self._spawn(self._find_epoch_end(effect))
+        left_s = self._refresh_at - time.monotonic()
+        if left_s <= 0:
+            self._refresh_at += self._metadata_max_age_s - left_s
+            left_s = self._metadata_max_age_s
+            self._spawn(self._refresh(sorted(set(self._topics.values()))))
+        if wake is not None:
+            left_s = min(left_s, max(wake - now, 1) / 1000)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(left_s, self._step)
+
+    def _on_fetched(self, broker_id: BrokerId, news: list[FetchedPartition]) -> None:
+        self._connect_failures.pop(broker_id, None)
+        with self._lock:
+            self._fetcher.on_fetched(broker_id, news, _now())
+        self._step()
+
+    async def _connect(self, broker_id: BrokerId) -> None:
+        failures = self._connect_failures.get(broker_id, 0)
+        if failures:
+            pause_ms = min(_RETRY_BACKOFF_MS << min(failures - 1, 16), _RETRY_BACKOFF_MS_MAX)
+            await asyncio.sleep(pause_ms / 1000)
+        try:
+            connection = await self.cluster.broker(broker_id)
+        except MillraceError as error:
+            self._connect_failures[broker_id] = failures + 1
+            with self._lock:
+                self._fetcher.on_disconnected(broker_id, error.message)
+        else:
+            self._streams[broker_id] = FetchStream(
+                broker_id,
+                connection,
+                settings=self._settings,
+                partition_bytes_max=self._partition_bytes_max,
+                on_fetched=self._on_fetched,
+                on_broken=self._on_broken,
+            )
+            with self._lock:
+                self._fetcher.on_connected(broker_id)
+        self._step()
+
+    def _on_broken(self, broker_id: BrokerId, stream: FetchStream, reason: str) -> None:
+        if self._streams.get(broker_id) is not stream:
+            return
+        del self._streams[broker_id]
+        self._connect_failures[broker_id] = self._connect_failures.get(broker_id, 0) + 1
+        with self._lock:
+            self._fetcher.on_disconnected(broker_id, reason)
+        self._spawn(self.cluster.drop(stream.connection))
+        self._wake()
+
+    async def _refresh(self, topics: list[str]) -> None:
+        with suppress(MillraceError):  # The machine asks again after its pause.
+            await self.cluster.refresh(topics)
+            with self._lock:
+                self._fetcher.on_topics(self.cluster.topic_ids(topics))
+        self._take_new_partitions()
+        self._learn_leaders()
+        with self._lock:
+            self._fetcher.on_refreshed(_now())
+        self._step()
+
+    def _take_new_partitions(self) -> None:
+        """Read partitions that have come to topics that are read whole, from their beginning."""
+        for topic in self._whole_topics:
+            info = self.cluster.topics.get(topic)
+            for partition in () if info is None else info.partitions:
+                assert info is not None
+                place = TopicPartition(info.topic_id, partition.partition)
+                if place not in self._topics and info.topic_id in self._topic_ids:
+                    self._topics[place] = topic
+                    with self._lock:
+                        self._fetcher.assign(topic, place, Reset.EARLIEST)
+
+    def _learn_leaders(self) -> None:
+        with self._lock:
+            self._fetcher.on_leaders(
+                {
+                    TopicPartition(info.topic_id, partition.partition): partition.leader
+                    for info in self.cluster.topics.values()
+                    for partition in info.partitions
+                }
+            )
+
+    async def _look_up(self, effect: LookUpOffset) -> None:
+        try:
+            found = await self.look_up_offsets({effect.topic_partition: effect.reset})
+        except MillraceError as error:
+            with self._lock:
+                self._fetcher.on_look_up_failed(effect.handle, error, error.retriable, _now())
+        else:
+            with self._lock:
+                self._fetcher.on_offset_found(effect.handle, Offset(found[effect.topic_partition]))
+        self._step()
+
+    async def _find_epoch_end(self, effect: FindEpochEnd) -> None:
+        request = fetch_pb2.OffsetsForLeaderEpochRequest()
+        request.partitions.add(
+            topic_partition=_wire.partition_to_wire(effect.topic_partition),
+            current_leader_epoch=-1,
+            leader_epoch=effect.leader_epoch,
+        )
+        try:
+            leader = await self._leader_of(effect.topic_partition)
+            connection = await self.cluster.broker(leader.broker_id)
+            response = await self.cluster.on(
+                connection, lambda c: c.fetch.OffsetsForLeaderEpoch(request)
+            )
+            (result,) = response.results
+            _wire.raise_if_error(result.error, is_set=result.HasField("error"))
+        except MillraceError as error:
+            with self._lock:
+                self._fetcher.on_look_up_failed(effect.handle, error, error.retriable, _now())
+        else:
+            with self._lock:
+                self._fetcher.on_epoch_end(effect.handle, Offset(result.end.end_offset))
+        self._step()
+
+    async def _leader_of(self, place: TopicPartition) -> Leader:
+        name = self.cluster.topic_names.get(place.topic_id, "")
+        info = self.cluster.topics.get(name)
+        if info is None or info.partitions[place.partition].leader.broker_id < 0:
+            await self.cluster.refresh([name] if name else None)
+            info = self.cluster.topics.get(name)
+        if info is None or info.partitions[place.partition].leader.broker_id < 0:
+            raise UnknownTopicOrPartitionError(
+                f"nobody leads partition {place.partition} of topic {name!r} at present"
+            )
+        return info.partitions[place.partition].leader
+
+    def _rest_offset(self, place: TopicPartition) -> Offset | None:
+        """Return where the rest of the last `poll` begins, if it is of this partition."""
+        if self._rest is None or self._rest[0].topic_partition != place:
+            return None
+        return Offset(self._rest[1].column("offset")[0].as_py())
+
+    def _assigned(self, place: Place) -> TopicPartition:
+        topic, number = place
+        info = self.cluster.topics.get(str(parse_topic_name(topic)))
+        found = None if info is None else TopicPartition(TopicId(info.topic_id), number)
+        if found is None or found not in self._fetcher.assigned:
+            raise InvalidRequestError(f"partition {number} of {topic!r} is not assigned: assign it")
+        return found
+
+    def _place(self, topic_partition: TopicPartition) -> Place:
+        return self._topics[topic_partition], topic_partition.partition
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.loop.call_exception_handler(
+                {"message": "a task of the consumer failed", "exception": task.exception()}
+            )
+
+
+def _now() -> MonotonicMs:
+    return MonotonicMs(time.monotonic_ns() // 1_000_000)

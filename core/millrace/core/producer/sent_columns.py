@@ -1,0 +1,83 @@
+"""Records as users send them: columns without partitions, and the room that they will take."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.core.records.columns import RecordHeaders
+
+RECORD_OVERHEAD: Final = 8
+"""Bytes that a record takes in a batch beside its key and value: two int32 offsets."""
+_HEADER_OVERHEAD: Final = 8
+"""Of each header: two offsets."""
+_HEADERS_OVERHEAD: Final = 4
+"""Of each record, once one of them has headers."""
+TIMESTAMP_BYTES: Final = 8
+
+
+def headers_size(headers: RecordHeaders) -> int:
+    """Return the bytes that a record's headers take in a batch, about."""
+    return sum(
+        len(name) + (0 if value is None else len(value)) + _HEADER_OVERHEAD
+        for name, value in headers
+    )
+
+
+@dataclass(slots=True)
+class SentColumns:
+    """Records sent together. Arrays of equal length; None: all null, none, unset."""
+
+    values: pa.Array | None
+    keys: pa.Array | None
+    headers: pa.Array | Sequence[RecordHeaders] | None
+    timestamps: Any
+    partitions: Any
+    record_count: int
+
+    def slice(self, start: int, count: int) -> "SentColumns":
+        """Return some of the records; nothing is copied out of arrays."""
+        end = start + count
+
+        def cut(column: Any) -> Any:
+            return None if column is None else column[start:end]
+
+        return SentColumns(
+            cut(self.values),
+            cut(self.keys),
+            cut(self.headers),
+            cut(self.timestamps),
+            cut(self.partitions),
+            count,
+        )
+
+    def sizes(self) -> Any:
+        """Return the bytes that each record takes of `buffer_memory`, int64."""
+        sizes = np.full(self.record_count, RECORD_OVERHEAD, np.int64)
+        for column in (self.values, self.keys):
+            if column is not None:
+                sizes += cell_lengths(column)
+        if self.headers is not None:
+            rows = self.headers
+            if isinstance(rows, pa.Array):
+                rows = [[(h["key"], h["value"]) for h in row or ()] for row in rows.to_pylist()]
+            sizes += _HEADERS_OVERHEAD
+            sizes += np.fromiter(map(headers_size, rows), np.int64, self.record_count)
+        if self.timestamps is not None:
+            sizes += TIMESTAMP_BYTES
+        return sizes
+
+
+def as_array(cells: Any) -> pa.Array | None:
+    """Return keys or values as an Arrow array, if there are any."""
+    return pa.array(cells, pa.binary()) if isinstance(cells, list) else cells
+
+
+def cell_lengths(column: Any) -> Any:
+    """Return the bytes of every cell of a binary or string array, or of a list of bytes."""
+    if isinstance(column, pa.Array):
+        offsets = np.frombuffer(column.buffers()[1], "<i4", len(column) + 1, 4 * column.offset)
+        return np.diff(offsets)
+    return np.fromiter((0 if cell is None else len(cell) for cell in column), np.int64, len(column))

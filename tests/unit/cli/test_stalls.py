@@ -1,0 +1,63 @@
+from millrace.cli.stalls import Stall
+
+
+class Waiting:
+    """A producer as far as it tells how it goes."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        self.used = 0
+        self.brokers = ["one:7092"]
+
+    def metrics(self) -> dict[str, int]:
+        return {
+            "acknowledged_records": self.acknowledged,
+            "failed_records": 0,
+            "buffer_available_bytes": 100 - self.used,
+            "buffer_total_bytes": 100,
+        }
+
+    def awaited_brokers(self) -> list[str]:
+        return self.brokers
+
+
+def test_waiting_is_told_once_and_going_on_once() -> None:
+    producer, told = Waiting(), list[str]()
+    stall = Stall(producer, told.append)
+    producer.used = 50
+    for tenth in range(30):
+        stall.look(100 + tenth / 10)
+        assert bool(told) is (tenth >= 10)
+    assert told == ["waiting for the broker at one:7092 ..."]
+    producer.acknowledged = 5
+    for tenth in range(30, 40):
+        stall.look(100 + tenth / 10)
+    assert told[1:] == ["the broker takes records again"]
+
+
+def test_who_has_nothing_to_send_waits_for_nobody() -> None:
+    producer, told = Waiting(), list[str]()
+    stall = Stall(producer, told.append)
+    for second in range(10):
+        stall.look(second)
+    producer.used = 1  # A line came from the keyboard, after ten seconds.
+    stall.look(10)
+    assert told == []
+
+
+def test_who_goes_slowly_does_not_stand_still() -> None:
+    producer, told = Waiting(), list[str]()
+    stall = Stall(producer, told.append)
+    producer.used = 50
+    for producer.acknowledged in range(20):
+        stall.look(producer.acknowledged * 0.9)
+    assert told == []
+
+
+def test_a_partition_that_nobody_leads_is_waited_for_as_well() -> None:
+    producer, told = Waiting(), list[str]()
+    producer.used, producer.brokers = 50, []
+    stall = Stall(producer, told.append)
+    stall.look(0)
+    stall.look(2)
+    assert told == ["waiting for a broker that leads the partition ..."]
