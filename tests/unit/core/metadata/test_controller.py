@@ -265,7 +265,7 @@ def test_a_shard_that_is_missing_is_not_begun_anew_in_a_cluster_that_has_brokers
     driver.ask(create("t", 7))
     del objects[SHARD_KEYS[7]]
     successor = ControllerDriver(objects)
-    with pytest.raises(CorruptMetadataError, match="shards/07.* is missing"):
+    with pytest.raises(CorruptMetadataError, match=r"shards/07.* is missing"):
         successor.take_over()
     assert SHARD_KEYS[7] not in objects
 
@@ -288,7 +288,7 @@ def test_topics_of_a_cluster_state_that_was_lost_are_not_taken_by_a_new_one(
     del objects[CLUSTER_KEY]
     for _ in range(3):  # Each time with a higher controller epoch.
         newcomer = ControllerDriver(objects)
-        with pytest.raises(CorruptMetadataError, match="shards/07.* holds topics"):
+        with pytest.raises(CorruptMetadataError, match=r"shards/07.* holds topics"):
             newcomer.take_over()
         assert objects[SHARD_KEYS[7]] == before
 
