@@ -36,6 +36,7 @@ from millrace.core.producer.partitioners import (
     RoundRobin,
 )
 from millrace.core.producer.sent_columns import RECORD_OVERHEAD, SentColumns
+from millrace.core.records.column_writer import LONG_CELL_BYTES
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
 from millrace.core.settings import INT32_MAX
@@ -302,7 +303,10 @@ class RecordSink:
                 f"the columns have different lengths: {', '.join(str(len(c)) for c in given)}"
             )
         key_serializer, value_serializer = self._serializers
-        values = _column(values, value_serializer, "value", rejected)
+        if keys is None and value_serializer is None and _are_long(values):
+            values = values.copy()  # The bytes cannot change, the list can.
+        else:
+            values = _column(values, value_serializer, "value", rejected)
         keys = _column(keys, key_serializer, "key", rejected)
         if headers is not None and not isinstance(headers, pa.Array):
             headers = [() if h is None else _headers(h) for h in headers]
@@ -412,6 +416,17 @@ def _column(
     if isinstance(column, pa.ChunkedArray):
         raise InvalidRecordError(f"the {what}s of one send_batch() are limited to 2 GiB")
     return column
+
+
+def _are_long(cells: Any) -> bool:
+    """Return whether cells had better stay the bytes that they are, judged by the first."""
+    return (
+        isinstance(cells, list)
+        and len(cells) > 0
+        and type(cells[0]) is bytes
+        and len(cells[0]) > LONG_CELL_BYTES
+        and set(map(type, cells)) == {bytes}
+    )
 
 
 def _binary_array(cells: pa.Array, what: str) -> pa.Array:

@@ -83,6 +83,7 @@ class Distributor:
             intake.timestamps,
             None,
             intake.record_count,
+            intake.sizes,
         )
         if isinstance(columns.timestamps, list):
             columns.timestamps = np.asarray(columns.timestamps, np.int64)
@@ -94,7 +95,7 @@ class Distributor:
         else:
             self._append_sorted(intake, layout, columns, chosen)
         intake.values = intake.keys = intake.headers = intake.partitions = None
-        intake.timestamps = None
+        intake.timestamps = intake.sizes = None
         intake.is_distributed = True
 
     def first_opened_at(self) -> MonotonicMs | None:
