@@ -79,6 +79,15 @@ class SentColumns:
         return sizes
 
 
+def taken(cells: Cells | None, rows: Any) -> Cells | None:
+    """Return some of the cells, or all in another order."""
+    if cells is None:
+        return None
+    if isinstance(cells, pa.Array):
+        return cells.take(pa.array(rows))
+    return [cells[row] for row in rows.tolist()]
+
+
 def as_array(cells: Any) -> pa.Array | None:
     """Return keys or values as an Arrow array, if there are any."""
     return pa.array(cells, pa.binary()) if isinstance(cells, list) else cells
