@@ -161,6 +161,12 @@ class FakeBroker:
         self.gate = asyncio.Event()
         """While cleared, produce requests wait before they are appended."""
         self.gate.set()
+        self.metadata_gate = asyncio.Event()
+        """While cleared, look-ups of metadata wait before they are answered."""
+        self.metadata_gate.set()
+        self.metadata_failures = 0
+        """The next so many look-ups of metadata fail as on a broken connection."""
+        self.look_ups = 0
         self.fetch_failures: deque[MillraceError] = deque()
         self.fetched_bytes_sent = 0
         self.credit_granted = 0
@@ -449,9 +455,16 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         )
 
     async def GetMetadata(
-        self, request: cluster_pb2.GetMetadataRequest, context: object
+        self,
+        request: cluster_pb2.GetMetadataRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
     ) -> cluster_pb2.GetMetadataResponse:
         broker = self._broker
+        broker.look_ups += 1
+        await broker.metadata_gate.wait()
+        if broker.metadata_failures:
+            broker.metadata_failures -= 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
         response = cluster_pb2.GetMetadataResponse(
             cluster_id=broker.cluster_id,
             controller_id=1,
