@@ -174,6 +174,19 @@ def test_a_refused_batch_is_repeated_in_order_with_its_sequence() -> None:
     assert completed(sender.poll(at(102))) == [first, second]
 
 
+def test_a_refusal_that_overtakes_its_predecessors_answer_waits_for_it() -> None:
+    # Else the second would be sent and refused as fast as the broker answers, until the first's
+    # request, which may wait for the replicas of other partitions, is answered.
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first, second])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(1))
+    assert sender.poll(at(1)) == []
+    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], 0, at(2))
+    assert sent(sender.poll(at(102))) == [[first], [second]]
+
+
 def test_no_new_batch_passes_one_that_must_be_repeated() -> None:
     sender = make()
     first, second = batch_of(), batch_of()
