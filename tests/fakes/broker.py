@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 
 from millrace.core.errors import (
+    FencedLeaderEpochError,
     InvalidProducerEpochError,
     MillraceError,
     OffsetOutOfRangeError,
@@ -306,6 +307,8 @@ class FakeBroker:
                 result = answer.results.add(base_offset=-1, append_timestamp=-1)
                 try:
                     log = self._find(partition.topic_id, partition.partition)
+                    if partition.leader_epoch < log.leader_epoch:
+                        raise FencedLeaderEpochError(f"the epoch is {log.leader_epoch} now")
                     result.base_offset = log.append(batch)
                 except MillraceError as error:
                     result.error.CopyFrom(wire_error(error))

@@ -91,6 +91,28 @@ def test_a_producer_repeats_what_was_in_the_air_when_a_look_up_gave_its_connecti
     run(story())
 
 
+def test_a_new_leader_epoch_is_found_although_the_connection_broke_while_it_was_looked_up(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders")
+            await producer.send("orders", b"first")
+            broker.log("orders").leader_epoch = 1  # As after a restart.
+            look_ups = broker.look_ups
+            broker.metadata_gate.clear()
+            second = producer.send("orders", b"second")
+            await broker.until(lambda: broker.look_ups > look_ups)
+            broker.dropped_answers = 1
+            await broker.until(lambda: not broker.dropped_answers)
+            broker.metadata_gate.set()
+            async with asyncio.timeout(5):
+                await second
+            assert broker.log("orders").values() == [b"first", b"second"]
+
+    run(story())
+
+
 def test_a_consumer_goes_on_after_a_look_up_gave_its_connection_up(run: Run) -> None:
     async def story() -> None:
         async with (
