@@ -250,6 +250,7 @@ class Cluster:
             task.cancel()
         for done in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(done, Connection):
+                done.is_given_up = True
                 await done.channel.close()
 
     async def _connect(self, address: str) -> Connection:
@@ -307,7 +308,12 @@ class Cluster:
             task = asyncio.create_task(self._refresh(wanted))
             self._refreshes[wanted] = task
             task.add_done_callback(lambda _: self._refreshes.pop(wanted, None))
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ClosedError("the client was closed meanwhile") from None
+            raise
 
     async def _refresh(self, wanted: frozenset[str]) -> None:
         everything = "" in wanted

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.fakes.broker import FakeBroker
 
-from millrace.client import Consumer, Producer
+from millrace.client import ClosedError, Consumer, Producer
 from millrace.client._cluster import Cluster, Connection
 from millrace.core.errors import ConnectionFailedError
 from millrace.proto.v1 import cluster_pb2
@@ -66,6 +66,22 @@ def test_a_caller_that_is_cancelled_stays_cancelled(run: Run) -> None:
             assert call.cancelled()
             broker.metadata_gate.set()
             await cluster.close()
+
+    run(story())
+
+
+def test_a_look_up_ends_with_an_error_when_its_client_is_closed(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders")
+            producer = Producer(broker.address)
+            broker.metadata_gate.clear()
+            look_up = asyncio.create_task(producer.partitions_for("orders"))
+            await broker.until(lambda: broker.look_ups == 1)
+            await producer.close()
+            with pytest.raises(ClosedError):
+                await look_up
+            broker.metadata_gate.set()
 
     run(story())
 
