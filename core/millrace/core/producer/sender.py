@@ -238,7 +238,15 @@ class Sender:
         self._finish(batch, error)
 
     def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None:
-        """Take what is known about leaders now."""
+        """Take what is known about leaders now.
+
+        A partition with another leader, or in another epoch, need not wait for the end of the pause
+        that the old one's refusal brought (KIP-951).
+        """
+        for topic_partition, leader in leaders.items():
+            partition = self._partitions.get(topic_partition)
+            if partition is not None and leader != self._leaders.get(topic_partition):
+                partition.retry_at = _LONG_AGO
         self._leaders.update(leaders)
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:

@@ -6,6 +6,7 @@ from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
     DeliveryTimedOutError,
+    FencedLeaderEpochError,
     InvalidProducerEpochError,
     InvalidTimestampError,
     MessageTooLargeError,
@@ -229,6 +230,19 @@ def test_a_moved_leader_is_looked_up_and_followed() -> None:
     sender.on_connected(BrokerId(2))
     effects = sender.poll(at(102))
     assert effects == [Transmit(BrokerId(2), 3, [(batch, LeaderEpoch(8))])]
+
+
+def test_a_new_leader_epoch_ends_the_pause_and_what_is_known_already_does_not() -> None:
+    sender = make()
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(FencedLeaderEpochError("old"))], 0, at(1))
+    assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
+    sender.on_leaders({place: Leader(BROKER, EPOCH) for place in PLACES})
+    assert sender.poll(at(5)) == []
+    sender.on_leaders({PLACES[0]: Leader(BROKER, LeaderEpoch(8))})
+    assert sender.poll(at(6)) == [Transmit(BROKER, 3, [(batch, LeaderEpoch(8))])]
 
 
 def test_a_broken_connection_repeats_everything_in_order_after_reconnecting() -> None:
