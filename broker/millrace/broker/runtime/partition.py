@@ -137,6 +137,16 @@ class Partition:
         done += self.leader.on_flushed(flushed_offset)
         self._tell(done, before)
 
+    async def flush(self) -> None:
+        """Make durable what was written while it did not have to be, or it were waited for.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
+        flushed = await self.appender.call(self.log.flush)
+        # Before this task went on, the loop may have heard of writes behind that flush.
+        self.on_flushed(self.leader.written_offset, flushed)
+
     def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
         """The batches from `base_offset` on were not written."""
         self._tell(self.leader.on_write_failed(base_offset, error), self.leader.high_watermark)

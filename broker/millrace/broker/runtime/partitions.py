@@ -209,7 +209,8 @@ class Partitions:
             known.log.config = self._log_config(config)
             known.configure(config)
             if becomes_durable:
-                await self._flush(known)
+                with suppress(StorageError):  # The appender takes the consequences.
+                    await known.flush()
             return
         if state.leader == NO_BROKER or topic_partition in self._offline:
             return
@@ -242,12 +243,6 @@ class Partitions:
             inflated_bytes_max=self._inflated_bytes_max,
             on_corrupt=self.take_offline,
         )
-
-    async def _flush(self, partition: Partition) -> None:
-        """Make durable what was written while it did not have to be, or it were waited for."""
-        with suppress(StorageError):  # The appender takes the consequences.
-            flushed = await partition.appender.call(partition.log.flush)
-            partition.on_flushed(flushed, flushed)
 
     def _is_lost(self, topic_partition: TopicPartition) -> bool:
         """Whether a partition from before this start is on none of the directories.

@@ -71,6 +71,8 @@ class ProducerBatch(Delivery):
     maybe_appended: bool = False
     """An attempt ended without a clear answer: the batch must keep its identity for ever."""
     connection: int = 0
+    request: int = 0
+    """Correlation id of the latest attempt: a later attempt has a larger one."""
 
     def add(self, piece: Piece, size: int, intake: Intake) -> None:
         """Append records of an intake."""
