@@ -132,7 +132,7 @@ def _format(directory: Path, properties: Path) -> None:
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     command = java_command(
         directory, "256m", "kafka.tools.StorageTool",
-        "format", "--cluster-id", cluster_id, "--config", str(properties),
+        "format", f"--cluster-id={cluster_id}", "--config", str(properties),
     )  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 
 from millrace.core.errors import (
+    FencedLeaderEpochError,
     InvalidProducerEpochError,
     MillraceError,
     OffsetOutOfRangeError,
@@ -161,6 +162,12 @@ class FakeBroker:
         self.gate = asyncio.Event()
         """While cleared, produce requests wait before they are appended."""
         self.gate.set()
+        self.metadata_gate = asyncio.Event()
+        """While cleared, look-ups of metadata wait before they are answered."""
+        self.metadata_gate.set()
+        self.metadata_failures = 0
+        """The next so many look-ups of metadata fail as on a broken connection."""
+        self.look_ups = 0
         self.fetch_failures: deque[MillraceError] = deque()
         self.fetched_bytes_sent = 0
         self.credit_granted = 0
@@ -300,6 +307,8 @@ class FakeBroker:
                 result = answer.results.add(base_offset=-1, append_timestamp=-1)
                 try:
                     log = self._find(partition.topic_id, partition.partition)
+                    if partition.leader_epoch < log.leader_epoch:
+                        raise FencedLeaderEpochError(f"the epoch is {log.leader_epoch} now")
                     result.base_offset = log.append(batch)
                 except MillraceError as error:
                     result.error.CopyFrom(wire_error(error))
@@ -449,9 +458,16 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         )
 
     async def GetMetadata(
-        self, request: cluster_pb2.GetMetadataRequest, context: object
+        self,
+        request: cluster_pb2.GetMetadataRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
     ) -> cluster_pb2.GetMetadataResponse:
         broker = self._broker
+        broker.look_ups += 1
+        await broker.metadata_gate.wait()
+        if broker.metadata_failures:
+            broker.metadata_failures -= 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
         response = cluster_pb2.GetMetadataResponse(
             cluster_id=broker.cluster_id,
             controller_id=1,

@@ -145,6 +145,31 @@ def test_a_graceful_stop_leaves_a_marker_that_a_crash_does_not(start_broker: Sta
         assert client.end_offset(partition) == 1
 
 
+def test_a_repeated_batch_whose_original_lies_in_the_recovered_tail_is_acknowledged(
+    start_broker: StartBroker,
+) -> None:
+    # Nothing new is flushed then: a repetition that waited for a flush would wait for ever.
+    broker = start_broker({"storage.recovery_point_interval_ms": 60_000})
+    with RawClient(broker.address) as client:
+        partitions = [
+            TopicPartition(client.create_topic(name, durability=durability), 0)
+            for name, durability in [("a", "fsync"), ("b", "replicated"), ("c", "replicated")]
+        ]
+        batches = [batch_of(each, producer_id=7, sequence=0) for each in partitions]
+        for partition, batch in zip(partitions, batches, strict=True):
+            assert client.produce_batch(partition, batch).base_offset == 0
+    broker.kill()
+    broker.start()
+    with SyncAdmin(broker.address) as admin:
+        admin.alter_topic("c", set_config={"durability": "fsync"})
+    with RawClient(broker.address) as client:
+        for partition, batch in zip(partitions, batches, strict=True):
+            for acks in (1, -1):
+                result = client.produce_batch(partition, batch, acks=acks)
+                assert (result.base_offset, result.HasField("error")) == (0, False)
+            assert client.end_offset(partition) == 1
+
+
 def test_idle_clients_do_not_hold_up_a_stop(start_broker: StartBroker) -> None:
     broker = start_broker()
     with (

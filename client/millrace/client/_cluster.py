@@ -4,6 +4,10 @@
 metadata names are known as well. The first call on every connection is `Hello`: a wrong cluster
 comes out there, not in the middle of a stream. No background task: metadata is looked up when it
 is missing or was proved wrong, at most one look-up at a time.
+
+A connection has many users, and whichever finds it broken gives it up for all: `drop`. Closing its
+channel cancels the calls and streams of the others, who are not to take that for a cancellation of
+their own: it would end them without a word, and whoever waits for their news would wait for ever.
 """
 
 import asyncio
@@ -59,6 +63,8 @@ class Connection:
     address: str
     channel: grpc.aio.Channel
     hello: common_pb2.HelloResponse = field(default_factory=common_pb2.HelloResponse)
+    is_given_up: bool = False
+    """One of its users found it broken: the calls of the others are cancelled."""
 
     @property
     def cluster(self) -> cluster_pb2_grpc.ClusterStub:
@@ -119,21 +125,24 @@ class Cluster:
             ConnectionFailedError: it cannot be reached.
             MillraceError: it refuses this client.
         """
-        if self._is_closed:
-            raise ClosedError("the client is closed")
-        task = self._connections.get(address)
-        if task is None:
-            task = self._connections[address] = asyncio.create_task(self._connect(address))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise ClosedError("the client was closed meanwhile") from None
-            raise
-        except BaseException:
-            if self._connections.get(address) is task:
-                del self._connections[address]
-            raise
+        while True:
+            if self._is_closed:
+                raise ClosedError("the client is closed")
+            task = self._connections.get(address)
+            if task is None:
+                task = self._connections[address] = asyncio.create_task(self._connect(address))
+            try:
+                connection = await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.cancelled():
+                    raise ClosedError("the client was closed meanwhile") from None
+                raise
+            except BaseException:
+                if self._connections.get(address) is task:
+                    del self._connections[address]
+                raise
+            if not connection.is_given_up:
+                return connection
 
     async def broker(self, broker_id: BrokerId) -> Connection:
         """Return the connection to a broker by its id."""
@@ -185,9 +194,18 @@ class Cluster:
         Raises:
             ConnectionFailedError: no answer.
         """
+        given_up = ConnectionFailedError(
+            f"the connection to the broker at {connection.address} was given up meanwhile"
+        )
+        if connection.is_given_up:
+            raise given_up
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await method(connection)
+        except asyncio.CancelledError:
+            if is_cancelled_by(connection):
+                raise given_up from None
+            raise
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                 await self.drop(connection)
@@ -220,6 +238,7 @@ class Cluster:
             return
         if task.result() is connection:
             del self._connections[connection.address]
+            connection.is_given_up = True
             await connection.channel.close()
 
     async def close(self) -> None:
@@ -231,6 +250,7 @@ class Cluster:
             task.cancel()
         for done in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(done, Connection):
+                done.is_given_up = True
                 await done.channel.close()
 
     async def _connect(self, address: str) -> Connection:
@@ -288,7 +308,12 @@ class Cluster:
             task = asyncio.create_task(self._refresh(wanted))
             self._refreshes[wanted] = task
             task.add_done_callback(lambda _: self._refreshes.pop(wanted, None))
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ClosedError("the client was closed meanwhile") from None
+            raise
 
     async def _refresh(self, wanted: frozenset[str]) -> None:
         everything = "" in wanted
@@ -332,6 +357,12 @@ class Cluster:
         info = self.topics.pop(name, None)
         if info is not None:
             self.topic_names.pop(info.topic_id, None)
+
+
+def is_cancelled_by(connection: Connection) -> bool:
+    """Return whether this task's call was cancelled with its connection, and not the task."""
+    task = asyncio.current_task()
+    return connection.is_given_up and task is not None and not task.cancelling()
 
 
 def _software_version() -> str:

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from millrace.client import _wire
-from millrace.client._cluster import Connection
+from millrace.client._cluster import Connection, is_cancelled_by
 from millrace.core.consumer.fetcher import ChangeSession, FetchedPartition
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset
@@ -98,6 +98,9 @@ class FetchStream:
                 await self._has_message.wait()
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             self._break(error)
+        except asyncio.CancelledError:
+            self._break_if_given_up()
+            raise
 
     async def _read(self) -> None:
         try:
@@ -114,6 +117,13 @@ class FetchStream:
             self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
         except (grpc.RpcError, asyncio.InvalidStateError, MillraceError) as error:
             self._break(error)
+        except asyncio.CancelledError:
+            self._break_if_given_up()
+            raise
+
+    def _break_if_given_up(self) -> None:
+        if is_cancelled_by(self.connection):
+            self._break("another call found the connection broken")
 
     def _break(self, reason: str | BaseException) -> None:
         if self._is_closed:

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from millrace.client import _wire
-from millrace.client._cluster import Connection
+from millrace.client._cluster import Connection, is_cancelled_by
 from millrace.core.ids import BrokerId, LeaderEpoch
 from millrace.core.producer.batch import ProducerBatch
 from millrace.core.producer.sender import Answer, Refusal
@@ -118,6 +118,9 @@ class ProduceStream:
                 await self._has_message.wait()
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             self._break(error)
+        except asyncio.CancelledError:
+            self._break_if_given_up()
+            raise
 
     async def _read(self) -> None:
         try:
@@ -128,6 +131,9 @@ class ProduceStream:
             self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             self._break(error)
+        except asyncio.CancelledError:
+            self._break_if_given_up()
+            raise
 
     def _answer(self, response: produce_pb2.ProduceAnswer, throttle_time_ms: int) -> None:
         count = self._sizes.pop(response.correlation_id, 0)
@@ -141,6 +147,10 @@ class ProduceStream:
             self._break(f"{len(answers)} results came for {count} batches")
             return
         self._on_answer(self.broker_id, response.correlation_id, answers, throttle_time_ms)
+
+    def _break_if_given_up(self) -> None:
+        if is_cancelled_by(self.connection):
+            self._break("another call found the connection broken")
 
     def _break(self, reason: str | BaseException) -> None:
         if self._is_closed:

@@ -35,7 +35,8 @@ from millrace.core.producer.partitioners import (
     PartitionFunction,
     RoundRobin,
 )
-from millrace.core.producer.sent_columns import RECORD_OVERHEAD, SentColumns
+from millrace.core.producer.sent_columns import RECORD_OVERHEAD, Cells, SentColumns, taken
+from millrace.core.records.column_writer import are_long
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
 from millrace.core.settings import INT32_MAX
@@ -310,8 +311,7 @@ class RecordSink:
         if rejected:
             kept = np.array([row for row in range(count) if row not in rejected], np.int64)
             indexes = pa.array(kept)
-            values = None if values is None else values.take(indexes)
-            keys = None if keys is None else keys.take(indexes)
+            values, keys = taken(values, kept), taken(keys, kept)
             if isinstance(headers, pa.Array):
                 headers = headers.take(indexes)
             elif headers is not None:
@@ -383,8 +383,8 @@ def _headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
 
 def _column(
     cells: Any, serializer: Serializer | None, what: str, rejected: dict[int, MillraceError]
-) -> pa.Array | None:
-    """Return keys or values as an Arrow array, which nobody can change any more."""
+) -> Cells | None:
+    """Return keys or values as an array or list, which nobody can change any more."""
     if cells is None:
         return None
     if isinstance(cells, pa.ChunkedArray):
@@ -402,6 +402,10 @@ def _column(
                 rejected[row] = error
                 serialized.append(None)
         cells = serialized
+    elif isinstance(cells, list) and cells and are_long(cells):
+        cells = cells.copy()
+        if set(map(type, cells)) == {bytes}:
+            return cells
     try:
         column = pa.array(cells, pa.binary())
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:

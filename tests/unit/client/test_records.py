@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.client import Record, Records, SerializationError
-from millrace.client._records import record_type
+from millrace.client._records import _has_headers, record_type
 from millrace.core.records.columns import SCHEMA
 
 
@@ -78,3 +78,9 @@ def test_a_deserializer_that_raises_names_the_record() -> None:
 
     with pytest.raises(SerializationError, match="offset 5 of topic 't' partition 0"):
         make(record_type(None, broken))[0].value  # noqa: B018
+
+
+def test_headers_are_looked_at_only_where_a_record_has_some() -> None:
+    assert not _has_headers(batch(b"a", b"b").column("headers")[1:])
+    assert _has_headers(batch(b"a", b"b").column("headers"))
+    assert not _has_headers(batch(b"a").column("headers")[:0])

@@ -19,12 +19,10 @@ from millrace.core.ids import (
 )
 from millrace.core.producer.delivery import Delivery
 from millrace.core.producer.intake import Intake
+from millrace.core.producer.sent_columns import Cells
 from millrace.core.records.batch import PreparedBatch, prepare
 from millrace.core.records.columns import HEADERS_TYPE, Columns
 from millrace.core.records.compression import Compressor
-
-_ARRAY_ROWS_MIN = 64
-"""From here on Arrow builds a column faster than it is joined from Python's bytes."""
 
 
 class BatchState(Enum):
@@ -46,8 +44,8 @@ class Piece:
 
     record_count: int
     timestamps: Any
-    values: Any
-    keys: Any
+    values: Cells | None
+    keys: Cells | None
     headers: Any
 
 
@@ -73,6 +71,8 @@ class ProducerBatch(Delivery):
     maybe_appended: bool = False
     """An attempt ended without a clear answer: the batch must keep its identity for ever."""
     connection: int = 0
+    request: int = 0
+    """Correlation id of the latest attempt: a later attempt has a larger one."""
 
     def add(self, piece: Piece, size: int, intake: Intake) -> None:
         """Append records of an intake."""
@@ -121,24 +121,26 @@ def _joined_timestamps(pieces: list[Piece]) -> Any:
     )
 
 
-def _joined_cells(pieces: list[Piece], cells: list[Any]) -> Any:
-    if all(column is None for column in cells):
+def _joined_cells(pieces: list[Piece], columns: list[Cells | None]) -> Cells | None:
+    if all(column is None for column in columns):
         return None
     if len(pieces) == 1:
-        (column,) = cells
-        if isinstance(column, pa.Array) or len(column) < _ARRAY_ROWS_MIN:
-            return column
-        return pa.array(column, pa.binary())
-    return pa.concat_arrays(
-        [
-            pa.nulls(piece.record_count, pa.binary())
-            if column is None
-            else column.cast(pa.binary())
-            if isinstance(column, pa.Array)
-            else pa.array(column, pa.binary())
-            for piece, column in zip(pieces, cells, strict=True)
-        ]
-    )
+        return columns[0]
+    if any(isinstance(column, pa.Array) for column in columns):
+        return pa.concat_arrays(
+            [
+                pa.nulls(piece.record_count, pa.binary())
+                if column is None
+                else column.cast(pa.binary())
+                if isinstance(column, pa.Array)
+                else pa.array(column, pa.binary())
+                for piece, column in zip(pieces, columns, strict=True)
+            ]
+        )
+    joined: list[bytes | None] = []
+    for piece, column in zip(pieces, columns, strict=True):
+        joined += [None] * piece.record_count if column is None else column
+    return joined
 
 
 def _joined_headers(pieces: list[Piece]) -> Any:

@@ -17,7 +17,8 @@ from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
 from millrace.core.producer.batch import Piece, ProducerBatch
 from millrace.core.producer.intake import Intake
 from millrace.core.producer.partitioners import FAILED, STICKY, Keyed, Partitioner, assign
-from millrace.core.producer.sent_columns import SentColumns, as_array
+from millrace.core.producer.sent_columns import SentColumns, as_array, taken
+from millrace.core.records.column_writer import are_long
 from millrace.core.records.columns import RECORDS_MAX
 
 
@@ -72,9 +73,10 @@ class Distributor:
         Records that can have no partition are in `intake.failures` afterwards.
         """
         if intake.keys is not None or intake.partitions is not None or self._splits_always:
-            # Neighbours part: from here on columns are taken apart by index.
+            # Neighbours part: what is short is faster taken apart as an array.
             intake.keys = as_array(intake.keys)
-            intake.values = as_array(intake.values)
+            if isinstance(intake.values, list) and not are_long(intake.values):
+                intake.values = as_array(intake.values)
         chosen = assign(intake, self._partitioner, layout.partition_count)
         columns = SentColumns(
             intake.values,
@@ -83,6 +85,7 @@ class Distributor:
             intake.timestamps,
             None,
             intake.record_count,
+            intake.sizes,
         )
         if isinstance(columns.timestamps, list):
             columns.timestamps = np.asarray(columns.timestamps, np.int64)
@@ -94,7 +97,7 @@ class Distributor:
         else:
             self._append_sorted(intake, layout, columns, chosen)
         intake.values = intake.keys = intake.headers = intake.partitions = None
-        intake.timestamps = None
+        intake.timestamps = intake.sizes = None
         intake.is_distributed = True
 
     def first_opened_at(self) -> MonotonicMs | None:
@@ -118,14 +121,14 @@ class Distributor:
         ranked = chosen[order]
         bounds = [0, *(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1).tolist(), len(ranked)]
         sizes = columns.sizes()[order]
-        taken = _taken(columns, order)
+        ranked_columns = _ranked(columns, order)
         if intake.failures:
             order = order[int(np.searchsorted(ranked, FAILED, "right")) :]
         intake.order = order
         for start, end in pairwise(bounds):
             partition = int(ranked[start])
             if partition != FAILED:
-                part = taken.slice(start, end - start)
+                part = ranked_columns.slice(start, end - start)
                 self._append(
                     intake, layout, partition, part, int(sizes[start:end].sum()), sizes[start:end]
                 )
@@ -207,19 +210,17 @@ def _piece(columns: SentColumns, batch: ProducerBatch) -> Piece:
     return Piece(columns.record_count, timestamps, columns.values, columns.keys, columns.headers)
 
 
-def _taken(columns: SentColumns, order: Any) -> SentColumns:
-    """Return the records in another order, as arrays."""
-    indexes = pa.array(order)
-
+def _ranked(columns: SentColumns, order: Any) -> SentColumns:
+    """Return the records in another order."""
     headers = columns.headers
     if isinstance(headers, pa.Array):
-        headers = headers.take(indexes)
+        headers = headers.take(pa.array(order))
     elif headers is not None:
         headers = [headers[row] for row in order.tolist()]
     timestamps = None if columns.timestamps is None else columns.timestamps[order]
     return SentColumns(
-        None if columns.values is None else columns.values.take(indexes),
-        None if columns.keys is None else columns.keys.take(indexes),
+        taken(columns.values, order),
+        taken(columns.keys, order),
         headers,
         timestamps,
         None,

@@ -55,6 +55,8 @@ class Intake:
     headers: Any = None
     timestamps: Any = None
     partitions: Any = None
+    sizes: Any = None
+    """Bytes of each record, where records came as columns."""
 
     error: MillraceError | None = None
     """Why none of the records will ever reach a batch."""
@@ -232,6 +234,7 @@ class Intakes:
         intake = Intake(topic, now, wall, 0, size)
         intake.values, intake.keys, intake.headers = columns.values, columns.keys, columns.headers
         intake.timestamps, intake.partitions = columns.timestamps, columns.partitions
+        intake.sizes = columns.known_sizes
         intake.record_count = columns.record_count
         self.closed.append(intake)
         self.must_wake = True

@@ -238,7 +238,15 @@ class Sender:
         self._finish(batch, error)
 
     def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None:
-        """Take what is known about leaders now."""
+        """Take what is known about leaders now.
+
+        A partition with another leader, or in another epoch, need not wait for the end of the pause
+        that the old one's refusal brought (KIP-951).
+        """
+        for topic_partition, leader in leaders.items():
+            partition = self._partitions.get(topic_partition)
+            if partition is not None and leader != self._leaders.get(topic_partition):
+                partition.retry_at = _LONG_AGO
         self._leaders.update(leaders)
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
@@ -427,10 +435,12 @@ class Sender:
         self, partition: _Partition, broker: _Broker, now: MonotonicMs
     ) -> ProducerBatch | None:
         is_known = now < partition.known_until
-        for batch in partition.in_flight:
+        for index, batch in enumerate(partition.in_flight):
             if batch.state is BatchState.TO_REPEAT:
                 if partition.must_renew and not batch.maybe_appended:
                     continue  # It waits for its new number.
+                if _is_awaited(partition.in_flight[:index], batch.request):
+                    return None
                 return batch
             if batch.connection != broker.connection or not is_known:
                 return None  # Its outcome decides what follows.
@@ -480,6 +490,8 @@ class Sender:
                 self._on_acknowledged(batch, Acknowledged(UNKNOWN_OFFSET, WallMs(-1)), now)
             return
         deadline = MonotonicMs(now + self._config.request_timeout_ms + _ANSWER_GRACE_MS)
+        for batch, _ in batches:
+            batch.request = correlation_id
         broker.requests[correlation_id] = _Request([batch for batch, _ in batches], deadline)
 
     # Numbering anew.
@@ -651,6 +663,17 @@ class Sender:
         if broker is None:
             broker = self._brokers[broker_id] = _Broker(broker_id)
         return broker
+
+
+def _is_awaited(predecessors: Sequence[ProducerBatch], request: int) -> bool:
+    """Whether one that was sent before a refused request is not answered yet.
+
+    Answers overtake one another. Whatever the predecessor's says decides over the refused batch,
+    which would be refused again and again until it comes, as fast as the broker answers.
+    """
+    return any(
+        batch.state is BatchState.IN_THE_AIR and batch.request < request for batch in predecessors
+    )
 
 
 def _length(batch: ProducerBatch) -> int:

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.core.records.columns import RecordHeaders
+
+Cells: TypeAlias = pa.Array | list[bytes | None]
+"""Keys or values. Long ones stay the user's own objects in a list until their batch is encoded."""
 
 RECORD_OVERHEAD: Final = 8
 """Bytes that a record takes in a batch beside its key and value: two int32 offsets."""
@@ -28,14 +31,16 @@ def headers_size(headers: RecordHeaders) -> int:
 
 @dataclass(slots=True)
 class SentColumns:
-    """Records sent together. Arrays of equal length; None: all null, none, unset."""
+    """Records sent together. Columns of equal length; None: all null, none, unset."""
 
-    values: pa.Array | None
-    keys: pa.Array | None
+    values: Cells | None
+    keys: Cells | None
     headers: pa.Array | Sequence[RecordHeaders] | None
     timestamps: Any
     partitions: Any
     record_count: int
+    known_sizes: Any = None
+    """What `sizes()` found: it is asked for at every place where records are cut."""
 
     def slice(self, start: int, count: int) -> "SentColumns":
         """Return some of the records; nothing is copied out of arrays."""
@@ -51,10 +56,13 @@ class SentColumns:
             cut(self.timestamps),
             cut(self.partitions),
             count,
+            cut(self.known_sizes),
         )
 
     def sizes(self) -> Any:
         """Return the bytes that each record takes of `buffer_memory`, int64."""
+        if self.known_sizes is not None:
+            return self.known_sizes
         sizes = np.full(self.record_count, RECORD_OVERHEAD, np.int64)
         for column in (self.values, self.keys):
             if column is not None:
@@ -67,7 +75,17 @@ class SentColumns:
             sizes += np.fromiter(map(headers_size, rows), np.int64, self.record_count)
         if self.timestamps is not None:
             sizes += TIMESTAMP_BYTES
+        self.known_sizes = sizes
         return sizes
+
+
+def taken(cells: Cells | None, rows: Any) -> Cells | None:
+    """Return some of the cells, or all in another order."""
+    if cells is None:
+        return None
+    if isinstance(cells, pa.Array):
+        return cells.take(pa.array(rows))
+    return [cells[row] for row in rows.tolist()]
 
 
 def as_array(cells: Any) -> pa.Array | None:
@@ -80,4 +98,7 @@ def cell_lengths(column: Any) -> Any:
     if isinstance(column, pa.Array):
         offsets = np.frombuffer(column.buffers()[1], "<i4", len(column) + 1, 4 * column.offset)
         return np.diff(offsets)
-    return np.fromiter((0 if cell is None else len(cell) for cell in column), np.int64, len(column))
+    try:
+        return np.fromiter(map(len, column), np.int64, len(column))
+    except TypeError:  # A None among them.
+        return np.fromiter((len(cell or b"") for cell in column), np.int64, len(column))

@@ -6,6 +6,7 @@ from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
     DeliveryTimedOutError,
+    FencedLeaderEpochError,
     InvalidProducerEpochError,
     InvalidTimestampError,
     MessageTooLargeError,
@@ -174,6 +175,19 @@ def test_a_refused_batch_is_repeated_in_order_with_its_sequence() -> None:
     assert completed(sender.poll(at(102))) == [first, second]
 
 
+def test_a_refusal_that_overtakes_its_predecessors_answer_waits_for_it() -> None:
+    # Else the second would be sent and refused as fast as the broker answers, until the first's
+    # request, which may wait for the replicas of other partitions, is answered.
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first, second])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(1))
+    assert sender.poll(at(1)) == []
+    sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], 0, at(2))
+    assert sent(sender.poll(at(102))) == [[first], [second]]
+
+
 def test_no_new_batch_passes_one_that_must_be_repeated() -> None:
     sender = make()
     first, second = batch_of(), batch_of()
@@ -216,6 +230,19 @@ def test_a_moved_leader_is_looked_up_and_followed() -> None:
     sender.on_connected(BrokerId(2))
     effects = sender.poll(at(102))
     assert effects == [Transmit(BrokerId(2), 3, [(batch, LeaderEpoch(8))])]
+
+
+def test_a_new_leader_epoch_ends_the_pause_and_what_is_known_already_does_not() -> None:
+    sender = make()
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(FencedLeaderEpochError("old"))], 0, at(1))
+    assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
+    sender.on_leaders({place: Leader(BROKER, EPOCH) for place in PLACES})
+    assert sender.poll(at(5)) == []
+    sender.on_leaders({PLACES[0]: Leader(BROKER, LeaderEpoch(8))})
+    assert sender.poll(at(6)) == [Transmit(BROKER, 3, [(batch, LeaderEpoch(8))])]
 
 
 def test_a_broken_connection_repeats_everything_in_order_after_reconnecting() -> None:

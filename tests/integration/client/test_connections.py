@@ -1,0 +1,170 @@
+"""One connection has many users: who gives it up must not leave the others waiting for ever."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.fakes.broker import FakeBroker
+
+from millrace.client import ClosedError, Consumer, Producer
+from millrace.client._cluster import Cluster, Connection
+from millrace.core.errors import ConnectionFailedError
+from millrace.proto.v1 import cluster_pb2
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+async def _ask(connection: Connection) -> cluster_pb2.GetMetadataResponse:
+    response: cluster_pb2.GetMetadataResponse = await connection.cluster.GetMetadata(
+        cluster_pb2.GetMetadataRequest()
+    )
+    return response
+
+
+def test_a_call_fails_as_on_a_broken_connection_when_another_gave_it_up(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+            connection = await cluster.any_broker()
+            broker.metadata_gate.clear()
+            call = asyncio.create_task(cluster.refresh())
+            await broker.until(lambda: broker.look_ups == 1)
+            await cluster.drop(connection)
+            broker.metadata_gate.set()
+            async with asyncio.timeout(5):
+                await call  # It was asked again on a new connection.
+            assert broker.look_ups == 2
+            await cluster.close()
+
+    run(story())
+
+
+def test_a_call_that_comes_too_late_for_its_connection_fails_as_on_a_broken_one(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+            connection = await cluster.any_broker()
+            await cluster.drop(connection)
+            with pytest.raises(ConnectionFailedError, match="given up"):
+                await cluster.on(connection, _ask)
+            await cluster.close()
+
+    run(story())
+
+
+def test_a_caller_that_is_cancelled_stays_cancelled(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+            connection = await cluster.any_broker()
+            broker.metadata_gate.clear()
+            call = asyncio.create_task(cluster.on(connection, _ask))
+            await broker.until(lambda: broker.look_ups == 1)
+            call.cancel()
+            await asyncio.wait([call], timeout=5)
+            assert call.cancelled()
+            broker.metadata_gate.set()
+            await cluster.close()
+
+    run(story())
+
+
+def test_a_look_up_ends_with_an_error_when_its_client_is_closed(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders")
+            producer = Producer(broker.address)
+            broker.metadata_gate.clear()
+            look_up = asyncio.create_task(producer.partitions_for("orders"))
+            await broker.until(lambda: broker.look_ups == 1)
+            await producer.close()
+            with pytest.raises(ClosedError):
+                await look_up
+            broker.metadata_gate.set()
+
+    run(story())
+
+
+def test_a_producer_repeats_what_was_in_the_air_when_a_look_up_gave_its_connection_up(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders")
+            broker.create_topic("others")
+            await producer.send("orders", b"first")
+            broker.gate.clear()
+            second = producer.send("orders", b"second")
+            await broker.until(lambda: broker.requests == 2)
+            broker.metadata_failures = 1
+            await producer.partitions_for("others")  # Asks a second time, on a new connection.
+            broker.gate.set()
+            async with asyncio.timeout(5):
+                await second
+            assert broker.log("orders").values() == [b"first", b"second"]
+
+    run(story())
+
+
+def test_a_new_leader_epoch_is_found_although_the_connection_broke_while_it_was_looked_up(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders")
+            await producer.send("orders", b"first")
+            broker.log("orders").leader_epoch = 1  # As after a restart.
+            look_ups = broker.look_ups
+            broker.metadata_gate.clear()
+            second = producer.send("orders", b"second")
+            await broker.until(lambda: broker.look_ups > look_ups)
+            broker.dropped_answers = 1
+            await broker.until(lambda: not broker.dropped_answers)
+            broker.metadata_gate.set()
+            async with asyncio.timeout(5):
+                await second
+            assert broker.log("orders").values() == [b"first", b"second"]
+
+    run(story())
+
+
+def test_a_consumer_goes_on_after_a_look_up_gave_its_connection_up(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address) as producer,
+            Consumer(broker.address, metadata_max_age_ms=200) as consumer,
+        ):
+            broker.create_topic("orders")
+            await producer.send("orders", b"first")
+            await consumer.assign(["orders"], start="beginning")
+            assert (await consumer.poll(5_000)).values() == [b"first"]
+            broker.metadata_failures = 1
+            await broker.until(lambda: not broker.metadata_failures)
+            await producer.send("orders", b"second")
+            assert (await consumer.poll(5_000)).values() == [b"second"]
+
+    run(story())
+
+
+def test_records_for_a_new_topic_are_sent_although_the_connection_broke_while_it_was_looked_up(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders")
+            broker.create_topic("late")
+            await producer.send("orders", b"first")
+            look_ups = broker.look_ups
+            broker.metadata_gate.clear()
+            late = producer.send("late", b"late")
+            await broker.until(lambda: broker.look_ups > look_ups)
+            broker.dropped_answers = 1
+            await producer.send("orders", b"second")  # Its first stream breaks, and is given up.
+            broker.metadata_gate.set()
+            async with asyncio.timeout(5):
+                await late
+            assert broker.log("late").values() == [b"late"]
+
+    run(story())
