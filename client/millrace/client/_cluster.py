@@ -41,6 +41,7 @@ from millrace.proto.v1 import (
     cluster_pb2,
     cluster_pb2_grpc,
     common_pb2,
+    fetch_pb2,
     fetch_pb2_grpc,
     produce_pb2_grpc,
 )
@@ -201,6 +202,19 @@ class Cluster:
             raise ConnectionFailedError(
                 f"the broker at {connection.address} did not answer in {self.timeout_s:g} s"
             ) from None
+
+    async def list_offsets(
+        self, broker_id: BrokerId, request: fetch_pb2.ListOffsetsRequest
+    ) -> Sequence[fetch_pb2.ListedOffset]:
+        """Ask a broker for offsets; return them, or why not, in the request's order.
+
+        Raises:
+            ConnectionFailedError: no answer.
+        """
+        response: fetch_pb2.ListOffsetsResponse = await self.on(
+            await self.broker(broker_id), lambda connection: connection.fetch.ListOffsets(request)
+        )
+        return response.offsets
 
     async def drop(self, connection: Connection) -> None:
         """Forget a connection that failed; the next use opens another."""

@@ -6,18 +6,20 @@ Both consumers, the async and the sync one, are a few lines over this.
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
 from millrace.client import _wire
+from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster
 from millrace.client._fetch_stream import FetchStream
 from millrace.client._offsets import OffsetAt, look_up_offsets
 from millrace.client._records import FetchedRecords, Records, record_type
 from millrace.client._settings import bounded
+from millrace.client._tasks import Tasks
 from millrace.client.serialization import Deserializer
 from millrace.core.consumer.fetcher import (
     ChangeSession,
@@ -43,7 +45,6 @@ from millrace.core.errors import (
 from millrace.core.ids import (
     BrokerId,
     LeaderEpoch,
-    MonotonicMs,
     Offset,
     TopicId,
     TopicPartition,
@@ -123,7 +124,7 @@ class ConsumerCore:
         self._lock = threading.Lock()
         self._streams: dict[BrokerId, FetchStream] = {}
         self._connect_failures: dict[BrokerId, int] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(loop, "consumer")
         self._timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._step_is_due = False
@@ -358,10 +359,7 @@ class ConsumerCore:
         for stream in list(self._streams.values()):
             stream.close()
             await stream.wait_closed()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self.cluster.close()
 
     def _wake(self) -> None:
@@ -373,7 +371,7 @@ class ConsumerCore:
         self._step_is_due = False
         if self.is_closed:
             return
-        now = _now()
+        now = monotonic_ms()
         with self._lock:
             effects = self._fetcher.poll(now)
             has_news = self._fetcher.has_news
@@ -387,18 +385,18 @@ class ConsumerCore:
                     if stream is not None:
                         stream.change(effect)
                 case Connect():
-                    self._spawn(self._connect(effect.broker_id))
+                    self._tasks.spawn(self._connect(effect.broker_id))
                 case RefreshMetadata():
-                    self._spawn(self._refresh(effect.topics))
+                    self._tasks.spawn(self._refresh(effect.topics))
                 case LookUpOffset():
-                    self._spawn(self._look_up(effect))
+                    self._tasks.spawn(self._look_up(effect))
                 case FindEpochEnd():
-                    self._spawn(self._find_epoch_end(effect))
+                    self._tasks.spawn(self._find_epoch_end(effect))
         left_s = self._refresh_at - time.monotonic()
         if left_s <= 0:
             self._refresh_at += self._metadata_max_age_s - left_s
             left_s = self._metadata_max_age_s
-            self._spawn(self._refresh(sorted(set(self._topics.values()))))
+            self._tasks.spawn(self._refresh(sorted(set(self._topics.values()))))
         if wake is not None:
             left_s = min(left_s, max(wake - now, 1) / 1000)
         if self._timer is not None:
@@ -411,7 +409,7 @@ class ConsumerCore:
             if isinstance(fetched.error, RefreshMetadataError) and fetched.error.leader is not None:
                 self.cluster.learn_address(fetched.error.leader)  # The machine reads there next.
         with self._lock:
-            self._fetcher.on_fetched(broker_id, news, _now())
+            self._fetcher.on_fetched(broker_id, news, monotonic_ms())
         self._step()
 
     async def _connect(self, broker_id: BrokerId) -> None:
@@ -445,7 +443,7 @@ class ConsumerCore:
         self._connect_failures[broker_id] = self._connect_failures.get(broker_id, 0) + 1
         with self._lock:
             self._fetcher.on_disconnected(broker_id, reason)
-        self._spawn(self.cluster.drop(stream.connection))
+        self._tasks.spawn(self.cluster.drop(stream.connection))
         self._wake()
 
     async def _refresh(self, topics: list[str]) -> None:
@@ -456,7 +454,7 @@ class ConsumerCore:
         self._take_new_partitions()
         self._learn_leaders()
         with self._lock:
-            self._fetcher.on_refreshed(_now())
+            self._fetcher.on_refreshed(monotonic_ms())
         self._step()
 
     def _take_new_partitions(self) -> None:
@@ -487,7 +485,9 @@ class ConsumerCore:
             found = await look_up_offsets(self.cluster, {effect.topic_partition: end})
         except MillraceError as error:
             with self._lock:
-                self._fetcher.on_look_up_failed(effect.handle, error, error.retriable, _now())
+                self._fetcher.on_look_up_failed(
+                    effect.handle, error, error.retriable, monotonic_ms()
+                )
         else:
             with self._lock:
                 offset = found[effect.topic_partition].offset
@@ -516,7 +516,9 @@ class ConsumerCore:
             if isinstance(error, RefreshMetadataError) and error.leader is not None:
                 self.cluster.learn_leader(place, error.leader)
             with self._lock:
-                self._fetcher.on_look_up_failed(effect.handle, error, error.retriable, _now())
+                self._fetcher.on_look_up_failed(
+                    effect.handle, error, error.retriable, monotonic_ms()
+                )
         else:
             epoch, end_offset = LeaderEpoch(result.end.leader_epoch), Offset(result.end.end_offset)
             with self._lock:
@@ -539,19 +541,3 @@ class ConsumerCore:
 
     def _place(self, topic_partition: TopicPartition) -> Place:
         return self._topics[topic_partition], topic_partition.partition
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.loop.call_exception_handler(
-                {"message": "a task of the consumer failed", "exception": task.exception()}
-            )
-
-
-def _now() -> MonotonicMs:
-    return MonotonicMs(time.monotonic_ns() // 1_000_000)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from millrace.client import _wire
-from millrace.client._cluster import Cluster, Connection
+from millrace.client._cluster import Cluster
 from millrace.core.errors import (
     ConnectionFailedError,
     MillraceError,
@@ -107,19 +107,12 @@ async def _ask(
         request = fetch_pb2.ListOffsetsRequest(
             partitions=[_query(cluster, place, wanted[place]) for place in places]
         )
-
-        async def list_offsets(
-            connection: Connection, request: fetch_pb2.ListOffsetsRequest = request
-        ) -> fetch_pb2.ListOffsetsResponse:
-            response: fetch_pb2.ListOffsetsResponse = await connection.fetch.ListOffsets(request)
-            return response
-
         try:
-            response = await cluster.on(await cluster.broker(broker_id), list_offsets)
+            offsets = await cluster.list_offsets(broker_id, request)
         except ConnectionFailedError as error:
             errors.update(dict.fromkeys(places, error))
             continue
-        for place, listed in zip(places, response.offsets, strict=True):
+        for place, listed in zip(places, offsets, strict=True):
             try:
                 _wire.raise_if_error(listed.error, is_set=listed.HasField("error"))
             except MillraceError as error:
