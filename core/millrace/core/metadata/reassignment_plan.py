@@ -14,7 +14,7 @@ Carried out by `reassignment` (P33).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from millrace.core.errors import InvalidReplicaAssignmentError
 from millrace.core.ids import NO_BROKER, BrokerId
@@ -45,7 +45,7 @@ def planned(
     Raises:
         InvalidReplicaAssignmentError: there are fewer brokers than replicas of a partition.
     """
-    plan = _Plan(candidates, other_replicas or Counter())
+    plan = _Plan[_K](candidates, other_replicas or Counter())
     for key, replicas in partitions.items():
         count = len(replicas) if replication_factor is None else replication_factor
         if not 1 <= count <= len(candidates):
@@ -64,25 +64,25 @@ def planned(
     }
 
 
-class _Plan:
+class _Plan(Generic[_K]):
     """Replicas as they are to be, while that is worked out."""
 
     def __init__(self, candidates: Sequence[Candidate], other_replicas: Counter[BrokerId]) -> None:
-        self.replicas: dict[object, list[BrokerId]] = {}
+        self.replicas: dict[_K, list[BrokerId]] = {}
         self._rack = {each.broker_id: each.rack for each in candidates}
         self._loads = Counter({each.broker_id: 0 for each in candidates})
         self._loads.update({each: other_replicas[each] for each in self._rack})
         # Partitions of each broker; inner dicts keep an order.
-        self._held: dict[BrokerId, dict[object, None]] = {each: {} for each in self._rack}
+        self._held: dict[BrokerId, dict[_K, None]] = {each: {} for each in self._rack}
 
-    def keep(self, key: object, replicas: Sequence[BrokerId], count: int) -> None:
+    def keep(self, key: _K, replicas: Sequence[BrokerId], count: int) -> None:
         """Keep the replicas that may stay, at most `count`."""
         self.replicas[key] = [each for each in replicas if each in self._rack][:count]
         for each in self.replicas[key]:
             self._loads[each] += 1
             self._held[each][key] = None
 
-    def fill(self, key: object, count: int) -> None:
+    def fill(self, key: _K, count: int) -> None:
         """Add the replicas that are missing."""
         replicas = self.replicas[key]
         while len(replicas) < count:
@@ -125,9 +125,9 @@ class _Plan:
                 return
             self._move(*move)
 
-    def _movable(self, giver: BrokerId, taker: BrokerId) -> object | None:
+    def _movable(self, giver: BrokerId, taker: BrokerId) -> _K | None:
         """Return a partition that can move, rather one that the giver should only follow."""
-        found = None
+        found: _K | None = None
         for key in self._held[giver]:
             replicas = self.replicas[key]
             if taker in replicas or not self._keeps_zones(replicas, giver, taker):
@@ -141,7 +141,7 @@ class _Plan:
         others = {self._rack[each] for each in replicas if each != giver}
         return self._rack[taker] not in others or self._rack[giver] in others
 
-    def _move(self, key: object, giver: BrokerId, taker: BrokerId) -> None:
+    def _move(self, key: _K, giver: BrokerId, taker: BrokerId) -> None:
         replicas = self.replicas[key]
         replicas[replicas.index(giver)] = taker
         self._loads.update({giver: -1, taker: 1})
