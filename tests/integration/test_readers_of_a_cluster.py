@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.integration.running_broker import wait_until
@@ -116,3 +117,19 @@ def test_a_reader_of_another_zone_reads_from_the_leader(cluster: RunningCluster)
         read_after(producer, consumer, "first")
         followers = [each for each in range(3) if each != leader]
         assert [fetched_bytes(cluster, each) for each in followers] == [0, 0]
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all", -1])
+def test_every_kind_of_acknowledgement_ends_with_the_records_there(
+    cluster: RunningCluster, acks: Literal["all", -1, 0, 1]
+) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", replication_factor=3)
+    with SyncProducer(cluster.bootstrap, acks=acks) as producer:
+        handles = [producer.send("t", b"%d" % number) for number in range(100)]
+        producer.flush()
+        offsets = [handle.result(0).offset for handle in handles]
+    assert offsets == ([-1] * 100 if acks == 0 else list(range(100)))
+    with SyncConsumer(cluster.bootstrap) as consumer:
+        consumer.subscribe(["t"])
+        assert [each.value for each in read(consumer, 100)] == [b"%d" % n for n in range(100)]
