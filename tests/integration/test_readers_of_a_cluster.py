@@ -1,5 +1,8 @@
 """Readers of three brokers: leaders that move, brokers that come back elsewhere, zones."""
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -55,6 +58,29 @@ def test_a_reader_follows_when_its_leader_is_killed(cluster: RunningCluster) -> 
         written = write(producer, 10, "after")
         assert [each.value for each in read(consumer, 10)] == written
         assert consumer.lag() == {("t", 0): 0}
+
+
+def test_a_leader_that_is_paused_is_not_waited_for_once_another_leads(
+    cluster: RunningCluster,
+) -> None:
+    addresses = cluster.bootstrap.split(",")
+    with SyncAdmin(cluster.bootstrap) as admin:
+        leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
+    # It is the first that clients ask, too.
+    bootstrap = ",".join([cluster[leader].address, *addresses])
+    with SyncProducer(bootstrap) as producer:
+        write(producer, 10, "before")
+        os.kill(cluster[leader].pid, signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            write(producer, 10, "after")
+            assert time.monotonic() - started < 15, "the request time-out is 30 s"
+        finally:
+            os.kill(cluster[leader].pid, signal.SIGCONT)
+    with SyncConsumer(cluster.bootstrap) as consumer:
+        consumer.subscribe(["t"])
+        values = [each.value for each in read(consumer, 20)]
+        assert len({*values}) == 20, "nothing twice"
 
 
 def test_a_broker_that_comes_back_at_another_address_is_found(cluster: RunningCluster) -> None:

@@ -1,4 +1,4 @@
-"""Plans as files: what is written can be read, and what cannot be meant is refused with its place."""
+"""Plans as files: what is written can be read, and what cannot be meant is refused."""
 
 import json
 
