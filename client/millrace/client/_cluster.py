@@ -174,7 +174,8 @@ class Cluster:
         while waiting:
             address = waiting.popleft()
             try:
-                async with asyncio.timeout(attempt_s):
+                # The last one gets all the time there is: nobody else could be asked meanwhile.
+                async with asyncio.timeout(attempt_s if waiting else None):
                     try:
                         connection = await self.connection(address)
                     except ClosedError:
