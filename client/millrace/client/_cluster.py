@@ -8,11 +8,15 @@ is missing or was proved wrong, at most one look-up at a time.
 A connection has many users, and whichever finds it broken gives it up for all: `drop`. Closing its
 channel cancels the calls and streams of the others, who are not to take that for a cancellation of
 their own: it would end them without a word, and whoever waits for their news would wait for ever.
+
+Brokers that lag behind may answer too. So whatever is learned is held against what is known: a
+partition's leader never goes back to an earlier leader epoch, nor a broker to an earlier life.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, TypeVar
 
@@ -20,7 +24,7 @@ import grpc
 import grpc.aio
 
 from millrace.client import _wire
-from millrace.client._wire import TopicInfo
+from millrace.client._wire import BrokerInfo, TopicInfo
 from millrace.core.errors import (
     ClosedError,
     ConnectionFailedError,
@@ -28,7 +32,15 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, TopicId
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerId,
+    ControllerEpoch,
+    KnownLeader,
+    Leader,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import (
     cluster_pb2,
@@ -41,19 +53,10 @@ from millrace.proto.v1 import (
 
 SOFTWARE_NAME: Final = "millrace-python"
 _CONNECT_TIMEOUT_S: Final = 10.0
+_LOOK_UP_S: Final = 3.0
+"""How long one broker may take to tell where the leaders are, as another one knows it too."""
 
 Result = TypeVar("Result")
-
-
-@dataclass(slots=True, frozen=True)
-class BrokerInfo:
-    """A broker that the cluster knows."""
-
-    broker_id: BrokerId
-    name: str
-    address: str
-    rack: str
-    is_fenced: bool
 
 
 @dataclass(slots=True)
@@ -105,13 +108,14 @@ class Cluster:
         if not self._bootstrap:
             raise InvalidConfigError("bootstrap: name at least one broker as host:port")
         self._client_id = client_id
-        self._timeout_s = timeout_ms / 1000
+        self.timeout_s = timeout_ms / 1000
         self._connections: dict[str, asyncio.Task[Connection]] = {}
         self._last_address = ""
         self._refreshes: dict[frozenset[str], asyncio.Task[None]] = {}
         self._is_closed = False
         self.cluster_id = ""
-        self.controller_id = BrokerId(-1)
+        self.controller_id = NO_BROKER
+        self.controller_epoch = ControllerEpoch(0)
         self.brokers: dict[BrokerId, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.topic_names: dict[TopicId, str] = {}
@@ -149,42 +153,68 @@ class Cluster:
         info = self.brokers.get(broker_id)
         if info is None:
             raise ConnectionFailedError(f"broker {broker_id} is not in the cluster's metadata")
-        return await self.connection(info.address)
+        connection = await self.connection(info.address)
+        if connection.hello.broker_id != broker_id:  # It has moved, and another took its place.
+            raise ConnectionFailedError(
+                f"at {info.address} is broker {connection.hello.broker_id} now, not {broker_id}"
+            )
+        return connection
 
-    async def any_broker(self) -> Connection:
-        """Return a connection to whichever broker answers, the last good one first.
+    async def call(
+        self,
+        method: Callable[[Connection], Awaitable[Result]],
+        *,
+        attempt_s: float | None = None,
+    ) -> Result:
+        """Call whichever broker answers, the last good one first.
+
+        Args:
+            method: what to call.
+            attempt_s: how long one broker may take before the next is asked; None: the client's
+                time-out.
 
         Raises:
-            ConnectionFailedError: none does; says why for each.
+            ConnectionFailedError: none answers; says why.
         """
-        addresses = [self._last_address] if self._last_address else []
-        addresses += self._bootstrap
-        addresses += [broker.address for broker in self.brokers.values() if not broker.is_fenced]
+        waiting = deque(self._addresses())
+        again: set[str] = set()
         problems = []
-        for address in dict.fromkeys(addresses):
+        last: ConnectionFailedError | None = None
+        while waiting:
+            address = waiting.popleft()
             try:
-                connection = await self.connection(address)
-            except ClosedError:
-                raise
-            except MillraceError as error:
-                problems.append(error.message)
-            else:
-                self._last_address = address
-                return connection
-        raise ConnectionFailedError(
+                # The last one gets all the time there is: nobody else could be asked meanwhile.
+                async with asyncio.timeout(attempt_s if waiting else None):
+                    try:
+                        connection = await self.connection(address)
+                    except ClosedError:
+                        raise
+                    except MillraceError as error:
+                        problems.append(error.message)
+                        continue
+                    result = await self.on(connection, method)
+            except TimeoutError:
+                problems.append(f"the broker at {address} did not answer in {attempt_s:g} s")
+                continue
+            except ConnectionFailedError as error:
+                last = error
+                # A connection that was there broke. There may be a new one behind the others.
+                if address not in self._connections and address not in again:
+                    again.add(address)
+                    waiting.append(address)
+                continue
+            self._last_address = address
+            return result
+        raise last or ConnectionFailedError(
             "no broker can be reached: " + "; ".join(problems) + ". Is one running there?"
         )
 
-    async def call(self, method: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Call any broker; one that does not answer is left for the next."""
-        for _ in range(len(self._bootstrap) + len(self.brokers) + 1):
-            connection = await self.any_broker()
-            try:
-                return await self.on(connection, method)
-            except ConnectionFailedError as error:
-                last = error
-                self._last_address = ""
-        raise last
+    def _addresses(self) -> list[str]:
+        """Return where to ask, in this order."""
+        addresses = [self._last_address] if self._last_address else []
+        addresses += self._bootstrap
+        addresses += [broker.address for broker in self.brokers.values() if not broker.is_fenced]
+        return list(dict.fromkeys(addresses))
 
     async def on(
         self, connection: Connection, method: Callable[[Connection], Awaitable[Result]]
@@ -200,7 +230,7 @@ class Cluster:
         if connection.is_given_up:
             raise given_up
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 return await method(connection)
         except asyncio.CancelledError:
             if is_cancelled_by(connection):
@@ -212,23 +242,20 @@ class Cluster:
             raise _wire.error_from_rpc(error, connection.address) from error
         except TimeoutError:
             raise ConnectionFailedError(
-                f"the broker at {connection.address} did not answer in {self._timeout_s:g} s"
+                f"the broker at {connection.address} did not answer in {self.timeout_s:g} s"
             ) from None
 
     async def list_offsets(
         self, broker_id: BrokerId, request: fetch_pb2.ListOffsetsRequest
     ) -> Sequence[fetch_pb2.ListedOffset]:
-        """Ask the leader of some partitions for offsets; return them in the request's order.
+        """Ask a broker for offsets; return them, or why not, in the request's order.
 
         Raises:
             ConnectionFailedError: no answer.
-            MillraceError: the first partition's that was refused.
         """
         response: fetch_pb2.ListOffsetsResponse = await self.on(
             await self.broker(broker_id), lambda connection: connection.fetch.ListOffsets(request)
         )
-        for listed in response.offsets:
-            _wire.raise_if_error(listed.error, is_set=listed.HasField("error"))
         return response.offsets
 
     async def drop(self, connection: Connection) -> None:
@@ -318,35 +345,76 @@ class Cluster:
     async def _refresh(self, wanted: frozenset[str]) -> None:
         everything = "" in wanted
         request = cluster_pb2.GetMetadataRequest(topics=() if everything else sorted(wanted))
-        response = await self.call(lambda connection: connection.cluster.GetMetadata(request))
-        self.learn(response)
+        response = await self.look_up(request)
         if everything:
             seen = {str(parse_topic_name(t.name)) for t in response.topics if not t.error.code}
             for name in [name for name in self.topics if name not in seen]:
                 self._forget(name)
 
+    async def look_up(
+        self, request: cluster_pb2.GetMetadataRequest
+    ) -> cluster_pb2.GetMetadataResponse:
+        """Ask whichever broker answers about brokers and topics, and take what it says."""
+        response: cluster_pb2.GetMetadataResponse = await self.call(
+            lambda connection: connection.cluster.GetMetadata(request), attempt_s=_LOOK_UP_S
+        )
+        self.learn(response)
+        return response
+
     def learn(self, response: cluster_pb2.GetMetadataResponse) -> None:
         """Take what a broker says about the cluster."""
-        self.controller_id = BrokerId(response.controller_id)
-        if response.brokers:
-            self.brokers = {
-                BrokerId(broker.broker_id): BrokerInfo(
-                    BrokerId(broker.broker_id),
-                    broker.name,
-                    broker.address,
-                    broker.rack,
-                    broker.fenced,
-                )
-                for broker in response.brokers
-            }
+        if response.controller_epoch >= self.controller_epoch:
+            self.controller_id = BrokerId(response.controller_id)
+            self.controller_epoch = ControllerEpoch(response.controller_epoch)
+        for described in response.brokers:
+            broker = _wire.broker_from_wire(described)
+            before = self.brokers.get(broker.broker_id)
+            if before is None or broker.broker_epoch >= before.broker_epoch:
+                self.brokers[broker.broker_id] = broker
         for topic in response.topics:
             if topic.HasField("error") and topic.error.code:
                 if topic.name:
                     self._forget(str(parse_topic_name(topic.name)))
                 continue
             info = _wire.topic_from_wire(topic)
+            known = self.topics.get(info.name)
+            if known is not None and known.topic_id == info.topic_id:
+                info = _not_behind(info, known)
             self.topics[info.name] = info
             self.topic_names[info.topic_id] = info.name
+
+    def learn_address(self, named: KnownLeader) -> None:
+        """Take where a leader is."""
+        broker_id = named.leader.broker_id
+        if broker_id < 0:
+            return
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            self.brokers[broker_id] = BrokerInfo(broker_id, "", named.address, "", False)
+        elif broker.address != named.address:
+            self.brokers[broker_id] = replace(broker, address=named.address)
+
+    def learn_leader(self, place: TopicPartition, named: KnownLeader) -> bool:
+        """Take the leader that a broker's refusal names; return whether that is news."""
+        self.learn_address(named)
+        info = self.topics.get(self.topic_names.get(place.topic_id, ""))
+        if info is None or place.partition >= len(info.partitions):
+            return False
+        partition = info.partitions[place.partition]
+        if named.leader.leader_epoch <= partition.leader.leader_epoch:
+            return False
+        led = replace(partition, leader=named.leader, leader_address=named.address)
+        rest = info.partitions[place.partition + 1 :]
+        partitions = (*info.partitions[: place.partition], led, *rest)
+        self.topics[info.name] = replace(info, partitions=partitions)
+        return named.leader.broker_id >= 0
+
+    def leader_of(self, place: TopicPartition) -> Leader | None:
+        """Return who leads a partition, as far as is known; None: there is no such partition."""
+        info = self.topics.get(self.topic_names.get(place.topic_id, ""))
+        if info is None or place.partition >= len(info.partitions):
+            return None
+        return info.partitions[place.partition].leader
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, TopicId | None]:
         """Return which topics have these names, as of the last look-up; None: there is none."""
@@ -363,6 +431,17 @@ def is_cancelled_by(connection: Connection) -> bool:
     """Return whether this task's call was cancelled with its connection, and not the task."""
     task = asyncio.current_task()
     return connection.is_given_up and task is not None and not task.cancelling()
+
+
+def _not_behind(new: TopicInfo, known: TopicInfo) -> TopicInfo:
+    """Return a topic as it was described, but for leaders that are known better."""
+    if len(new.partitions) < len(known.partitions):
+        return known
+    merged = [
+        before if before.leader.leader_epoch > after.leader.leader_epoch else after
+        for before, after in zip(known.partitions, new.partitions, strict=False)
+    ]
+    return replace(new, partitions=(*merged, *new.partitions[len(merged) :]))
 
 
 def _software_version() -> str:

@@ -26,7 +26,7 @@ def test_a_call_fails_as_on_a_broken_connection_when_another_gave_it_up(run: Run
     async def story() -> None:
         async with FakeBroker() as broker:
             cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-            connection = await cluster.any_broker()
+            connection = await cluster.connection(broker.address)
             broker.metadata_gate.clear()
             call = asyncio.create_task(cluster.refresh())
             await broker.until(lambda: broker.look_ups == 1)
@@ -44,7 +44,7 @@ def test_a_call_that_comes_too_late_for_its_connection_fails_as_on_a_broken_one(
     async def story() -> None:
         async with FakeBroker() as broker:
             cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-            connection = await cluster.any_broker()
+            connection = await cluster.connection(broker.address)
             await cluster.drop(connection)
             with pytest.raises(ConnectionFailedError, match="given up"):
                 await cluster.on(connection, _ask)
@@ -57,7 +57,7 @@ def test_a_caller_that_is_cancelled_stays_cancelled(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker:
             cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
-            connection = await cluster.any_broker()
+            connection = await cluster.connection(broker.address)
             broker.metadata_gate.clear()
             call = asyncio.create_task(cluster.on(connection, _ask))
             await broker.until(lambda: broker.look_ups == 1)

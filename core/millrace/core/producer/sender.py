@@ -69,6 +69,8 @@ _KNOWN_FOR_MS: Final = 3_600_000
 """How long a leader surely remembers a producer after acknowledging: Kafka's do for a day."""
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
+_SILENT_MS: Final = 2_000
+"""A broker that has not answered for so long may be a leader no more without knowing it."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -149,6 +151,7 @@ Answer = Acknowledged | Refusal
 @dataclass(slots=True)
 class _Request:
     batches: list[ProducerBatch]
+    sent_at: MonotonicMs
     deadline: MonotonicMs
 
 
@@ -163,6 +166,8 @@ class _Broker:
     requests: dict[int, _Request] = field(default_factory=dict)
     not_before: MonotonicMs = _LONG_AGO
     """The broker asked for a pause until then."""
+    doubted_at: MonotonicMs = _LONG_AGO
+    """When it was last looked up whether others lead by now, as it is silent."""
 
 
 @dataclass(slots=True)
@@ -238,16 +243,19 @@ class Sender:
         self._finish(batch, error)
 
     def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None:
-        """Take what is known about leaders now.
+        """Take what is known about leaders now; what is older than that is passed over.
 
-        A partition with another leader, or in another epoch, need not wait for the end of the pause
-        that the old one's refusal brought (KIP-951).
+        A partition in a newer epoch need not wait for the end of the pause that the old leader's
+        refusal brought (KIP-951).
         """
         for topic_partition, leader in leaders.items():
+            before = self._leaders.get(topic_partition, _NO_LEADER)
+            if leader.leader_epoch < before.leader_epoch:
+                continue
+            self._leaders[topic_partition] = leader
             partition = self._partitions.get(topic_partition)
-            if partition is not None and leader != self._leaders.get(topic_partition):
+            if partition is not None and leader.leader_epoch > before.leader_epoch:
                 partition.retry_at = _LONG_AGO
-        self._leaders.update(leaders)
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
         """Take which topics have these names now; None: no topic has the name.
@@ -305,7 +313,8 @@ class Sender:
                     f"the connection to broker {broker_id} broke before it answered: {reason}",
                     appended=Appended.MAYBE,
                 )
-                self._on_refused(batch, Refusal(error, retriable=True), now, pause=False)
+                refusal = Refusal(error, retriable=True)
+                self._on_refused(batch, refusal, now, refused_by=broker_id, pause=False)
                 self._miss_leader(batch.topic)
 
     def on_answer(
@@ -329,7 +338,7 @@ class Sender:
             if isinstance(answer, Acknowledged):
                 self._on_acknowledged(batch, answer, now)
             else:
-                self._on_refused(batch, answer, now, pause=True)
+                self._on_refused(batch, answer, now, refused_by=broker_id, pause=True)
 
     # The step that follows every event, and every moment that `next_wake` named.
 
@@ -356,7 +365,8 @@ class Sender:
             if broker.not_before > now:
                 moments.append(broker.not_before)
             for request in broker.requests.values():  # In order of their deadlines.
-                moments.append(request.deadline)
+                doubt_at = max(request.sent_at, broker.doubted_at) + _SILENT_MS
+                moments.append(min(request.deadline, doubt_at))
                 break
         if self._leaderless and not self._is_refreshing:
             moments.append(self._refresh_at)
@@ -492,7 +502,7 @@ class Sender:
         deadline = MonotonicMs(now + self._config.request_timeout_ms + _ANSWER_GRACE_MS)
         for batch, _ in batches:
             batch.request = correlation_id
-        broker.requests[correlation_id] = _Request([batch for batch, _ in batches], deadline)
+        broker.requests[correlation_id] = _Request([batch for batch, _ in batches], now, deadline)
 
     # Numbering anew.
 
@@ -543,7 +553,13 @@ class Sender:
         self._finish(batch, answer)
 
     def _on_refused(
-        self, batch: ProducerBatch, refusal: Refusal, now: MonotonicMs, *, pause: bool
+        self,
+        batch: ProducerBatch,
+        refusal: Refusal,
+        now: MonotonicMs,
+        *,
+        refused_by: BrokerId,
+        pause: bool,
     ) -> None:
         if batch.state is not BatchState.IN_THE_AIR:
             return
@@ -568,7 +584,10 @@ class Sender:
             self._fail_what_is_not_in_the_air(partition)
             return
         if isinstance(error, RefreshMetadataError):
-            self._miss_leader(batch.topic)
+            if self._learn_leader(partition, error, refused_by):
+                pause = False
+            else:
+                self._miss_leader(batch.topic)
         if pause and batch is partition.in_flight[0]:
             wait = min(
                 self._config.retry_backoff_ms << min(partition.failures, 16),
@@ -577,6 +596,20 @@ class Sender:
             partition.failures += 1
             partition.retry_at = MonotonicMs(now + wait)
         self._keep_sending(partition)
+
+    def _learn_leader(
+        self, partition: _Partition, error: RefreshMetadataError, refused_by: BrokerId
+    ) -> bool:
+        """Take the leader that a refusal names; return whether it is worth asking at once."""
+        if error.leader is None or error.leader.leader.broker_id < 0:
+            return False
+        named = error.leader.leader
+        known = self._leaders.get(partition.topic_partition, _NO_LEADER)
+        if named.leader_epoch > known.leader_epoch:
+            self._leaders[partition.topic_partition] = named
+            return True
+        # An earlier refusal named it already; but nobody is asked twice without a pause.
+        return named == known and named.broker_id != refused_by
 
     def _on_gap(
         self, partition: _Partition, batch: ProducerBatch, error: OutOfOrderSequenceError
@@ -620,12 +653,9 @@ class Sender:
 
     def _expire(self, now: MonotonicMs) -> None:
         for broker in self._brokers.values():
-            overdue = [r for r in broker.requests.values() if r.deadline <= now]
-            if overdue:
-                reason = (
-                    f"no answer within request_timeout_ms={self._config.request_timeout_ms} and "
-                    f"{_ANSWER_GRACE_MS} ms more"
-                )
+            oldest = next(iter(broker.requests.values()), None)
+            reason = "" if oldest is None else self._silence(broker, oldest, now)
+            if reason:
                 self._effects.append(Disconnect(broker.broker_id, reason))
                 self.on_disconnected(broker.broker_id, reason, now)
         while self._by_age:
@@ -644,6 +674,28 @@ class Sender:
                 )
                 self._fail(self._partitions[batch.topic_partition], batch, error)
             self._by_age.popleft()
+
+    def _silence(self, broker: _Broker, oldest: _Request, now: MonotonicMs) -> str:
+        """Return why not to wait for a broker any longer; empty while there is no reason.
+
+        One that is paused or cut off keeps its connections, but not its leaderships. So when it is
+        silent it is looked up who leads; what it has is repeated elsewhere, under its sequences.
+        """
+        if oldest.deadline <= now:
+            return (
+                f"no answer within request_timeout_ms={self._config.request_timeout_ms} and "
+                f"{_ANSWER_GRACE_MS} ms more"
+            )
+        if now - oldest.sent_at < _SILENT_MS:
+            return ""
+        leaders = [self._leaders[batch.topic_partition].broker_id for batch in oldest.batches]
+        if any(0 <= leader != broker.broker_id for leader in leaders):
+            return "it is silent, and another broker leads by now"
+        if now - broker.doubted_at >= _SILENT_MS:
+            broker.doubted_at = now
+            for batch in oldest.batches:
+                self._miss_leader(batch.topic)
+        return ""
 
     # Bookkeeping.
 

@@ -19,6 +19,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import (
     BrokerId,
+    KnownLeader,
     Leader,
     LeaderEpoch,
     MonotonicMs,
@@ -226,9 +227,9 @@ def test_a_moved_leader_is_looked_up_and_followed() -> None:
     assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
     sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(8))})
     sender.on_refreshed(at(5))
-    assert sender.poll(at(101)) == [Connect(BrokerId(2))]
+    assert sender.poll(at(5)) == [Connect(BrokerId(2))]
     sender.on_connected(BrokerId(2))
-    effects = sender.poll(at(102))
+    effects = sender.poll(at(6))
     assert effects == [Transmit(BrokerId(2), 3, [(batch, LeaderEpoch(8))])]
 
 
@@ -243,6 +244,69 @@ def test_a_new_leader_epoch_ends_the_pause_and_what_is_known_already_does_not() 
     assert sender.poll(at(5)) == []
     sender.on_leaders({PLACES[0]: Leader(BROKER, LeaderEpoch(8))})
     assert sender.poll(at(6)) == [Transmit(BROKER, 3, [(batch, LeaderEpoch(8))])]
+
+
+def moved_to(broker_id: int, epoch: int) -> Refusal:
+    error = NotLeaderError("moved", appended=Appended.NO)
+    error.leader = KnownLeader(Leader(BrokerId(broker_id), LeaderEpoch(epoch)), "h:1")
+    return refused(error)
+
+
+def test_a_leader_that_a_refusal_names_is_followed_without_a_look_up() -> None:
+    sender = make()
+    batches = [batch_of(), batch_of()]
+    sender.on_batches(batches[:1])
+    sender.poll(at(0))
+    sender.on_batches(batches[1:])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [moved_to(2, 8)], 0, at(1))
+    sender.on_answer(BROKER, 3, [moved_to(2, 8)], 0, at(1))
+    assert sender.poll(at(1)) == [Connect(BrokerId(2))]
+    sender.on_connected(BrokerId(2))
+    assert sent(sender.poll(at(1))) == [[batches[0]], [batches[1]]]
+
+
+@pytest.mark.parametrize("epoch", [6, 7])
+def test_a_refusal_that_names_no_news_is_looked_up_after_a_pause(epoch: int) -> None:
+    sender = make()
+    sender.on_batches([batch_of()])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [moved_to(BROKER, epoch)], 0, at(1))
+    assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
+    assert sender.next_wake(at(1)) == 101
+
+
+def test_when_a_broker_is_silent_it_is_looked_up_whether_others_lead_by_now() -> None:
+    sender = make()
+    batches = [batch_of(), batch_of(partition=1)]
+    sender.on_batches(batches)
+    sender.poll(at(0))
+    assert sender.next_wake(at(0)) == 2_000
+    assert sender.poll(at(1_999)) == []
+    assert sender.poll(at(2_000)) == [RefreshMetadata(["t"])]
+    sender.on_refreshed(at(2_001))
+    assert sender.poll(at(2_001)) == [], "nobody else leads: it is waited for"
+    assert sender.next_wake(at(2_001)) == 4_000
+    assert sender.poll(at(4_000)) == [RefreshMetadata(["t"])]
+    other = Leader(BrokerId(2), LeaderEpoch(EPOCH + 1))
+    sender.on_leaders({PLACES[0]: other, PLACES[1]: other})
+    sender.on_refreshed(at(4_001))
+    given_up, connect, *_ = sender.poll(at(4_001))
+    assert isinstance(given_up, Disconnect)
+    assert connect == Connect(BrokerId(2))
+    sender.on_connected(BrokerId(2))
+    sequences = [(batch.producer_epoch, batch.base_sequence) for batch in batches]
+    assert sent(sender.poll(at(4_002))) == [batches]
+    assert sequences == [(batch.producer_epoch, batch.base_sequence) for batch in batches]
+
+
+def test_older_news_about_a_leader_are_ignored() -> None:
+    sender = make()
+    sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(EPOCH - 1))})
+    sender.on_batches([batch_of()])
+    (effect,) = sender.poll(at(0))
+    assert isinstance(effect, Transmit)
+    assert effect.broker_id == BROKER
 
 
 def test_a_broken_connection_repeats_everything_in_order_after_reconnecting() -> None:
@@ -393,7 +457,9 @@ def test_a_silent_broker_is_given_up() -> None:
     batch = batch_of()
     sender.on_batches([batch])
     sender.poll(at(0))
-    assert sender.next_wake(at(0)) == 35_000
+    effects = sender.poll(at(34_999))
+    assert sender.next_wake(at(34_999)) == 35_000
+    assert not any(isinstance(effect, Disconnect) for effect in effects)
     effects = sender.poll(at(35_000))
     assert isinstance(effects[0], Disconnect)
     assert Connect(BROKER) in effects
