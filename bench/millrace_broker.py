@@ -30,6 +30,7 @@ port = 0
 level = "warning"
 [storage]
 trash_delay_ms = 1000
+retention_check_interval_ms = 1000
 """
 """All else is as by default; deleted topics' files go as quickly as Kafka's do here."""
 

@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 from bench.places import CHECKOUT
 
+from millrace.cli.allocator import KEPT_BYTES, MMAP_BYTES
+
 T = TypeVar("T")
 
 SAMPLE_INTERVAL_S = 0.1
@@ -96,8 +98,8 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, search_path)),
         "PYTHONUNBUFFERED": "1",
-        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-        "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+        "MALLOC_MMAP_THRESHOLD_": str(MMAP_BYTES),
+        "MALLOC_TRIM_THRESHOLD_": str(KEPT_BYTES),
     }
 
 

@@ -34,6 +34,18 @@ class Inode:
     durable: bytearray = field(default_factory=bytearray)
     never_written: set[int] = field(default_factory=set)
     """Sectors that a failed flush has marked clean."""
+    flushed_bytes: int = 0
+    """So far both are equal but for `never_written`, so that a flush need not copy it."""
+
+    def append(self, data: bytes) -> None:
+        self._touch(len(self.data))
+        self.data += data
+
+    def truncate(self, size: int) -> None:
+        self._touch(min(size, len(self.data)))
+        self.flushed_bytes = min(self.flushed_bytes, size, len(self.data))
+        del self.data[size:]
+        self.data += bytes(size - len(self.data))
 
     def sectors(self) -> range:
         return range(-(-max(len(self.data), len(self.durable)) // SECTOR_BYTES))
@@ -44,13 +56,22 @@ class Inode:
 
     def flush(self) -> None:
         stale = {sector: self._durable_sector(sector) for sector in self.never_written}
-        self.durable = bytearray(self.data)
+        self.durable[self.flushed_bytes :] = self.data[self.flushed_bytes :]
+        self.flushed_bytes = len(self.data)
         for sector, old in stale.items():
             at = sector * SECTOR_BYTES
             self.durable[at : at + SECTOR_BYTES] = old[: max(len(self.data) - at, 0)]
 
     def lose_dirty(self) -> None:
         self.never_written |= {sector for sector in self.sectors() if self.is_dirty(sector)}
+
+    def evict(self) -> None:
+        """Forget clean sectors; the next read shows what a failed flush never wrote."""
+        for sector in sorted(self.never_written):
+            at = sector * SECTOR_BYTES
+            size = len(self.data[at : at + SECTOR_BYTES])
+            self.data[at : at + size] = self._durable_sector(sector)[:size]
+        self.never_written.clear()
 
     def cut_power(self, rng: random.Random) -> None:
         kept = bytearray(self.durable)
@@ -71,6 +92,22 @@ class Inode:
                 kept[at : at + len(new)] = new[: max(len(kept) - at, 0)]
         self.data, self.durable = kept, bytearray(kept)
         self.never_written = set()
+        self.flushed_bytes = len(kept)
+
+    def rewrite(self, size: int, offset: int) -> None:
+        self._touch(offset, offset + size)
+
+    def _touch(self, begin: int, end: int | None = None) -> None:
+        """What is written again is dirty again, so the next flush writes it."""
+        if self.never_written:
+            first = begin // SECTOR_BYTES
+            last = first if end is None else (end - 1) // SECTOR_BYTES
+            self.never_written = {
+                sector
+                for sector in self.never_written
+                if sector < first or (end is not None and sector > last)
+            }
+            self.flushed_bytes = min(self.flushed_bytes, first * SECTOR_BYTES)
 
     def _durable_sector(self, sector: int) -> bytes:
         at = sector * SECTOR_BYTES
@@ -95,12 +132,15 @@ class Directory:
 
     def cut_power(self, rng: random.Random) -> None:
         kept = dict(self.durable)
-        for change in self.changes[: rng.randint(0, len(self.changes))]:
+        for change in self.surviving_changes(rng):
             _apply(kept, change)
         self.names = kept
         self.flush()
         for name in sorted(kept):
             kept[name].cut_power(rng)
+
+    def surviving_changes(self, rng: random.Random) -> list[dict[str, "Entry | None"]]:
+        return self.changes[: rng.randint(0, len(self.changes))]
 
 
 Entry = Inode | Directory
@@ -155,6 +195,7 @@ class Disk:
         inode = self._inode(path)
         inode.data[byte] ^= 1 << bit
         inode.durable = bytearray(inode.data)
+        inode.flushed_bytes = len(inode.data)
 
     def contents(self, path: str) -> bytes:
         return bytes(self._inode(path).data)
@@ -309,12 +350,12 @@ class DiskFile:
         try:
             self._disk.call()
         except PowerCut:
-            inode.data += data[: self._disk.rng.randint(0, len(data))]
+            inode.append(data[: self._disk.rng.randint(0, len(data))])
             raise
         fitting = data[: self._disk.room()]
         if data and not fitting:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
-        inode.data += fitting
+        inode.append(fitting)
         return len(fitting)
 
     def pread(self, size: int, offset: int) -> bytes:
@@ -330,7 +371,12 @@ class DiskFile:
     def truncate(self, size: int) -> None:
         inode = self._disk.inode_of(self._path)
         self._disk.call()
-        inode.data = inode.data[:size] + bytes(max(size - len(inode.data), 0))
+        inode.truncate(size)
+
+    def rewrite(self, size: int, offset: int) -> None:
+        inode = self._disk.inode_of(self._path)
+        self._disk.call()
+        inode.rewrite(size, offset)
 
     def fdatasync(self) -> None:
         inode = self._disk.inode_of(self._path)
@@ -357,7 +403,7 @@ class DiskLock:
 
 
 def _flushed(contents: Buffer) -> Inode:
-    return Inode(bytearray(contents), bytearray(contents))
+    return Inode(bytearray(contents), bytearray(contents), flushed_bytes=len(contents))
 
 
 def _copy(directory: Directory) -> Directory:

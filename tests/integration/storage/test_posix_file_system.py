@@ -104,6 +104,23 @@ def test_a_lock_is_exclusive_until_released_or_the_process_ends(tmp_path: Path) 
     files.lock(f"{tmp_path}/lock").release()
 
 
+def test_rewriting_a_part_of_a_file_leaves_it_as_it_was(tmp_path: Path) -> None:
+    files = PosixFileSystem()
+    file = files.open(f"{tmp_path}/a", create=True, writable=True)
+    contents = os.urandom(3_000_000)
+    file.append([contents])
+    file.fdatasync()
+    file.rewrite(2_500_000, 1000)
+    assert file.is_dirty
+    assert file.size() == 3_000_000
+    assert (tmp_path / "a").read_bytes() == contents
+    file.fdatasync()
+    file.append([b"!"])
+    assert file.pread(10, 3_000_000) == b"!"
+    file.close()
+    assert descriptors(tmp_path) == 0
+
+
 def test_ballast_takes_its_space_at_once(tmp_path: Path) -> None:
     files = PosixFileSystem()
     files.allocate(f"{tmp_path}/ballast", 1 << 20)

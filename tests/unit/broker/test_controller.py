@@ -335,7 +335,7 @@ def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it()
 
 def test_no_write_is_done_after_the_lease_ran_out() -> None:
     """The renewal hangs, so nobody notices before the write asks (P38)."""
-    times = LeaseTimes(duration_ms=40, renew_deadline_ms=30, retry_ms=20)
+    times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20)
 
     async def main() -> None:
         store = MemoryStore()

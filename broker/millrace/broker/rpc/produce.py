@@ -49,7 +49,9 @@ _log = logging.getLogger(__name__)
 _ANSWER_OVERHEAD = 8
 """Bytes of an answer in a response beside its own."""
 _GATHER_SECONDS = 0.001
-"""How long an answer may wait for others while the stream has more requests to come."""
+"""How long an answer may wait for others while much more is to be answered."""
+_GATHER_BYTES = 256 << 10
+"""How much that is. Below it a producer cares for latency, above for the rate."""
 _GATHER_ANSWERS = 4
 """Answers that wait for no more."""
 _SWEEP_SECONDS = 0.1
@@ -440,8 +442,8 @@ class _ProduceStream:
         self._outgoing.append(answer)
         self._outgoing_bytes += answer.ByteSize()
         # A write costs as much as reading a request. While more answers are to come, one write
-        # takes several; a request that is alone is answered at once.
-        if len(self._outgoing) >= _GATHER_ANSWERS or not (self._in_check or self._pending):
+        # takes several; where there is little to do a request is answered at once.
+        if len(self._outgoing) >= _GATHER_ANSWERS or self._memory.used < _GATHER_BYTES:
             self._has_outgoing.set()
         elif self._gathering is None:
             loop = asyncio.get_running_loop()

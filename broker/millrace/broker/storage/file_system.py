@@ -36,6 +36,12 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut or extend the file to `size` bytes."""
 
+    def rewrite(self, size: int, offset: int) -> None:
+        """Write `size` bytes from `offset` on as they are, so that the next flush writes them.
+
+        After a failed flush the operating system may show bytes that no flush will ever write.
+        """
+
     def fdatasync(self) -> None:
         """Return once all bytes and the size survive a power cut. Never to be repeated on error."""
 

@@ -6,6 +6,7 @@
         00000000000000004711.log        ... the last one is active and grows
         00000000000000004711.snapshot   producer states as of that offset
         leader-epochs                   see core/log/leader_epochs.py
+        failed                          the disk failed, see recovery.py
 
 Three ends, in ascending order, and one rule about each:
 
@@ -30,6 +31,7 @@ the tuple of segments and by `_tail`, both replaced as a whole. A read of a segm
 or truncated meanwhile returns fewer bytes than planned, or none.
 """
 
+import contextlib
 import errno
 import threading
 from collections.abc import Sequence
@@ -40,6 +42,7 @@ from millrace.broker.storage.epoch_checkpoint import write_epochs
 from millrace.broker.storage.file_system import BUFFERS_MAX, FileSystem, is_full
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.recovery import (
+    FAILED,
     RecoveredLog,
     Recovery,
     headers_between,
@@ -94,6 +97,7 @@ class PartitionLog:
     """
 
     __slots__ = (
+        "_are_epochs_saved",
         "_cache",
         "_checkpoints",
         "_directory",
@@ -149,6 +153,7 @@ class PartitionLog:
         self.topic_partition = topic_partition
         self.config = config
         self.leader_epochs = recovered.leader_epochs
+        self._are_epochs_saved = True
         self.producer_states = recovered.producer_states
         self.log_start_offset = recovered.log_start_offset
         self.scanned_bytes = recovered.scanned_bytes
@@ -259,6 +264,7 @@ class PartitionLog:
             self._check()
             length = sum(batch.length for batch in batches)
             assert self._follow_on(batches)
+            epochs = self.leader_epochs
             try:
                 if self._must_roll(length, batches[-1].next_offset, now):
                     self._roll(now)
@@ -266,7 +272,14 @@ class PartitionLog:
             except OSError as error:
                 raise self._refusal(error, "appending to") from error
             active = self._segments[-1]
-            self._write(active, batches, length)
+            try:
+                self._write(active, batches, length)
+            except StorageError:
+                # New epochs have no batch then. What comes instead may be of an earlier one, and
+                # nobody may be told that they began; the file says so until the next append.
+                self._are_epochs_saved = self._are_epochs_saved and self.leader_epochs is epochs
+                self.leader_epochs = epochs
+                raise
             active.extend(
                 [(batch.base_offset, batch.length, batch.largest_timestamp) for batch in batches],
                 batches[-1].next_offset,
@@ -297,13 +310,14 @@ class PartitionLog:
 
     def _begin_epochs(self, batches: Sequence[StampedBatch]) -> None:
         """Make the start of every new epoch durable before its first batch is written (P2)."""
-        if batches[-1].leader_epoch == self.leader_epochs.latest_epoch:
+        if batches[-1].leader_epoch == self.leader_epochs.latest_epoch and self._are_epochs_saved:
             return
         epochs = LeaderEpochs(self.leader_epochs.entries)
         for batch in batches:
             epochs.append(batch.leader_epoch, batch.base_offset)
         write_epochs(self._files, self._directory, epochs)
         self.leader_epochs = epochs
+        self._are_epochs_saved = True
 
     def _write(self, active: Segment, batches: Sequence[StampedBatch], length: int) -> None:
         buffers: list[Buffer] = []
@@ -834,4 +848,6 @@ class PartitionLog:
 
     def _fail(self, error: OSError, doing: str) -> StorageError:
         self._failure = failed(error, f"{doing} {self.topic_partition} in {self._directory}")
+        with contextlib.suppress(OSError):  # Then the disk takes no writes of recovery, either.
+            self._files.open(f"{self._directory}/{FAILED}", create=True).close()
         return self._failure

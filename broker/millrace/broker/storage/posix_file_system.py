@@ -22,6 +22,7 @@ from millrace.core.records.header import Buffer
 
 OPEN_FILES_MAX: Final = 4096
 
+_REWRITE_BYTES: Final = 1 << 20
 _UNSUPPORTED: Final = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
 
@@ -197,6 +198,22 @@ class PosixFile:
             os.ftruncate(fd, size)
         finally:
             self._descriptors.release(self)
+
+    def rewrite(self, size: int, offset: int) -> None:
+        """Implement `File`."""
+        self._check()
+        self.is_dirty = True
+        # Not through the file's own descriptor, which appends wherever it is told to write.
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            end = offset + size
+            while offset < end:
+                data = os.pread(fd, min(end - offset, _REWRITE_BYTES), offset)
+                if not data:
+                    break
+                offset += os.pwrite(fd, data, offset)
+        finally:
+            os.close(fd)
 
     def fdatasync(self) -> None:
         """Implement `File`."""

@@ -7,11 +7,17 @@ any other damage is corruption, and then no batch is changed (P65).
 
 The recovery point is the highest that a witness knows: the directory's checkpoint, an index, a
 producer snapshot. A log that ends before it has lost flushed bytes.
+
+What a failed flush should have written may still be in the page cache, where it is read as if it
+were on the disk, and no later flush writes it (P63). A log that failed leaves a mark, which need
+not be durable: the power cut that takes it takes the page cache, too. What is behind the recovery
+point is then written anew.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from millrace.broker.storage import scan, segment, sparse_index
 from millrace.broker.storage.epoch_checkpoint import read_epochs, write_epochs
@@ -33,6 +39,9 @@ from millrace.core.ids import (
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
 from millrace.core.records.header import BatchHeader
+
+FAILED: Final = "failed"
+"""Name of the mark of a log that failed."""
 
 
 @dataclass(slots=True)
@@ -153,6 +162,10 @@ class Recovery:
         if active.size < file_bytes:
             active.file.truncate(active.size)
             active.file.fdatasync()
+        if FAILED in names:
+            active.file.rewrite(active.size - scan_from, scan_from)
+            active.file.fdatasync()
+            self._files.unlink(f"{self._directory}/{FAILED}")
         self._remove_leftovers(bases)
         must_save_epochs |= epochs.truncate_from_end(active.next_offset)
         must_save_epochs |= epochs.truncate_from_start(log_start_offset)

@@ -69,7 +69,10 @@ class LeaseElection:
 
     def on_read(self, record: LeaseRecord | None, now: MonotonicMs) -> LeaseRecord | None:
         """Return the record to write with compare-and-swap on its version, if it is our turn."""
-        if record is not None and record.version != self.seen.version:
+        if record is None:
+            if self.seen.version:  # Deleted; its holder may act on for a while.
+                self.seen, self._seen_at = replace(self.seen, version=0), now
+        elif record != self.seen:  # Of a lease made anew the version may be the same.
             self.seen, self._seen_at = record, now
         if self.seen.holder not in (NOBODY, self._holder):
             self._held_until = None  # Somebody took it.

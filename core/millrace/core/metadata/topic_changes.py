@@ -37,12 +37,12 @@ def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicI
         InvalidConfigError: unknown or bad settings.
     """
     assert len(topic_id) == TOPIC_ID_BYTES
-    assert draft.topic(topic_id) is None
     name = _client_topic_name(new.name)
     if draft.topic_named(name) is not None:
         raise TopicAlreadyExistsError(
             f"topic {str(name)!r} exists: choose another name, or alter the topic that there is"
         )
+    assert draft.topic(topic_id) is None
     partitions = new.partitions or config.default_partitions
     _check_partition_count(name, partitions, config)
     brokers = draft.cluster.usable_brokers()

@@ -45,6 +45,7 @@ class _Open:
     topic_partition: TopicPartition
     position: FetchFrom
     is_said: bool = False
+    said_progress: FollowerProgress | None = None
 
 
 class LeaderSession:
@@ -58,6 +59,7 @@ class LeaderSession:
         "_due",
         "_granted",
         "_handles",
+        "_is_begun",
         "_next_handle",
         "_open",
         "_progress",
@@ -79,6 +81,7 @@ class LeaderSession:
         self._due: list[tuple[MonotonicMs, int]] = []
         self._granted = 0
         self._unwritten = 0
+        self._is_begun = False  # Whether the stream has any position yet.
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -146,14 +149,20 @@ class LeaderSession:
         for handle in self._to_say:
             found = self._open[handle]
             found.is_said = True
-            progress = self._progress.pop(found.topic_partition)
+            progress = found.said_progress = self._progress.pop(found.topic_partition)
             request.added.append((handle, found.topic_partition, found.position, progress))
         self._to_say = {}
+        if not self._is_begun and not request.added:
+            return None  # Credit alone is no reason to open a stream, as while positions pause.
+        self._is_begun = True
         paused: dict[TopicPartition, FollowerProgress] = {}
         for topic_partition, progress in self._progress.items():
             handle = self._handles[topic_partition]
-            if self._open[handle].is_said:
-                request.progress.append((handle, progress))
+            found = self._open[handle]
+            if found.is_said:
+                if progress != found.said_progress:
+                    found.said_progress = progress
+                    request.progress.append((handle, progress))
             else:
                 paused[topic_partition] = progress
         self._progress = paused
@@ -175,4 +184,5 @@ class LeaderSession:
         self._due.clear()
         self._removed = []
         self._granted = 0
+        self._is_begun = False
         return lost

@@ -11,6 +11,9 @@ ordered.
 - Otherwise it follows whoever leads, or waits until somebody does.
 - A state that is older than the one known is passed over (P39).
 
+Failed writes are counted on from role to role: whoever writes counts them for the log, and does not
+know of roles.
+
 A new leader begins where the log ends then, with the producer states of the log (P45) and the high
 watermark that it knew as a follower; a new follower begins likewise.
 
@@ -22,7 +25,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from millrace.core.errors import MillraceError
-from millrace.core.ids import BrokerId, MonotonicMs, Offset, TopicPartition
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.log.producer_states import ProducerStates
 from millrace.core.metadata.model import BrokerLife, PartitionState
@@ -106,7 +116,9 @@ class Replica:
         self.broker = broker
         self.state: PartitionState | None = None
         self.leader: PartitionLeader | None = None
-        self.follower: PartitionFollower | None = self._follower(log, high_watermark, config)
+        self.follower: PartitionFollower | None = self._follower(
+            log, high_watermark, NO_LEADER_EPOCH, config
+        )
         self._log = log
         self._rules = rules
         self._config = config
@@ -123,6 +135,13 @@ class Replica:
         role = self.leader or self.follower
         assert role is not None
         return role.high_watermark
+
+    @property
+    def written_offset(self) -> Offset:
+        """Everything before it is in the file, as far as this machine was told."""
+        role = self.leader or self.follower
+        assert role is not None
+        return role.written_offset
 
     # --- What the controller says ------------------------------------------------------------
 
@@ -163,9 +182,14 @@ class Replica:
         """Change the role where the state wants it and the disk lets it."""
         effects: list[Effect] = []
         if self.leader is not None and self.leader.is_resigned and self.leader.is_settled:
-            high_watermark = self.leader.high_watermark
+            led = self.leader
             self.leader = None
-            self.follower = self._follower(self._log, high_watermark, self._config)
+            # What was committed here was so in this epoch: an unclean election of an earlier one
+            # does not make it void (P5).
+            self.follower = self._follower(
+                self._log, led.high_watermark, led.leader_epoch, self._config
+            )
+            self.follower.generation = led.generation
             assert self.state is not None
             if not self._must_lead:
                 effects += self.follower.on_state(self.state)
@@ -186,12 +210,17 @@ class Replica:
                 standings=self._standings,
                 config=self._config,
             )
+            self.leader.generation = self.follower.generation
             self.follower = None
             effects.append(RoleChanged())
         return effects
 
     def _follower(
-        self, log: ReplicaLog, high_watermark: Offset, config: ReplicationConfig
+        self,
+        log: ReplicaLog,
+        high_watermark: Offset,
+        high_watermark_epoch: LeaderEpoch,
+        config: ReplicationConfig,
     ) -> PartitionFollower:
         return PartitionFollower(
             self.topic_partition,
@@ -200,6 +229,7 @@ class Replica:
             log_end_offset=log.log_end_offset,
             flushed_offset=log.flushed_offset,
             high_watermark=high_watermark,
+            high_watermark_epoch=high_watermark_epoch,
             config=config,
         )
 

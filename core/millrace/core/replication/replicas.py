@@ -68,7 +68,11 @@ from millrace.core.replication.rules import AppendRules, ReplicationConfig
 
 @dataclass(slots=True)
 class OpenLog:
-    """Effect: open the partition's log, or begin one, and call `on_opened` or `on_failed`."""
+    """Effect: open the partition's log, or begin one, and call `on_opened` or `on_failed`.
+
+    What recovery found in it is flushed before: no append may come that does it, and the high
+    watermark, and with it a producer that repeats its last batch, would wait for ever.
+    """
 
     topic_partition: TopicPartition
     topic: Topic
@@ -173,6 +177,8 @@ class _Held:
     # Appends that are not written yet: where each ends, its bytes, and whose credit they took.
     unwritten: deque[tuple[Offset, int, BrokerId]] = field(default_factory=deque)
     told_high_watermark: Offset = UNKNOWN_OFFSET
+    # Followers fetch what is written, and only with their reports the high watermark moves.
+    told_written_offset: Offset = UNKNOWN_OFFSET
 
 
 class Replicas:
@@ -586,7 +592,14 @@ class Replicas:
         if replica.follower is not None and topic_partition in self._followed:
             session = self.sessions[self._followed[topic_partition]]
             session.on_progress(topic_partition, replica.follower.progress)
-        if replica.high_watermark != held.told_high_watermark:
+        written_offset = held.told_written_offset
+        if replica.leader is not None:
+            written_offset = replica.leader.written_offset
+        if (replica.high_watermark, written_offset) != (
+            held.told_high_watermark,
+            held.told_written_offset,
+        ):
             held.told_high_watermark = replica.high_watermark
+            held.told_written_offset = written_offset
             said.append(Advanced(topic_partition))
         return said

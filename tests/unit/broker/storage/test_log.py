@@ -6,6 +6,7 @@ from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
 from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.recovery import FAILED
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
@@ -172,6 +173,38 @@ def test_a_full_disk_takes_nothing_and_recovers_by_itself() -> None:
     assert len(opened.batches()) == 5
 
 
+def test_an_epoch_whose_batch_did_not_fit_has_not_begun() -> None:
+    disk = Disk()
+    opened = LogOnDisk(disk)
+    opened.append(stamped_batch(0, epoch=1))
+    later = [stamped_batch(1, epoch=1), stamped_batch(2, epoch=5, value=bytes(5000))]
+    disk.capacity = sum(len(disk.contents(path)) for path in disk.files()) + 3000
+    with pytest.raises(StorageFullError):
+        opened.append(*later)
+    disk.capacity = None
+    assert opened.log.leader_epochs.entries == ((1, 0),)
+    for base_offset in (1, 2, 3):  # Another leader has other batches there, of an earlier epoch.
+        opened.append(stamped_batch(base_offset, epoch=2))
+    opened.checkpoint()
+    disk.restart()
+    assert LogOnDisk(disk).log.leader_epochs.entries == ((1, 0), (2, 1))
+
+
+def test_an_epoch_that_goes_on_after_a_full_disk_is_not_taken_for_a_later_one() -> None:
+    disk = Disk()
+    opened = LogOnDisk(disk)
+    opened.append(stamped_batch(0, epoch=1))
+    disk.capacity = sum(len(disk.contents(path)) for path in disk.files()) + 3000
+    with pytest.raises(StorageFullError):
+        opened.append(stamped_batch(1, epoch=1), stamped_batch(2, epoch=5, value=bytes(5000)))
+    disk.capacity = None
+    for base_offset in (1, 2, 3):
+        opened.append(stamped_batch(base_offset, epoch=1))
+    opened.checkpoint()
+    disk.restart()
+    assert LogOnDisk(disk).log.leader_epochs.entries == ((1, 0),)
+
+
 def test_a_disk_that_is_full_when_a_segment_is_closed_takes_nothing() -> None:
     opened = filled(SMALL, batches=4)
     used = sum(map(opened.disk.size, opened.disk.files()))
@@ -211,6 +244,27 @@ def test_a_failed_flush_is_never_tried_again() -> None:
         opened.append(stamped_batch(1))
     assert opened.disk.flushes == flushes
     assert opened.log.flushed_offset == 0
+
+
+def test_what_a_failed_flush_left_in_memory_is_written_by_the_next_life() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.checkpoint()
+    opened.append(stamped_batch(1, value=b"x" * 2000))
+    opened.disk.fail_flush_at = opened.disk.flushes + 1
+    with pytest.raises(LogDirFailedError):
+        opened.log.flush()
+    assert f"{PARTITION}/{FAILED}" in opened.disk.files()
+    opened.disk.restart()
+    again = LogOnDisk(opened.disk)
+    assert again.end == 2
+    assert again.log.flush() == 2
+    assert f"{PARTITION}/{FAILED}" not in opened.disk.files()
+    opened.disk.cut_power()
+    assert LogOnDisk(opened.disk).batches() == {
+        0: bytes_of(stamped_batch(0)),
+        1: bytes_of(stamped_batch(1, value=b"x" * 2000)),
+    }
 
 
 def test_a_new_leader_epoch_is_durable_before_its_first_batch() -> None:

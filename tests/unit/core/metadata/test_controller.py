@@ -599,6 +599,15 @@ def test_a_refusal_waits_for_the_change_that_it_rests_on(driver: ControllerDrive
     assert isinstance(only(driver.results[second]), TopicAlreadyExistsError)
 
 
+def test_a_request_for_a_topic_that_comes_twice_is_refused_the_second_time(
+    driver: ControllerDriver,
+) -> None:
+    first, second = driver.send(create("t")), driver.send(create("t"))  # The id is the same.
+    driver.settle()
+    assert isinstance(only(driver.results[first]), Topic)
+    assert isinstance(only(driver.results[second]), TopicAlreadyExistsError)
+
+
 def test_a_request_that_changes_nothing_is_answered_without_a_write(
     driver: ControllerDriver,
 ) -> None:

@@ -54,6 +54,28 @@ def test_the_holders_own_duration_counts() -> None:
     assert candidate.on_read(record("b", 1, duration_ms=6000), at(6000)) is not None
 
 
+def test_a_lease_that_was_deleted_is_made_anew_after_its_duration() -> None:
+    candidate = election()
+    assert candidate.on_read(record("b", 7), at(0)) is None
+    assert candidate.on_read(None, at(1000)) is None  # Its holder may still act.
+    assert candidate.on_read(None, at(2499)) is None
+    assert candidate.on_read(None, at(2500)) == record("a", 1)
+
+
+def test_the_holder_of_a_lease_that_was_deleted_makes_it_anew_at_once() -> None:
+    candidate = election()
+    candidate.on_written(record("a", 7), sent_at=at(0))
+    assert candidate.on_read(None, at(100)) == record("a", 1)
+
+
+def test_a_lease_made_anew_by_another_is_news_whatever_its_version() -> None:
+    candidate = election()
+    assert candidate.on_read(record("b", 1), at(0)) is None
+    assert candidate.on_read(record("c", 1), at(1400)) is None
+    assert candidate.on_read(record("c", 1), at(2899)) is None
+    assert candidate.on_read(record("c", 1), at(2900)) == record("a", 2)
+
+
 def test_the_old_holder_and_the_new_one_never_both_act() -> None:
     """The holder's deadline ends before anybody can have waited for the duration."""
     old, new = election("a"), election("b")

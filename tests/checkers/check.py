@@ -1,0 +1,106 @@
+"""All checkers over one history; simulated runs and runs of real processes are judged alike."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tests.checkers import contents, metadata, order, realtime, replicas, resources
+from tests.checkers.history import INVOKE, OK, STORE, Op
+from tests.checkers.report import ALLOWED, Expectations, Report
+
+AVAILABILITY_NS = 30 * 10**9
+
+
+def check(
+    history: Sequence[Op],
+    *,
+    modes: Sequence[str] = ("assign",),
+    expectations: Expectations | None = None,
+    availability_ns: int = AVAILABILITY_NS,
+    realtime_lag_ns: int | None = None,
+    allowances: Mapping[str, int] | None = None,
+    log_starts: Mapping[int, int] | None = None,
+) -> Report:
+    """Judge a history.
+
+    Args:
+        history: in the order of time.
+        modes: of `ALLOWED`; what any of them allows is allowed.
+        expectations: what must have happened at all.
+        availability_ns: the longest a write may wait while a window is open.
+        realtime_lag_ns: how old a log may be that a poll sees; only measured when None.
+        allowances: how much of each resource a process may gain.
+        log_starts: offsets before which records were deleted in order, by key.
+    """
+    expectations = expectations or Expectations()
+    report = Report(frozenset().union(*(ALLOWED[mode] for mode in modes)))
+    seen = contents.Contents(history)
+    report.add(contents.anomalies(seen, log_starts))
+    report.add(order.anomalies(history))
+    report.add(realtime.send_anomalies(history))
+    report.add(realtime.end_offset_anomalies(history))
+    availability = realtime.Availability(history, availability_ns)
+    report.add(availability.anomalies)
+    lag = realtime.RealtimeLag(history, realtime_lag_ns)
+    report.add(lag.anomalies)
+    report.add(replicas.anomalies(history))
+    report.add(metadata.anomalies(history))
+    report.add(resources.anomalies(history, allowances or {}))
+    report.measures["longest_wait_s"] = availability.longest_ns / 1e9
+    report.measures["longest_lag_s"] = lag.longest_ns / 1e9
+    report.measures["acknowledged"] = sum(
+        write.outcome == OK for writes in seen.writes.values() for write in writes.values()
+    )
+    report.measures["records_known"] = sum(map(len, seen.known.values.values()))
+    _hold_against(expectations, history, seen, report)
+    return report
+
+
+def _hold_against(
+    expectations: Expectations, history: Sequence[Op], seen: contents.Contents, report: Report
+) -> None:
+    """Note what happened, and what was expected and did not."""
+    completed: Counter[str] = Counter()
+    went_well: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    changes: Counter[str] = Counter()
+    states: dict[int, tuple[object, object]] = {}
+    for op in history:
+        if op.f == "fault":
+            faults[op.details[0]] += 1
+        elif op.f == "metadata":
+            if op.process == STORE:
+                state = (op.details["leader"], op.details["isr"])
+                old = states.get(op.details["key"], state)
+                states[op.details["key"]] = state
+                changes["leader"] += old[0] != state[0]
+                changes["isr"] += old[1] != state[1]
+        elif op.type != INVOKE:
+            completed[op.f] += 1
+            went_well[op.f] += op.type == OK
+    report.measures["leader_changes"] = changes["leader"]
+    report.measures["isr_changes"] = changes["isr"]
+    report.measures["faults"] = faults.total()
+    for f, share in expectations.ok_shares.items():
+        if went_well[f] == 0 or went_well[f] < share * completed[f]:
+            report.missing.append(
+                f"{share:.0%} of {f} go well, but {went_well[f]} of {completed[f]} did"
+            )
+    for fault_id, count in expectations.faults.items():
+        if faults[fault_id] < count:
+            report.missing.append(f"{fault_id} fires {count} times, but it did {faults[fault_id]}")
+    if changes["leader"] < expectations.leader_changes:
+        report.missing.append(
+            f"{expectations.leader_changes} leader changes, but there were {changes['leader']}"
+        )
+    if changes["isr"] < expectations.isr_changes:
+        report.missing.append(
+            f"{expectations.isr_changes} ISR changes, but there were {changes['isr']}"
+        )
+    if expectations.final_polls:
+        acknowledged = {
+            key
+            for key, writes in seen.writes.items()
+            if any(write.outcome == OK for write in writes.values())
+        }
+        for key in sorted(acknowledged - seen.final.keys()):
+            report.missing.append(f"key {key} is read to its end last, but it was not")

@@ -1,0 +1,264 @@
+"""What clients did and saw, one line of JSON for each thing, in the order of time.
+
+    {"i":7,"t":1200,"p":"c3","type":"ok","f":"poll","v":[["p",{"0":[[4,19],["r",5,80]]}]]}
+
+| field | |
+|---|---|
+| `i` | number of the line |
+| `t` | monotonic nanoseconds, never descending |
+| `p` | the process: one logical client, which does one thing at a time; retired after an `info` |
+| `type` | `invoke`, then `ok` (it happened), `fail` (it certainly did not) or `info` (unknown) |
+| `f` | what: see below |
+| `v` | micro-operations, or what `f` says |
+| `err` | the error, if there was one |
+| `rebal` | keys that were rebalanced while it ran |
+
+A *key* is an integer that stands for a partition. A *value* is an integer, unique for its key, and
+never sent again by another operation. Micro-operations: a send `["s",key,value]`, which becomes
+`["s",key,[offset,value]]` when its offset is known; a poll `["p"]`, which becomes
+`["p",{key:[...]}]` with `[offset,value]` for each record, or `["r",first,last]` for a run of
+offsets without a hole, whose values are those that the history showed there first. So a record that
+is read a thousand times costs its line once.
+
+| `f` | `v` | |
+|---|---|---|
+| `send`, `poll`, `txn` | micro-operations | |
+| `final` | micro-operations | polls from the beginning to the end, when all is healed |
+| `assign`, `subscribe` | `[key,...]` | positions of other keys are forgotten |
+| `seek` | `{key:offset}` | positions of these keys are forgotten |
+| `list_offsets` | `{key:end offset}` | invoked with `{key:null}` |
+| `metadata` | one partition's state | `info`; `p` is the observer: `store`, a broker |
+| `replica` | one replica's batches | `info`; see `replicas` |
+| `fault` | `[id,target]` | `info`; one whose effect was seen |
+| `window` | `"open"` or `"close"` | `info`; between them everything should be available |
+| `dump` | one poll | `info`; what a replica holds, read from its files |
+| `resources` | `{name:amount}` | `info`; of the process `p` |
+
+The format is that of Jepsen's queue workload for Kafka, with runs added.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+INVOKE: Final = "invoke"
+OK: Final = "ok"
+FAIL: Final = "fail"
+INFO: Final = "info"
+
+STORE: Final = "store"
+"""The observer of metadata that misses no version."""
+
+_MICRO: Final = frozenset({"send", "poll", "txn", "final", "dump"})
+
+
+class Send(NamedTuple):
+    """One record sent; the offset where it is known."""
+
+    key: int
+    value: int
+    offset: int | None = None
+
+
+class Run(NamedTuple):
+    """Records read at `first` to `last`, inclusive, each with the value first seen there."""
+
+    first: int
+    last: int
+
+
+class Seen(NamedTuple):
+    """One record read, with a value that was not known before, or is another one."""
+
+    offset: int
+    value: int
+
+
+Polled = dict[int, list[Run | Seen]]
+
+
+@dataclass(slots=True)
+class Op:
+    """One line of a history; see the module.
+
+    Attributes:
+        details: `v` where it is not of micro-operations.
+        index: its number, given by the recorder.
+    """
+
+    at_ns: int
+    process: str
+    type: str
+    f: str
+    sends: Sequence[Send] = ()
+    polls: Sequence[Polled] = ()
+    details: Any = None
+    error: str | None = None
+    rebalanced: tuple[int, ...] = ()
+    index: int = -1
+
+
+class KnownLog:
+    """What stands at each offset of each key, as the history showed it first."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, dict[int, int]] = {}
+
+    def of(self, key: int) -> dict[int, int]:
+        return self.values.setdefault(key, {})
+
+    def learn_sends(self, sends: Iterable[Send]) -> None:
+        for key, value, offset in sends:
+            if offset is not None:
+                self.of(key).setdefault(offset, value)
+
+    def learn_polls(self, polls: Iterable[Polled]) -> None:
+        for polled in polls:
+            for key, entries in polled.items():
+                for entry in entries:
+                    if type(entry) is Seen:
+                        self.of(key).setdefault(entry.offset, entry.value)
+
+    def compact(self, key: int, records: Iterable[Sequence[int]]) -> list[Run | Seen]:
+        """Turn (offset, value) pairs into runs where they are known; learn the others."""
+        known = self.of(key)
+        found: list[Run | Seen] = []
+        run: Run | None = None
+        for offset, value in records:
+            expected = known.get(offset)
+            if expected == value:
+                if run is not None and offset == run.last + 1:
+                    run = Run(run.first, offset)
+                    continue
+                if run is not None:
+                    found.append(run)
+                run = Run(offset, offset)
+                continue
+            if run is not None:
+                found.append(run)
+                run = None
+            if expected is None:
+                known[offset] = value
+            found.append(Seen(offset, value))
+        if run is not None:
+            found.append(run)
+        return found
+
+
+class Recorder:
+    """Makes a history from what clients report, in the order of time.
+
+    Args:
+        write: takes each line of JSON; none is made without it.
+        keeps_ops: whether `ops` fills; off for runs without end.
+    """
+
+    def __init__(
+        self, write: Callable[[str], object] | None = None, *, keeps_ops: bool = True
+    ) -> None:
+        self.ops: list[Op] = []
+        self.count = 0
+        self.known = KnownLog()
+        self._write = write
+        self._keeps_ops = keeps_ops
+        self._last_ns = 0
+
+    def record(self, op: Op, polled: Iterable[Mapping[int, Iterable[Sequence[int]]]] = ()) -> Op:
+        """Take an operation; polls are given as (offset, value) pairs by key, one dict a poll."""
+        assert op.at_ns >= self._last_ns
+        self._last_ns = op.at_ns
+        op.index = self.count
+        op.sends, op.polls = tuple(op.sends), tuple(op.polls)
+        self.count += 1
+        if op.type == OK:
+            self.known.learn_sends(op.sends)
+        if polled:
+            op.polls = tuple(
+                {key: self.known.compact(key, records) for key, records in each.items()}
+                for each in polled
+            )
+        if self._write is not None:
+            self._write(to_json(op))
+        if self._keeps_ops:
+            self.ops.append(op)
+        return op
+
+
+def to_json(op: Op) -> str:
+    """Return the line of an operation, without its end."""
+    line: dict[str, object] = {
+        "i": op.index, "t": op.at_ns, "p": op.process, "type": op.type, "f": op.f,
+    }  # fmt: skip
+    if op.f in _MICRO:
+        line["v"] = [
+            *(
+                ["s", key, value if offset is None else [offset, value]]
+                for key, value, offset in op.sends
+            ),
+            *(["p", _polled_to_json(polled)] if polled else ["p"] for polled in op.polls),
+        ]
+    else:
+        line["v"] = op.details
+    if op.error is not None:
+        line["err"] = op.error
+    if op.rebalanced:
+        line["rebal"] = op.rebalanced
+    return json.dumps(line, separators=(",", ":"))
+
+
+def from_json(line: str) -> Op:
+    """Return the operation of a line."""
+    content = json.loads(line)
+    value = content.get("v")
+    op = Op(
+        content["t"],
+        content["p"],
+        content["type"],
+        content["f"],
+        error=content.get("err"),
+        rebalanced=tuple(content.get("rebal", ())),
+        index=content["i"],
+    )
+    if op.f not in _MICRO:
+        op.details = _keys_to_int(value)
+        return op
+    sends, polls = [], []
+    for micro in value:
+        if micro[0] == "p":
+            polls.append(_polled_from_json(micro[1] if len(micro) > 1 else {}))
+        elif isinstance(micro[2], list):
+            sends.append(Send(micro[1], micro[2][1], micro[2][0]))
+        else:
+            sends.append(Send(micro[1], micro[2]))
+    op.sends, op.polls = tuple(sends), tuple(polls)
+    return op
+
+
+def read(lines: Iterable[str]) -> Iterator[Op]:
+    """Yield the operations of a file."""
+    return map(from_json, lines)
+
+
+def _polled_to_json(polled: Polled) -> dict[str, list[object]]:
+    return {
+        str(key): [["r", *entry] if type(entry) is Run else list(entry) for entry in entries]
+        for key, entries in polled.items()
+    }
+
+
+def _polled_from_json(polled: Mapping[str, Any]) -> Polled:
+    return {
+        int(key): [
+            Run(entry[1], entry[2]) if entry[0] == "r" else Seen(entry[0], entry[1])
+            for entry in entries
+        ]
+        for key, entries in polled.items()
+    }
+
+
+def _keys_to_int(value: Any) -> Any:
+    """JSON has no integers as names; the names of a state or an amount are none."""
+    if isinstance(value, dict) and all(name.isdecimal() for name in value):
+        return {int(name): inner for name, inner in value.items()}
+    return value

@@ -1,0 +1,197 @@
+"""What had ended before something else began: C15, C16, C25 and C26, each in one pass.
+
+Histories are in the order of time, so what was acknowledged before an operation was invoked is what
+was acknowledged above its line.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from tests.checkers.history import INVOKE, OK, Op, Run
+from tests.checkers.report import Anomaly
+
+
+def send_anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
+    """C15: an append that began after another one was acknowledged has the larger offset."""
+    acknowledged: dict[int, int] = {}  # By key: the greatest offset.
+    begun: dict[str, dict[int, int]] = {}  # By process: what was, when its operation began.
+    for op in history:
+        if not op.sends:
+            continue
+        if op.type == INVOKE:
+            begun[op.process] = {send.key: acknowledged.get(send.key, -1) for send in op.sends}
+            continue
+        bounds = begun.pop(op.process, {})
+        if op.type != OK:
+            continue
+        for key, value, offset in op.sends:
+            if offset is None:
+                continue
+            if offset < bounds.get(key, -1):
+                yield Anomaly(
+                    "realtime-inversion",
+                    f"key {key}: {value} has offset {offset}, but {bounds[key]} was acknowledged "
+                    "before it was sent",
+                    (op.index,),
+                )
+            acknowledged[key] = max(acknowledged.get(key, -1), offset)
+
+
+def end_offset_anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
+    """C16: an end offset covers what was acknowledged before it was asked, and never shrinks."""
+    acknowledged: dict[int, int] = {}
+    begun: dict[str, dict[int, int]] = {}
+    seen: dict[tuple[str, int], int] = {}
+    for op in history:
+        if op.f == "list_offsets":
+            if op.type == INVOKE:
+                begun[op.process] = {key: acknowledged.get(key, -1) for key in op.details}
+            elif op.type == OK:
+                bounds = begun.pop(op.process, {})
+                for key, end in op.details.items():
+                    yield from _judge_end(op, key, end, bounds.get(key, -1), seen)
+        elif op.type == OK:
+            for key, _, offset in op.sends:
+                if offset is not None:
+                    acknowledged[key] = max(acknowledged.get(key, -1), offset)
+
+
+def _judge_end(
+    op: Op, key: int, end: int, bound: int, seen: dict[tuple[str, int], int]
+) -> Iterator[Anomaly]:
+    before = seen.get((op.process, key), -1)
+    if end <= bound:
+        yield Anomaly(
+            "stale-end-offset", f"key {key} ends at {end}, but {bound} was acknowledged",
+            (op.index,),
+        )  # fmt: skip
+    elif end < before:
+        yield Anomaly(
+            "end-offset-regression", f"{op.process} saw key {key} end at {before}, then at {end}",
+            (op.index,),
+        )  # fmt: skip
+    seen[op.process, key] = max(before, end)
+
+
+class Availability:
+    """C25: how long sends waited, while a `window` was open in which all should be well.
+
+    A key is unavailable from the first send without an answer to the next acknowledged one; what
+    began before the window counts from its beginning.
+
+    Attributes:
+        longest_ns: the longest wait, of any key.
+    """
+
+    def __init__(self, history: Iterable[Op], goal_ns: int) -> None:
+        self.longest_ns = 0
+        self.anomalies: list[Anomaly] = []
+        self._goal_ns = goal_ns
+        waiting: dict[int, tuple[int, int]] = {}  # By key: since when, and which operation.
+        is_open, opened_ns, last_ns = False, 0, 0
+        for op in history:
+            last_ns = op.at_ns
+            if op.f == "window":
+                if op.details == "close" and is_open:
+                    self._judge_all(waiting, opened_ns, op.at_ns)
+                is_open, opened_ns = op.details == "open", op.at_ns
+                continue
+            for send in op.sends:
+                if op.type == INVOKE:
+                    waiting.setdefault(send.key, (op.at_ns, op.index))
+                elif op.type == OK and send.key in waiting:
+                    since, index = waiting.pop(send.key)
+                    if is_open:
+                        self._judge(send.key, max(since, opened_ns), op.at_ns, index)
+        if is_open:
+            self._judge_all(waiting, opened_ns, last_ns)
+
+    def _judge_all(
+        self, waiting: dict[int, tuple[int, int]], opened_ns: int, closed_ns: int
+    ) -> None:
+        for key, (since, index) in waiting.items():
+            self._judge(key, max(since, opened_ns), closed_ns, index)
+
+    def _judge(self, key: int, since_ns: int, until_ns: int, index: int) -> None:
+        waited = until_ns - since_ns
+        self.longest_ns = max(self.longest_ns, waited)
+        if waited > self._goal_ns:
+            self.anomalies.append(
+                Anomaly(
+                    "unavailable", f"key {key} took no write for {waited / 1e9:.3f} s", (index,)
+                )
+            )
+
+
+class RealtimeLag:
+    """C26: how much older than its own beginning the log is that a poll saw.
+
+    The lag of a poll is the time from when some offset behind the last one it saw was known to
+    anybody, to its beginning. A poll that brings nothing for a key saw what its process saw before.
+    Final polls read from the beginning and do not count.
+
+    Attributes:
+        longest_ns: the longest lag, of any poll.
+    """
+
+    def __init__(self, history: Iterable[Op], goal_ns: int | None = None) -> None:
+        self.longest_ns = 0
+        self.anomalies: list[Anomaly] = []
+        known: dict[int, tuple[list[int], list[int]]] = {}  # By key: greatest offsets, and when.
+        positions: dict[str, dict[int, int]] = {}
+        begun: dict[str, int] = {}
+        for op in history:
+            if op.type == INVOKE:
+                if op.f in ("poll", "txn"):
+                    begun[op.process] = op.at_ns
+                continue
+            if op.f in ("assign", "subscribe", "seek"):
+                positions.pop(op.process, None)
+            began_ns = begun.pop(op.process, None)
+            if op.type == OK:
+                for key, _, offset in op.sends:
+                    if offset is not None:
+                        _learn(known, key, offset, op.at_ns)
+            if op.f not in ("poll", "txn") or op.type != OK:
+                continue
+            seen = positions.setdefault(op.process, {})
+            for polled in op.polls:
+                for key, entries in polled.items():
+                    if entries:
+                        last = entries[-1]
+                        seen[key] = last.last if type(last) is Run else last[0]
+                        _learn(known, key, seen[key], op.at_ns)
+            if began_ns is not None:
+                for key, offset in seen.items():
+                    self._judge(op, key, began_ns, _known_since(known, key, offset + 1), goal_ns)
+
+    def _judge(
+        self, op: Op, key: int, began_ns: int, since_ns: int | None, goal_ns: int | None
+    ) -> None:
+        if since_ns is None or since_ns >= began_ns:
+            return
+        lag = began_ns - since_ns
+        self.longest_ns = max(self.longest_ns, lag)
+        if goal_ns is not None and lag > goal_ns:
+            self.anomalies.append(
+                Anomaly("realtime-lag", f"{op.process} read key {key} {lag / 1e9:.3f} s late",
+                        (op.index,))
+            )  # fmt: skip
+
+
+def _learn(
+    known: dict[int, tuple[list[int], list[int]]], key: int, offset: int, at_ns: int
+) -> None:
+    offsets, times = known.setdefault(key, ([], []))
+    if not offsets or offset > offsets[-1]:
+        offsets.append(offset)
+        times.append(at_ns)
+
+
+def _known_since(
+    known: dict[int, tuple[list[int], list[int]]], key: int, offset: int
+) -> int | None:
+    """Return when this offset or a later one was first known to be there."""
+    offsets, times = known.get(key, ([], []))
+    at = bisect_left(offsets, offset)
+    return times[at] if at < len(offsets) else None

@@ -1,0 +1,142 @@
+"""What a check found, what it may find, and whether the run was worth checking.
+
+A run is good when every anomaly found is allowed in its mode, and what was expected to happen did
+happen: a run in which nothing was sent, no fault fired and no leader changed proves nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+ANOMALIES: Final[Mapping[str, tuple[str, str]]] = {
+    "inconsistent-offset": ("C1", "one offset held two values"),
+    "duplicate": ("C2", "one value stands at two offsets"),
+    "phantom": ("C3", "a value was read that nobody sent to that key"),
+    "aborted-read": ("C4", "a value was read whose send certainly failed"),
+    "lost-write": ("C5", "an acknowledged value is missing among those that were read"),
+    "unseen": ("C6", "an acknowledged value was not there in the final polls"),
+    "int-poll-skip": ("C9", "a poll jumped over a record within one operation"),
+    "int-nonmonotonic-poll": ("C9", "a poll went back within one operation"),
+    "poll-skip": ("C10", "a client's next poll jumped over a record"),
+    "nonmonotonic-poll": ("C10", "a client's next poll went back"),
+    "int-nonmonotonic-send": ("C11", "sends of one operation are not in their order"),
+    "nonmonotonic-send": ("C11", "a client's next send has a smaller offset"),
+    "realtime-inversion": ("C15", "a send that began after another's end has a smaller offset"),
+    "stale-end-offset": ("C16", "an end offset is below what was acknowledged before it was asked"),
+    "end-offset-regression": ("C16", "a client saw an end offset go back"),
+    "replica-divergence": (
+        "C23",
+        "two replicas hold other bytes or epochs below what is committed",
+    ),
+    "metadata-fork": ("C24", "one partition epoch stands for two states"),
+    "metadata-repeat": ("C24", "the store showed a partition epoch again"),
+    "metadata-regression": ("C24", "an epoch went back"),
+    "two-leaders": ("C24", "one leader epoch had two leaders"),
+    "isr-outside-replicas": ("C24", "leader, in-sync replicas and replicas do not fit"),
+    "unavailable": ("C25", "writes waited for longer than the goal while all should be well"),
+    "realtime-lag": ("C26", "a poll saw a log that was older than the goal"),
+    "dishonest-error": ("C27", "a value whose send certainly failed is on a disk"),
+    "resource-growth": ("C29", "a process ended with more of something than it may"),
+}
+
+# With one partition to itself, a client sees each record once and in order. A group may rebalance
+# between two operations, and records come again or go to another member.
+ALLOWED: Final[Mapping[str, frozenset[str]]] = {
+    "assign": frozenset(),
+    "subscribe": frozenset({"poll-skip", "nonmonotonic-poll"}),
+    # Writes acknowledged by the leader alone may be lost when it is.
+    "acks-1": frozenset({"lost-write", "unseen", "realtime-inversion", "stale-end-offset",
+                         "end-offset-regression", "nonmonotonic-send"}),
+    "not-idempotent": frozenset({"duplicate", "nonmonotonic-send", "int-nonmonotonic-send"}),
+    # A part of the log was given up on demand; clients were told, and offsets are used again.
+    "unclean-election": frozenset({"inconsistent-offset", "duplicate", "lost-write", "unseen",
+                                   "nonmonotonic-send", "nonmonotonic-poll", "realtime-inversion",
+                                   "stale-end-offset", "end-offset-regression"}),
+}  # fmt: skip
+
+EXAMPLES_MAX: Final = 10
+
+
+class Anomaly(NamedTuple):
+    """One promise broken.
+
+    Attributes:
+        kind: of `ANOMALIES`.
+        what: what was seen.
+        ops: the numbers of the operations that show it.
+    """
+
+    kind: str
+    what: str
+    ops: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """What must have happened for a run to count.
+
+    Attributes:
+        ok_shares: least share of completed operations that were `ok`, by function; more than none.
+        faults: least number of each fault whose effect was seen.
+        leader_changes: least number of changes of a partition's leader.
+        isr_changes: least number of changes of a partition's in-sync replicas.
+        final_polls: whether every key with an acknowledged write must be read to its end last.
+    """
+
+    ok_shares: Mapping[str, float] = field(default_factory=lambda: {"send": 0.5, "poll": 0.5})
+    faults: Mapping[str, int] = field(default_factory=dict)
+    leader_changes: int = 0
+    isr_changes: int = 0
+    final_polls: bool = True
+
+
+@dataclass(slots=True)
+class Report:
+    """See the module.
+
+    Attributes:
+        allowed: kinds that are no failure in this run's mode.
+        counts: anomalies by kind.
+        examples: the first anomalies of each kind.
+        measures: what else was found out, by name.
+        missing: expectations that were not met, as sentences.
+    """
+
+    allowed: frozenset[str] = frozenset()
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[Anomaly]] = field(default_factory=dict)
+    measures: dict[str, float] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def add(self, anomalies: Iterable[Anomaly]) -> None:
+        for anomaly in anomalies:
+            assert anomaly.kind in ANOMALIES
+            self.counts[anomaly.kind] += 1
+            examples = self.examples.setdefault(anomaly.kind, [])
+            if len(examples) < EXAMPLES_MAX:
+                examples.append(anomaly)
+
+    @property
+    def failures(self) -> list[str]:
+        """Kinds that were found and are not allowed."""
+        return sorted(self.counts.keys() - self.allowed)
+
+    @property
+    def is_good(self) -> bool:
+        return not self.failures and not self.missing
+
+    def text(self) -> str:
+        """Return the report for people."""
+        lines = []
+        for kind in sorted(self.counts):
+            check, sentence = ANOMALIES[kind]
+            allowed = " (allowed)" if kind in self.allowed else ""
+            lines.append(f"{check} {kind} x {self.counts[kind]}{allowed}: {sentence}")
+            lines += [
+                f"    {example.what} (operations {', '.join(map(str, example.ops))})"
+                for example in self.examples[kind]
+            ]
+        lines += [f"expected, but did not happen: {sentence}" for sentence in self.missing]
+        lines += [f"{name} {amount:g}" for name, amount in sorted(self.measures.items())]
+        return "\n".join(lines)

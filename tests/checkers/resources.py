@@ -1,0 +1,36 @@
+"""What processes hold at the end against the beginning: C29.
+
+Samples are taken at rest: before the load and after it. What grows with every failed operation
+grows without bound, so the allowance is one amount, whatever happened between.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tests.checkers.history import FAIL, INFO, Op
+from tests.checkers.report import Anomaly
+
+
+def anomalies(history: Iterable[Op], allowances: Mapping[str, int]) -> Iterator[Anomaly]:
+    """Yield what grew by more than its allowance, by name of the resource.
+
+    A process is one life of a program: who starts again is another process.
+    """
+    first: dict[str, Mapping[str, int]] = {}
+    last: dict[str, tuple[int, Mapping[str, int]]] = {}
+    failures = 0
+    for op in history:
+        if op.f == "resources":
+            first.setdefault(op.process, op.details)
+            last[op.process] = op.index, op.details
+        elif op.type in (FAIL, INFO) and (op.sends or op.polls):
+            failures += 1
+    for process, (index, amounts) in last.items():
+        for name, allowance in allowances.items():
+            growth = amounts.get(name, 0) - first[process].get(name, 0)
+            if growth > allowance:
+                yield Anomaly(
+                    "resource-growth",
+                    f"{process} ended with {growth} more of {name}, after {failures} operations "
+                    "that failed",
+                    (index,),
+                )

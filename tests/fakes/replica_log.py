@@ -1,0 +1,26 @@
+"""A replica's log as its roles see it: numbers that a test sets."""
+
+from dataclasses import dataclass, field
+
+from millrace.core.ids import LeaderEpoch, Offset
+from millrace.core.log.leader_epochs import LeaderEpochs
+from millrace.core.log.producer_states import ProducerStates
+
+
+@dataclass
+class FakeReplicaLog:
+    """Implements `ReplicaLog`."""
+
+    log_end_offset: Offset = Offset(0)  # noqa: RUF009
+    flushed_offset: Offset = Offset(0)  # noqa: RUF009
+    log_start_offset: Offset = Offset(0)  # noqa: RUF009
+    leader_epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    producer_states: ProducerStates = field(default_factory=ProducerStates)
+
+    def end_at(self, offset: int, epoch: int = 0) -> None:
+        """Let everything up to here be written and flushed; a new epoch began at the end so far."""
+        if offset > self.log_end_offset:
+            self.leader_epochs.append(LeaderEpoch(epoch), self.log_end_offset)
+        else:
+            self.leader_epochs.truncate_from_end(Offset(offset))
+        self.log_end_offset = self.flushed_offset = Offset(offset)

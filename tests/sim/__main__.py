@@ -1,0 +1,102 @@
+"""`python -m tests.sim --seed N`: run seeds; make a failing one small, say how to repeat it."""
+
+import argparse
+import importlib
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.sim.run import Factory, Outcome, describe, plan_of, run, shrink
+from tests.sim.swarm import Plan
+from tests.sim.world import MINUTE, SECOND
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = "tests.sim.cluster:BrokerCluster"
+
+
+def commit() -> str:
+    """The commit that is checked out; a plus when files were changed since."""
+    described = subprocess.run(
+        ["git", "-c", "safe.directory=*", "describe", "--always", "--dirty=+"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"
+
+
+def load(cluster: str) -> Factory:
+    module, _, name = cluster.partition(":")
+    factory: Factory = getattr(importlib.import_module(module), name)
+    return factory
+
+
+def command(arguments: argparse.Namespace, plan: Plan) -> str:
+    """The one line that repeats a run."""
+    numbers = ",".join(str(fault.number) for fault in plan.faults) or "none"
+    cluster = "" if arguments.cluster == CLUSTER else f" --cluster {arguments.cluster}"
+    return (
+        f"python -m tests.sim --seed {plan.seed} --commit {commit()} "
+        f"--minutes {arguments.minutes:g}{cluster} --faults {numbers}"
+    )
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, one after another")
+    parser.add_argument("--minutes", type=float, default=5, help="simulated minutes of each")
+    parser.add_argument("--cluster", default=CLUSTER, help="module:factory of what is simulated")
+    parser.add_argument("--faults", help="only these faults of the plan, or none: 3,17")
+    parser.add_argument("--commit", help="where the seed failed; other code makes another run")
+    parser.add_argument("--trace", action="store_true", help="print the end of the trace")
+    parser.add_argument("--no-shrink", action="store_true", help="leave a failing run as it is")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse()
+    if arguments.commit not in (None, commit()):
+        print(f"The seed is of {arguments.commit}, but this is {commit()}: it may run otherwise.")
+    factory = load(arguments.cluster)
+    fired: Counter[str] = Counter()
+    simulated_us = handled = 0
+    began = time.process_time()
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        plan = plan_of(factory, seed, int(arguments.minutes * MINUTE))
+        if arguments.faults is not None:
+            plan = plan.only(int(n) for n in arguments.faults.split(",") if n != "none")
+        outcome = run(factory, plan, is_detailed=arguments.trace)
+        if outcome.violation is not None:
+            return fail(arguments, factory, outcome)
+        print(
+            f"seed {seed}: {outcome.simulated_us / SECOND:.0f} s, {outcome.events} events, "
+            f"{outcome.fired.total()} faults, trace {outcome.digest}"
+        )
+        if arguments.trace:
+            print(outcome.trace.text())
+        fired += outcome.fired
+        simulated_us += outcome.simulated_us
+        handled += outcome.handled
+    seconds = max(time.process_time() - began, 1e-9)
+    print(
+        f"{arguments.seeds} seeds, {simulated_us / SECOND / 3600:.2f} simulated hours without a "
+        f"violation; {handled / seconds:,.0f} events a second handled by nodes\n"
+        + " ".join(f"{fault_id}:{count}" for fault_id, count in sorted(fired.items()))
+    )
+    return 0
+
+
+def fail(arguments: argparse.Namespace, factory: Factory, outcome: Outcome) -> int:
+    if not arguments.no_shrink:
+        print(f"Seed {outcome.plan.seed} fails; looking for the faults that it takes ...")
+        outcome = shrink(factory, outcome)
+    print(describe(outcome, command(arguments, outcome.plan)))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

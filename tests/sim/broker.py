@@ -1,0 +1,751 @@
+"""The simulated broker: a synchronous shell around the product's machines and storage.
+
+It does what `Replicas`, `Controller`, `MetadataCache`, `LeaseElection` and `FetchSession` say, on a
+simulated machine, and decides nothing by itself. `LogDirectory` and `PartitionLog` are the
+product's, on the simulated disk.
+
+A life begins with the log directory as the last one left it. It finds the controller by the lease,
+opens a stream to it, registers, and from then on sends heartbeats; the stored objects come down the
+same stream and make the images that the replicas follow. When the directory fails, the process
+ends, and its supervisor starts another.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final
+
+from tests.sim.appending import THREAD, Appender, Target, Written
+from tests.sim.controlling import CLUSTER_ID, TIMES, ControllerHost
+from tests.sim.machine import Machine, NodeEvent, Terminated
+from tests.sim.messages import (
+    Administer,
+    Answer,
+    Ask,
+    AskAll,
+    AskEnds,
+    AskLeaders,
+    Batches,
+    ControlStream,
+    FetchStream,
+    FullState,
+    Leaders,
+    Produce,
+    Produced,
+    Pushed,
+    Read,
+    Sent,
+    Unserved,
+)
+from tests.sim.network import Received, Refused, Stream, StreamEnded, StreamOpened, StreamReceived
+from tests.sim.serving import FollowerService
+from tests.sim.world import Violation
+
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
+from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
+from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.core.errors import CorruptBatchError as DamagedBatchError
+from millrace.core.errors import (
+    CorruptLogError,
+    DuplicateBrokerRegistrationError,
+    InvalidConfigError,
+    MillraceError,
+    NotControllerError,
+    NotLeaderError,
+    StaleBrokerEpochError,
+    StaleControllerEpochError,
+    StorageError,
+    StorageFullError,
+    UnsupportedFormatError,
+)
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
+from millrace.core.metadata.cache import (
+    ApplyImage,
+    AskFullState,
+    CacheEffect,
+    MetadataCache,
+    PersistControllerEpoch,
+)
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.lease import NOBODY
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Topic
+from millrace.core.metadata.requests import (
+    AlterPartition,
+    AlterPartitions,
+    Heartbeat,
+    HeartbeatAnswer,
+    LogEnd,
+    RegisterBroker,
+    Request,
+)
+from millrace.core.metadata.topic_config import Durability
+from millrace.core.records.batch import BatchLimits, check, walk
+from millrace.core.records.header import HEADER_BYTES, stamp, verify_body
+from millrace.core.replication.follower import AdvanceLogStart, Append, StartAnew, Truncate
+from millrace.core.replication.leader import Waiter
+from millrace.core.replication.leader_session import SessionRequest
+from millrace.core.replication.replicas import (
+    Advanced,
+    CloseReplica,
+    Completed,
+    Configure,
+    DropReplica,
+    Effect,
+    Fetched,
+    Halted,
+    LogChange,
+    OpenLog,
+    ProposeIsr,
+    Replicas,
+)
+from millrace.core.replication.rules import ReplicationConfig
+
+DIRECTORY: Final = "/data"
+LIFE: Final = f"{DIRECTORY}/life"
+"""The highest controller epoch seen, and the broker's last epoch."""
+
+TICK_MS: Final = 100
+CHECKPOINT_MS: Final = 1000
+REGISTER_AGAIN_MS: Final = 300
+
+REPLICATION: Final = ReplicationConfig(
+    replica_lag_time_max_ms=5_000, replica_fetch_backoff_ms=200, isr_rejoin_pause_ms=2_000
+)
+LOG: Final = LogConfig(
+    segment_bytes=20_000, index_interval_bytes=1_000, checkpoint_bytes=50_000, checkpoint_ms=5_000
+)
+LIMITS: Final = BatchLimits(batch_bytes_max=1 << 20, inflated_bytes_max=1 << 20)
+_READ_BYTES: Final = 16 << 10
+
+
+class SimulatedBroker:
+    """See the module; implements `Node`.
+
+    Args:
+        config: the cluster's.
+        replication: the broker's.
+
+    Attributes:
+        replicas: once this life is registered.
+        logs: those that are open.
+    """
+
+    def __init__(self, config: ClusterConfig, replication: ReplicationConfig = REPLICATION) -> None:
+        self.replicas: Replicas | None = None
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.is_fenced = True
+        self._config = config
+        self._replication = replication
+        self._targets: dict[TopicPartition, Target] = {}
+        self._life: BrokerLife | None = None
+        self._control: Stream | None = None
+        self._has_asked_to_register = False
+        self._asked: dict[int, Callable[[object], None]] = {}
+        self._number = 0
+        self._log_ends: dict[TopicPartition, None] = {}
+        self._leaders: dict[BrokerId, Stream] = {}
+        self._wants_shutdown = False
+        self._is_stopping = False
+
+    @property
+    def _now(self) -> MonotonicMs:
+        return self._machine.clock.monotonic()
+
+    # --- A life ------------------------------------------------------------------------------
+
+    def start(self, machine: Machine) -> None:
+        self._machine = machine
+        dice = machine.random
+        try:
+            self.directory = LogDirectory.open(
+                machine.disk,
+                DIRECTORY,
+                DirectoryConfig(ballast_bytes=0),
+                cluster_id=CLUSTER_ID,
+                broker_id=NO_BROKER,
+                new_directory_id=f"{dice.getrandbits(64):016x}",
+            )
+            controller_epoch, broker_epoch = read_life(machine.disk)
+        except (StorageError, OSError, DamagedFileError) as error:
+            machine.exit(f"the log directory: {error}")
+        self._controller_epoch = ControllerEpoch(controller_epoch)
+        self._broker_epoch = BrokerEpoch(broker_epoch)
+        self._incarnation = f"{dice.getrandbits(64):016x}"
+        self._cache = MetadataCache(
+            CLUSTER_ID if controller_epoch else None, self._controller_epoch
+        )
+        self.host = ControllerHost(machine, self._config, knows_cluster=controller_epoch > 0)
+        self._appender = Appender(machine, self._on_written, self._on_log_failed)
+        for period_ms, work in (
+            (TIMES.retry_ms, self.host.look_at_lease),
+            (self._config.controller_tick_ms, self.host.tick),
+            (self._config.broker_heartbeat_interval_ms, self._beat),
+            (TICK_MS, self._tick),
+            (CHECKPOINT_MS, self._checkpoint),
+        ):
+            self._repeat(period_ms, work)
+
+    def _repeat(self, period_ms: int, work: Callable[[], object]) -> None:
+        self._machine.clock.set_timer(period_ms, partial(self._repeat, period_ms, work))
+        work()
+
+    def on_timer(self, token: object) -> None:
+        assert callable(token)
+        token()
+        self._say()
+
+    def crash(self) -> None:
+        pass
+
+    def on_message(self, event: NodeEvent) -> None:
+        match event:
+            case Terminated():
+                self._wants_shutdown = True
+                if self._life is None:
+                    self._machine.exit("told to, before it was registered")
+            case Received(sender, message):
+                self._on_client(sender, message)
+            case Refused():
+                pass
+            case StreamOpened(stream, ControlStream()):
+                self.host.on_opened(stream)
+            case StreamOpened(stream, FetchStream() as request):
+                if self.replicas is None:
+                    stream.reset()
+                else:
+                    self.service.on_opened(stream, request)
+            case StreamReceived(stream, Ask() | AskAll() as message):
+                self.host.on_message(stream, message)
+            case StreamReceived(stream, SessionRequest() as message):
+                if self.replicas is not None:
+                    self.service.on_request(stream, message)
+            case StreamReceived(stream, Sent() | Unserved() as message):
+                self._on_leader_says(stream, message)
+            case StreamReceived(stream, message) if stream is self._control:
+                self._on_controller_says(message)
+            case StreamEnded(stream):
+                self._on_ended(stream)
+        self._say()
+
+    def _say(self) -> None:
+        """Send what has gathered in sessions while an event was handled."""
+        if self.replicas is None:
+            return
+        self.service.serve()
+        for leader, session in self.replicas.sessions.items():
+            request = session.take_request(self._now)
+            if request is None:
+                continue
+            stream = self._leaders.get(leader)
+            if stream is None:
+                assert self._life is not None
+                assert self._cache.image is not None
+                name = self._cache.image.cluster.brokers[leader].name
+                stream = self._machine.network.open_stream(name, FetchStream(self._life))
+                self._leaders[leader] = stream
+            stream.send(request)
+
+    def _on_ended(self, stream: Stream) -> None:
+        self.host.on_ended(stream)
+        if stream is self._control:
+            self._leave_control()
+            return
+        for leader, other in list(self._leaders.items()):
+            if other is stream:
+                del self._leaders[leader]
+                assert self.replicas is not None
+                self._perform(self.replicas.on_session_broken(leader, self._now))
+                return
+        if self.replicas is not None:
+            self.service.on_ended(stream)
+
+    # --- The controller ----------------------------------------------------------------------
+
+    def _leave_control(self) -> None:
+        self._control = None
+        self._has_asked_to_register = False
+        asked, self._asked = self._asked, {}
+        for done in asked.values():
+            done(NotControllerError("the stream to the controller is gone"))
+
+    def _connect(self) -> None:
+        if self._control is not None and self._control.remote != self.host.holder:
+            self._control.reset()
+            self._leave_control()
+        if self._control is None and self.host.holder in self._peers():
+            self._control = self._machine.network.open_stream(self.host.holder, ControlStream())
+
+    def _peers(self) -> Iterable[str]:
+        return () if self.host.holder in (NOBODY, "somebody") else (self.host.holder,)
+
+    def _ask(self, request: Request, done: Callable[[object], None]) -> None:
+        if self._control is None:
+            done(NotControllerError("there is no controller"))
+            return
+        self._number += 1
+        self._asked[self._number] = done
+        self._control.send(Ask(self._number, request))
+
+    def _beat(self) -> None:
+        self._connect()
+        if self._control is None or self._is_stopping:
+            return
+        if self._life is None:
+            self._register()
+            return
+        image = self._cache.image
+        ends = [end for each in self._log_ends if (end := self._log_end(each)) is not None]
+        self._log_ends = {}
+        self._ask(
+            Heartbeat(
+                life=self._life,
+                metadata_epoch=-1 if image is None else image.epoch,
+                wants_shutdown=self._wants_shutdown,
+                log_ends=ends,
+            ),
+            self._on_beat,
+        )
+
+    def _log_end(self, topic_partition: TopicPartition) -> LogEnd | None:
+        log = self.logs.get(topic_partition)
+        if log is None:
+            return None
+        return LogEnd(topic_partition, log.leader_epochs.latest_epoch, log.log_end_offset)
+
+    def _on_beat(self, answer: object) -> None:
+        if isinstance(answer, StaleBrokerEpochError):
+            self._machine.exit(f"another life of this broker has begun: {answer}")
+        if isinstance(answer, HeartbeatAnswer):
+            self.is_fenced = answer.is_fenced
+            if answer.may_stop and self._wants_shutdown:
+                self._stop()
+
+    def _stop(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+
+        def done(result: object) -> None:
+            self._machine.exit(f"told to: {result or 'all is closed'}")
+
+        self._machine.run(THREAD, partial(self.directory.close, clean=True), done)
+
+    def _register(self) -> None:
+        if self._has_asked_to_register:
+            return
+        self._has_asked_to_register = True
+        identity = self.directory.identity
+        is_marked = self.directory.was_clean and self._broker_epoch > 0
+        self._ask(
+            RegisterBroker(
+                name=self._machine.name,
+                rack="",
+                host=self._machine.name,
+                port=1,
+                incarnation_id=self._incarnation,
+                directory_ids=[identity.directory_id],
+                broker_id=None if identity.broker_id == NO_BROKER else identity.broker_id,
+                replica_host=self._machine.name,
+                replica_port=2,
+                previous_broker_epoch=self._broker_epoch if is_marked else None,
+            ),
+            self._on_registered,
+        )
+
+    def _on_registered(self, answer: object) -> None:
+        if self._life is not None:
+            return
+        if isinstance(answer, InvalidConfigError):
+            raise Violation(f"{self._machine.name} cannot be registered: {answer}")
+        if not isinstance(answer, BrokerRegistration):
+            if isinstance(answer, DuplicateBrokerRegistrationError | NotControllerError):
+                self._machine.clock.set_timer(REGISTER_AGAIN_MS, self._may_register_again)
+                return
+            raise Violation(f"{self._machine.name} cannot be registered: {answer}")
+        self._life = answer.life
+        self._broker_epoch = answer.broker_epoch
+        with self._or_exit():
+            self.directory.assign_broker_id(answer.broker_id)
+            self._save_life()
+        self.replicas = Replicas(answer.life, self._replication)
+        self.service = FollowerService(
+            self._machine, self.replicas, self.logs, self._perform, self._on_damaged
+        )
+        if self._cache.image is not None:
+            self._perform(self.replicas.on_image(self._cache.image, self._now))
+
+    def _may_register_again(self) -> None:
+        self._has_asked_to_register = False
+
+    def _on_controller_says(self, message: object) -> None:
+        match message:
+            case Answer(number, result):
+                done = self._asked.pop(number, None)
+                if done is not None:
+                    done(result)
+            case AskEnds(partitions):
+                self._log_ends.update(dict.fromkeys(partitions))
+            case FullState(objects):
+                self._learn(lambda: self._cache.on_full_state(objects))
+            case Pushed(objects):
+                for key, stored in objects.items():
+                    self._learn(partial(self._cache.on_object, key, stored))
+
+    def _learn(self, learn: Callable[[], list[CacheEffect]]) -> None:
+        try:
+            effects = learn()
+        except StaleControllerEpochError:
+            if self._control is not None:
+                self._control.reset()
+                self._leave_control()
+            return
+        for effect in effects:
+            match effect:
+                case PersistControllerEpoch(controller_epoch):
+                    self._controller_epoch = controller_epoch
+                    with self._or_exit():
+                        self._save_life()
+                case ApplyImage(image):
+                    if self.replicas is not None:
+                        self._perform(self.replicas.on_image(image, self._now))
+                case AskFullState():
+                    if self._control is not None:
+                        self._control.send(AskAll())
+
+    def _save_life(self) -> None:
+        payload = f"{self._controller_epoch} {self._broker_epoch}".encode()
+        write_sealed(self._machine.disk, LIFE, "life", payload)
+
+    @contextlib.contextmanager
+    def _or_exit(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, StorageError) as error:
+            self._machine.exit(f"the disk refused: {error}")
+
+    # --- What the replicas want --------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case OpenLog(topic_partition, topic):
+                    self._open_log(topic_partition, topic)
+                case Configure(topic_partition, topic):
+                    if topic_partition in self._targets:
+                        self._targets[topic_partition].is_flushed = _is_flushed(topic)
+                case CloseReplica(topic_partition):
+                    self._close_log(topic_partition)
+                case DropReplica(topic_partition):
+                    self._close_log(topic_partition)
+                    self._machine.run(
+                        THREAD,
+                        partial(
+                            self.directory.delete_partition,
+                            topic_partition,
+                            self._machine.clock.wall(),
+                        ),
+                        self._on_dropped,
+                    )
+                case LogChange(topic_partition, change, generation):
+                    self._change_log(topic_partition, change, generation)
+                case Completed(_, waiters):
+                    for waiter in waiters:
+                        self._acknowledge(waiter)
+                case Advanced(topic_partition):
+                    self.service.on_advanced(topic_partition)
+                case Halted(topic_partition, error):
+                    raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")
+                case ProposeIsr(proposals):
+                    assert self._life is not None
+                    changes = [
+                        AlterPartition(
+                            topic_id=topic_partition.topic_id,
+                            partition=topic_partition.partition,
+                            leader=self._life,
+                            leader_epoch=proposal.leader_epoch,
+                            partition_epoch=proposal.partition_epoch,
+                            isr=proposal.isr,
+                        )
+                        for topic_partition, proposal in proposals
+                    ]
+                    self._ask(AlterPartitions(changes=changes), self._on_isr_answers)
+
+    def _on_isr_answers(self, answers: object) -> None:
+        assert self.replicas is not None
+        if isinstance(answers, list):
+            answers = [each if isinstance(each, MillraceError) else None for each in answers]
+        assert isinstance(answers, list | MillraceError)
+        self._perform(self.replicas.on_isr_answers(answers, self._now))
+
+    def _open_log(self, topic_partition: TopicPartition, topic: Topic) -> None:
+        def opened(result: object) -> None:
+            assert self.replicas is not None
+            if isinstance(result, CorruptLogError):
+                self._perform(self.replicas.on_failed(topic_partition, result))
+                return
+            if isinstance(result, Exception):
+                self._fail(result)
+            assert isinstance(result, PartitionLog)
+            self.logs[topic_partition] = result
+            self._targets[topic_partition] = Target(result, _is_flushed(topic))
+            self._perform(
+                self.replicas.on_opened(topic_partition, result, result.log_start_offset, self._now)
+            )
+
+        def open_and_flush() -> PartitionLog:
+            log = self.directory.open_partition(topic_partition, LOG, self._machine.clock.wall())
+            # What recovery found may be in the page cache alone, and no append may ever come that
+            # flushes it: a producer that repeats its last batch would wait for ever.
+            log.flush()
+            return log
+
+        self._machine.run(THREAD, open_and_flush, opened)
+
+    def _close_log(self, topic_partition: TopicPartition) -> None:
+        self.logs.pop(topic_partition, None)
+        self._targets.pop(topic_partition, None)
+
+    def _on_dropped(self, result: object) -> None:
+        if isinstance(result, Exception):
+            self._fail(result)
+
+    def _change_log(
+        self,
+        topic_partition: TopicPartition,
+        change: Append | Truncate | StartAnew | AdvanceLogStart,
+        generation: int,
+    ) -> None:
+        target = self._targets[topic_partition]
+        match change:
+            case Append(batches):
+                self._appender.append(target, batches, generation)  # type: ignore[arg-type]
+            case Truncate(end_offset):
+                self._machine.world.note(
+                    f"{self._machine.name} cuts {topic_partition.partition} to {end_offset}"
+                )
+                self._appender.change(
+                    target,
+                    lambda: target.log.truncate_to(end_offset, self._machine.clock.wall()),
+                    partial(self._on_truncated, topic_partition),
+                )
+            case AdvanceLogStart(start_offset):
+                self._appender.change(
+                    target, lambda: target.log.advance_log_start(start_offset), lambda: None
+                )
+            case StartAnew(start_offset):
+                raise Violation(f"storage cannot begin {topic_partition} at {start_offset}")
+
+    def _on_truncated(self, topic_partition: TopicPartition) -> None:
+        assert self.replicas is not None
+        self._perform(self.replicas.on_truncated(topic_partition, self._now))
+
+    def _on_written(self, written: Written) -> None:
+        assert self.replicas is not None
+        topic_partition = written.target.log.topic_partition
+        if self._targets.get(topic_partition) is not written.target:
+            return
+        if written.failed_at is not None:
+            assert written.error is not None
+            if not isinstance(written.error, StorageFullError | CorruptLogError):
+                self._fail(written.error)
+            self._perform(
+                self.replicas.on_write_failed(
+                    topic_partition, written.failed_at, written.error, self._now
+                )
+            )
+            if isinstance(written.error, CorruptLogError):
+                self._on_damaged(topic_partition, written.error)
+            return
+        self._perform(self.replicas.on_written(topic_partition, written.end_offset, self._now))
+        if written.flushed_offset is not None:
+            self._perform(
+                self.replicas.on_flushed(topic_partition, written.flushed_offset, self._now)
+            )
+
+    def _on_log_failed(self, target: Target, error: StorageError) -> None:
+        if isinstance(error, CorruptLogError):
+            self._on_damaged(target.log.topic_partition, error)
+        else:
+            self._fail(error)
+
+    def _on_damaged(self, topic_partition: TopicPartition, error: CorruptLogError) -> None:
+        assert self.replicas is not None
+        self._close_log(topic_partition)
+        self._perform(self.replicas.on_failed(topic_partition, error))
+
+    def _fail(self, error: Exception) -> None:
+        """The directory failed; a broker that has no other one ends (P63)."""
+        if not isinstance(error, StorageError | OSError):
+            raise error
+        self._machine.exit(f"the disk failed: {error}")
+
+    def _tick(self) -> None:
+        if self.replicas is not None:
+            self._perform(self.replicas.tick(self._now))
+
+    def _checkpoint(self) -> None:
+        def done(result: object) -> None:
+            if isinstance(result, Exception) and not isinstance(result, StorageFullError):
+                self._fail(result)
+            for topic_partition, log in self.logs.items():
+                assert self.replicas is not None
+                replica = self.replicas.find(topic_partition)
+                if replica is not None:  # A round may be further than the machine knows.
+                    flushed_offset = min(log.flushed_offset, replica.written_offset)
+                    self._perform(
+                        self.replicas.on_flushed(topic_partition, flushed_offset, self._now)
+                    )
+
+        if not self._is_stopping:
+            self._machine.run("checkpoint", lambda: self.directory.checkpoint(self._now), done)
+
+    # --- Following ---------------------------------------------------------------------------
+
+    def _on_leader_says(self, stream: Stream, message: Sent | Unserved) -> None:
+        assert self.replicas is not None
+        leader = next((each for each, other in self._leaders.items() if other is stream), None)
+        if leader is None:
+            return
+        if isinstance(message, Unserved):
+            effects = self.replicas.on_fetch_error(
+                leader, message.handle, message.log_start_offset, self._now
+            )
+        else:
+            found = self.replicas.sessions[leader].position(message.handle)
+            batches, is_damaged = ([], False) if found is None else verified(found[0], message.data)
+            fetched = Fetched(
+                handle=message.handle,
+                fetch_offset=message.fetch_offset,
+                high_watermark=message.high_watermark,
+                log_start_offset=message.log_start_offset,
+                batches=batches,
+                size=len(message.data),
+                is_damaged=is_damaged,
+                diverging=message.diverging,
+            )
+            effects = self.replicas.on_fetched(leader, fetched, self._now)
+        self._perform(effects)
+
+    # --- Clients -----------------------------------------------------------------------------
+
+    def _on_client(self, sender: str, message: object) -> None:
+        reply = partial(self._machine.network.send, sender)
+        match message:
+            case AskLeaders():
+                reply(Leaders(self._leaders_of_all()))
+            case Administer(request):
+                self._ask(request, lambda _: None)
+            case Produce(number):
+                try:
+                    self._produce(sender, message)
+                except MillraceError as error:
+                    reply(Produced(number, Offset(-1), error))
+            case Read(number, topic_partition):
+                try:
+                    reply(self._read(message))
+                except CorruptLogError as error:
+                    reply(Batches(number, error=error))
+                    self._on_damaged(topic_partition, error)
+                except MillraceError as error:
+                    reply(Batches(number, error=error))
+
+    def _leaders_of_all(self) -> dict[TopicPartition, tuple[str, LeaderEpoch]]:
+        image = self._cache.image
+        if image is None:
+            return {}
+        brokers = image.cluster.brokers
+        return {
+            TopicPartition(topic_id, number): (brokers[state.leader].name, state.leader_epoch)
+            for topic_id, topic in image.topics_by_id.items()
+            for number, state in enumerate(topic.partitions)
+            if state.leader != NO_BROKER
+        }
+
+    def _produce(self, sender: str, message: Produce) -> None:
+        if self.replicas is None:
+            raise NotLeaderError("this broker is not registered yet")
+        header = check(message.topic_partition, message.batch, LIMITS)
+        leader = self.replicas.get(message.topic_partition).leader
+        if leader is None or leader.is_resigned:
+            raise NotLeaderError("another broker leads")
+        waiter = leader.append(
+            header, message.acks, (sender, message.number), self._machine.clock.wall()
+        )
+        if not waiter.is_duplicate:
+            stamped = stamp(
+                message.batch[:HEADER_BYTES],
+                base_offset=waiter.base_offset,
+                leader_epoch=leader.leader_epoch,
+                append_timestamp=waiter.append_timestamp,
+            )
+            body = message.batch[HEADER_BYTES:]
+            self._appender.append(
+                self._targets[message.topic_partition],
+                [StampedBatch.of(header, stamped, body, waiter.append_timestamp)],
+                leader.generation,
+            )
+        if waiter.is_done:
+            self._acknowledge(waiter)
+
+    def _acknowledge(self, waiter: Waiter) -> None:
+        assert isinstance(waiter.owner, tuple)
+        sender, number = waiter.owner
+        self._machine.network.send(sender, Produced(number, waiter.base_offset, waiter.error))
+
+    def _read(self, message: Read) -> Batches:
+        if self.replicas is None:
+            raise NotLeaderError("this broker is not registered yet")
+        leader = self.replicas.get(message.topic_partition).leader
+        if leader is None:
+            raise NotLeaderError("another broker leads")
+        leader.check_epoch(message.leader_epoch)
+        log = self.logs[message.topic_partition]
+        diverging = leader.diverging(message.offset, message.last_epoch, log.leader_epochs)
+        high_watermark = leader.high_watermark
+        if diverging is not None:
+            return Batches(message.number, diverging=diverging, high_watermark=high_watermark)
+        leader.check_readable(message.offset, log.log_start_offset)
+        plan = None
+        if message.offset < high_watermark:
+            plan = log.plan_read(message.offset, _READ_BYTES, high_watermark)
+        data = b"" if plan is None else log.read(plan)
+        return Batches(message.number, data, high_watermark)
+
+
+def _is_flushed(topic: Topic) -> bool:
+    return topic.config.durability is Durability.FSYNC
+
+
+def verified(topic_partition: TopicPartition, data: bytes) -> tuple[list[StampedBatch], bool]:
+    """Return the batches up to the first whose checksums do not hold, and whether there is one."""
+    batches: list[StampedBatch] = []
+    try:
+        for header, batch in walk(data):
+            verify_body(topic_partition, header, batch)
+            batches.append(
+                StampedBatch.of(header, bytes(batch[:HEADER_BYTES]), bytes(batch[HEADER_BYTES:]))
+            )
+    except (DamagedBatchError, UnsupportedFormatError):
+        return batches, True
+    return batches, False
+
+
+def read_life(files: FileSystem) -> tuple[int, int]:
+    """Return the highest controller epoch seen and the last broker epoch; 0 where none is."""
+    try:
+        controller_epoch, broker_epoch = read_sealed(files, LIFE, "life").split()
+    except FileNotFoundError:
+        return 0, 0
+    return int(controller_epoch), int(broker_epoch)

@@ -1,0 +1,103 @@
+"""A machine's clocks: they start anywhere, run too fast or too slow, and jump.
+
+`monotonic` never goes back; it runs at `rate` (0.5 to 2) and may jump forward, as after a virtual
+machine was resumed. `wall` runs along and may jump both ways. Timers follow `monotonic`.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final
+
+from tests.sim.world import MILLISECOND, Event, World
+
+from millrace.core.ids import MonotonicMs, WallMs
+
+EPOCH_US: Final = 1_700_000_000 * 1_000_000
+"""The wall time at which worlds begin."""
+
+
+class MachineClock:
+    """See the module.
+
+    Args:
+        world: whose time it distorts.
+        owner: the machine's name, for the trace.
+        deliver: is given the token of each timer that is due.
+    """
+
+    def __init__(self, world: World, owner: str, deliver: Callable[[object], object]) -> None:
+        dice = world.random(f"clock {owner}")
+        self._world = world
+        self._label = f"{owner} timer"
+        self._deliver = deliver
+        self._rate = 1.0
+        self._at = 0  # World time at which the rate last changed,
+        self._local = dice.randrange(10**12)  # and what the clock showed then.
+        self._wall_offset = EPOCH_US - self._local + dice.randrange(-(10**6), 10**6)
+        self._timers: list[tuple[int, int, object]] = []
+        self._set = 0
+        self._next: Event | None = None
+
+    # --- What a process sees -----------------------------------------------------------------
+
+    def monotonic(self) -> MonotonicMs:
+        """Return the time of a clock that never goes back and goes on while the process is dead."""
+        return MonotonicMs(self._local_now() // MILLISECOND)
+
+    def wall(self) -> WallMs:
+        """Return the time of day."""
+        return WallMs((self._local_now() + self._wall_offset) // MILLISECOND)
+
+    def set_timer(self, delay_ms: float, token: object) -> None:
+        """Let the process hear `token` so much later by `monotonic`. There is no cancelling:
+        who no longer cares ignores it, and all are forgotten when the process ends."""
+        self._set += 1
+        due = self._local_now() + max(int(delay_ms * MILLISECOND), 0)
+        heappush(self._timers, (due, self._set, token))
+        if self._timers[0][1] == self._set:
+            self._plan()
+
+    # --- What tests do to it -----------------------------------------------------------------
+
+    def set_rate(self, rate: float) -> None:
+        """Let the clock run so many times as fast as the world's."""
+        assert rate > 0
+        self._local, self._at = self._local_now(), self._world.now
+        self._rate = rate
+        self._plan()
+
+    def jump(self, forward_us: int) -> None:
+        """Let both clocks jump, as when a machine was asleep."""
+        assert forward_us >= 0
+        self._local += forward_us
+        self._plan()
+
+    def jump_wall(self, by_us: int) -> None:
+        """Set the time of day, forward or back."""
+        self._wall_offset += by_us
+
+    def forget_timers(self) -> None:
+        """The process that set them is gone."""
+        self._timers.clear()
+        self._plan()
+
+    def _local_now(self) -> int:
+        return self._local + int((self._world.now - self._at) * self._rate)
+
+    def _plan(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if self._timers:
+            left = max(self._timers[0][0] - self._local_now(), 0)
+            # Rounded up, so that a timer is never early.
+            self._next = self._world.after(int(left / self._rate) + 1, self._label, self._fire)
+
+    def _fire(self) -> None:
+        self._next = None
+        due, now = [], self._local_now()
+        while self._timers and self._timers[0][0] <= now:
+            due.append(heappop(self._timers)[2])
+        self._plan()
+        for token in due:
+            self._deliver(token)

@@ -1,0 +1,602 @@
+"""The families of faults, by the ids of the fault matrix: each hits a running cluster, and ends.
+
+A family is a function of a `Scene`. It returns what ends the fault, or None when there was nothing
+to hit; only what hit is counted. All its choices come from the scene's dice, which belong to this
+one fault, so that taking another fault out of a run leaves it as it was.
+
+Damage to stored bytes, and the loss of a disk, hit one machine of each run only, its *victim*: a
+cluster whose every copy of a record is damaged can but report it.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tests.fakes.disk import SECTOR_BYTES
+from tests.sim import coordination
+from tests.sim.coordination import SimulatedStore, StoreWeather
+from tests.sim.machine import Machine
+from tests.sim.network import Network, Weather
+from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
+
+Undo = Callable[[], None]
+Inject = Callable[["Scene"], Undo | None]
+
+_CUT: Final = Weather(is_cut=True)
+
+
+@dataclass(slots=True)
+class Scene:
+    """What a fault may touch.
+
+    Attributes:
+        world: where it happens.
+        machines: of the brokers, by name.
+        network: between them, and to the store.
+        store: the coordination store.
+        role: names of the machines that play a role now: `leader`, `follower` or `controller`.
+        victim: the machine whose disk may be damaged.
+        dice: of this fault alone.
+        duration_us: until it is ended.
+    """
+
+    world: World
+    machines: Mapping[str, Machine]
+    network: Network
+    store: SimulatedStore
+    role: Callable[[str], list[str]]
+    victim: Machine
+    dice: random.Random
+    duration_us: int
+
+    def any_machine(self) -> Machine:
+        return self.machines[self.dice.choice(list(self.machines))]
+
+    def pick(self, role: str) -> Machine | None:
+        """Choose one of those who play a role."""
+        names = self.role(role)
+        return self.machines[self.dice.choice(names)] if names else None
+
+    def others(self, machine: Machine) -> list[str]:
+        return [name for name in self.machines if name != machine.name]
+
+    def cut(self, here: list[str], there: list[str], *, both_ways: bool = True) -> Undo:
+        """Cut the links from some machines to others."""
+        pairs = [(a, b) for a in here for b in there if a != b]
+        if both_ways:
+            pairs += [(b, a) for a, b in pairs]
+        return self.network.impose(dict.fromkeys(pairs), _CUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One row of the fault matrix, as far as it can be simulated.
+
+    Attributes:
+        fault_id: such as `F02`.
+        name: what happens, as a sentence.
+        inject: does it.
+        duration_us: least and most; the fault draws between them.
+    """
+
+    fault_id: str
+    name: str
+    inject: Inject
+    duration_us: tuple[int, int]
+
+
+FAMILIES: Final[dict[str, Family]] = {}
+
+_LONG: Final = (2 * SECOND, 20 * SECOND)
+_SHORT: Final = (100 * MILLISECOND, 3 * SECOND)
+
+
+def family(
+    fault_id: str, name: str, duration_us: tuple[int, int] = _LONG
+) -> Callable[[Inject], Inject]:
+    def register(inject: Inject) -> Inject:
+        assert fault_id not in FAMILIES
+        FAMILIES[fault_id] = Family(fault_id, name, inject, duration_us)
+        return inject
+
+    return register
+
+
+# --- Processes and power ---------------------------------------------------------------------
+
+
+def _kill(machine: Machine | None) -> Undo | None:
+    if machine is None or machine.node is None:
+        return None
+    machine.kill()
+    return machine.start
+
+
+def _cut_power(machine: Machine | None) -> Undo | None:
+    if machine is None or machine.node is None:
+        return None
+    machine.cut_power()
+    return machine.start
+
+
+def _freeze(machine: Machine | None) -> Undo | None:
+    if machine is None or machine.node is None or machine.is_frozen:
+        return None
+    machine.freeze()
+    return machine.thaw
+
+
+def _together(undos: list[Undo | None]) -> Undo | None:
+    found = [undo for undo in undos if undo is not None]
+
+    def undo_all() -> None:
+        for undo in found:
+            undo()
+
+    return undo_all if found else None
+
+
+@family("F01", "a follower is killed")
+def kill_follower(scene: Scene) -> Undo | None:
+    return _kill(scene.pick("follower"))
+
+
+@family("F02", "a leader is killed")
+def kill_leader(scene: Scene) -> Undo | None:
+    return _kill(scene.pick("leader"))
+
+
+@family("F03", "all processes are killed", _SHORT)
+def kill_all(scene: Scene) -> Undo | None:
+    return _together([_kill(machine) for machine in scene.machines.values()])
+
+
+@family("F04", "a machine loses power")
+def cut_power(scene: Scene) -> Undo | None:
+    return _cut_power(scene.any_machine())
+
+
+@family("F05", "one machine stands still while another loses power, and the first goes on alone")
+def pause_and_cut_power(scene: Scene) -> Undo | None:
+    if len(scene.machines) < 3:
+        return None
+    first, second, third = scene.dice.sample(list(scene.machines.values()), 3)
+    thaw_first = _freeze(first)
+    steps: list[Undo | None] = [thaw_first]
+    step = scene.duration_us // 3
+
+    def cut_second() -> None:
+        steps.append(_cut_power(second))
+        steps.append(_freeze(third))
+        if thaw_first is not None:
+            thaw_first()
+
+    event = scene.world.after(step, "F05 goes on", cut_second)
+
+    def undo() -> None:
+        event.cancel()
+        done = _together(steps)
+        if done is not None:
+            done()
+
+    return undo
+
+
+@family("F06", "all machines lose power", _SHORT)
+def cut_all_power(scene: Scene) -> Undo | None:
+    return _together([_cut_power(machine) for machine in scene.machines.values()])
+
+
+@family("F07", "the last replica in sync loses power")
+def cut_power_of_the_last_in_sync(scene: Scene) -> Undo | None:
+    leader = scene.pick("leader")
+    if leader is None:
+        return None
+    heal = scene.cut([leader.name], scene.role("follower"))
+    steps: list[Undo | None] = [heal]
+
+    def cut_leader() -> None:
+        steps.append(_cut_power(leader))
+        heal()
+
+    event = scene.world.after(scene.duration_us * 2 // 3, "F07 goes on", cut_leader)
+
+    def undo() -> None:
+        event.cancel()
+        done = _together(steps)
+        assert done is not None
+        done()
+
+    return undo
+
+
+@family("F08", "a leader stands still", (SECOND, MINUTE))
+def freeze_leader(scene: Scene) -> Undo | None:
+    return _freeze(scene.pick("leader"))
+
+
+@family("F09", "a follower stands still", (SECOND, MINUTE))
+def freeze_follower(scene: Scene) -> Undo | None:
+    return _freeze(scene.pick("follower"))
+
+
+@family("F10", "a process stands still for a moment", _SHORT)
+def stall_process(scene: Scene) -> Undo | None:
+    return _freeze(scene.any_machine())
+
+
+@family("F47", "a machine is restarted in order")
+def restart_in_order(scene: Scene) -> Undo | None:
+    return _terminate(scene, patience_us=scene.duration_us)
+
+
+@family("F49", "a process that is told to leave is killed before it has left")
+def restart_in_a_hurry(scene: Scene) -> Undo | None:
+    return _terminate(scene, patience_us=scene.dice.randrange(100 * MILLISECOND))
+
+
+def _terminate(scene: Scene, patience_us: int) -> Undo | None:
+    machine = scene.any_machine()
+    if machine.node is None or machine.is_terminating:
+        return None
+    machine.terminate()
+    event = scene.world.after(patience_us, f"{machine.name} has to be gone", machine.kill)
+
+    def undo() -> None:
+        event.cancel()
+        machine.kill()
+        machine.start()
+
+    return undo
+
+
+@family("F27", "power goes in the middle of a write", _SHORT)
+def cut_power_in_a_write(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    if machine.node is None:
+        return None
+    machine.disk.cut_power_soon(1 + scene.dice.randrange(20))
+
+    def undo() -> None:
+        machine.disk.cut_power_at = None
+        machine.start()
+
+    return undo
+
+
+@family("F38", "the controller is killed")
+def kill_controller(scene: Scene) -> Undo | None:
+    return _kill(scene.pick("controller"))
+
+
+@family("F39", "the controller stands still for longer than its lease", (8 * SECOND, 30 * SECOND))
+def freeze_controller(scene: Scene) -> Undo | None:
+    return _freeze(scene.pick("controller"))
+
+
+# --- The network -----------------------------------------------------------------------------
+
+
+@family("F11", "a leader is cut off from everybody")
+def isolate_leader(scene: Scene) -> Undo | None:
+    leader = scene.pick("leader")
+    if leader is None:
+        return None
+    return scene.cut([leader.name], [*scene.others(leader), coordination.NAME])
+
+
+@family("F12", "a leader is cut off from the other brokers but the controller")
+def isolate_leader_from_followers(scene: Scene) -> Undo | None:
+    leader = scene.pick("leader")
+    if leader is None:
+        return None
+    controllers = scene.role("controller")
+    there = [name for name in scene.others(leader) if name not in controllers]
+    return scene.cut([leader.name], there) if there else None
+
+
+@family("F13", "a leader is cut off from controller and store")
+def isolate_leader_from_controller(scene: Scene) -> Undo | None:
+    leader = scene.pick("leader")
+    if leader is None:
+        return None
+    there = [name for name in scene.role("controller") if name != leader.name]
+    return scene.cut([leader.name], [*there, coordination.NAME])
+
+
+@family("F14", "a machine hears nobody, or nobody hears it")
+def cut_one_way(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    here, there = [machine.name], [*scene.others(machine), coordination.NAME]
+    if scene.dice.random() < 0.5:
+        here, there = there, here
+    return scene.cut(here, there, both_ways=False)
+
+
+@family("F15", "two machines do not see each other, and all others do")
+def cut_between_two(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    others = scene.others(machine)
+    return scene.cut([machine.name], [scene.dice.choice(others)]) if others else None
+
+
+@family("F16", "the network is slow and loses messages")
+def bad_weather(scene: Scene) -> Undo | None:
+    weather = Weather(
+        delay_us=scene.dice.randrange(500, 200_000), loss=scene.dice.choice((0, 0.01, 0.1, 0.3))
+    )
+    names = [*scene.machines, coordination.NAME]
+    return scene.network.impose([(a, b) for a in names for b in names if a != b], weather)
+
+
+@family("F17", "streams are reset", _SHORT)
+def reset_streams(scene: Scene) -> Undo | None:
+    share = scene.dice.choice((0.2, 1.0))
+    if not scene.network.reset_streams(scene.dice, share, [scene.any_machine().name]):
+        return None
+    return lambda: None
+
+
+@family("F18", "requests are doubled, overtaken, and arrive minutes late")
+def repeat_requests(scene: Scene) -> Undo | None:
+    weather = Weather(
+        delay_us=scene.dice.randrange(1_000, 50_000),
+        duplication=scene.dice.choice((0.1, 0.5)),
+        lateness=scene.dice.choice((0.01, 0.1)),
+    )
+    return scene.network.impose(
+        [(a, b) for a in scene.machines for b in scene.machines if a != b], weather
+    )
+
+
+@family("F34", "a follower's network is slow")
+def slow_follower(scene: Scene) -> Undo | None:
+    follower = scene.pick("follower")
+    if follower is None:
+        return None
+    weather = Weather(delay_us=scene.dice.randrange(20_000, 400_000))
+    pairs = [(name, follower.name) for name in scene.others(follower)]
+    return scene.network.impose(pairs + [(b, a) for a, b in pairs], weather)
+
+
+# --- Clocks ----------------------------------------------------------------------------------
+
+
+@family("F19", "the time of day jumps")
+def jump_wall_clock(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    by = scene.dice.randrange(-60 * MINUTE, 60 * MINUTE)
+    machine.clock.jump_wall(by)
+    return lambda: machine.clock.jump_wall(-by)
+
+
+@family("F20", "a clock runs too fast or too slow")
+def change_clock_rate(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    machine.clock.set_rate(scene.dice.uniform(0.5, 2.0))
+    return lambda: machine.clock.set_rate(1.0)
+
+
+@family("F21", "a machine sleeps, and wakes much later by its clocks", _SHORT)
+def sleep_machine(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    machine.clock.jump(scene.dice.randrange(SECOND, 10 * MINUTE))
+    return lambda: None
+
+
+# --- Disks -----------------------------------------------------------------------------------
+
+
+def _with_room_again(machine: Machine) -> Undo:
+    def undo() -> None:
+        machine.disk.capacity = None
+
+    return undo
+
+
+@family("F22", "a disk is full")
+def fill_disk(scene: Scene) -> Undo | None:
+    machine = scene.pick("leader") or scene.any_machine()
+    machine.disk.fill(0)
+    return _with_room_again(machine)
+
+
+@family("F23", "a disk becomes full in the middle of a write")
+def nearly_fill_disk(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    machine.disk.fill(scene.dice.randrange(1, 2_000))
+    return _with_room_again(machine)
+
+
+@family("F24", "a flush fails", _SHORT)
+def fail_flush(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    if machine.node is None:
+        return None
+    machine.disk.fail_next_flush()
+
+    def undo() -> None:
+        machine.disk.fail_flush_at = None
+        if scene.dice.random() < 0.5:
+            machine.disk.evict_all()
+        machine.start()
+
+    return undo
+
+
+@family("F25", "reads fail", _SHORT)
+def fail_reads(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    machine.disk.reads_to_fail = 1 + scene.dice.randrange(3)
+
+    def undo() -> None:
+        machine.disk.reads_to_fail = 0
+
+    return undo
+
+
+@family("F26", "a volume becomes read-only")
+def make_read_only(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    machine.disk.is_read_only = True
+
+    def undo() -> None:
+        machine.disk.is_read_only = False
+        machine.start()
+
+    return undo
+
+
+def _log_files(machine: Machine, *, is_active: bool) -> list[str]:
+    """The last segment of each partition, or all the others; only files with bytes in them."""
+    last: dict[str, str] = {}
+    files = [path for path in machine.disk.files() if path.endswith(".log")]
+    for path in files:  # Ascending, so that the last one stays.
+        last[path.rpartition("/")[0]] = path
+    chosen = [path for path in files if (path in last.values()) == is_active]
+    return [path for path in chosen if machine.disk.size(path)]
+
+
+def _flip(scene: Scene, files: list[str]) -> Undo | None:
+    disk = scene.victim.disk
+    if not files:
+        return None
+    path = scene.dice.choice(files)
+    disk.flip_bit(path, scene.dice.randrange(disk.size(path)), scene.dice.randrange(8))
+    scene.world.note(f"a bit of {path} of {scene.victim.name} flips")
+    return lambda: None
+
+
+@family("F28", "a bit flips in a closed segment", _SHORT)
+def flip_in_closed_segment(scene: Scene) -> Undo | None:
+    return _flip(scene, _log_files(scene.victim, is_active=False))
+
+
+@family("F29", "a bit flips in an active segment", _SHORT)
+def flip_in_active_segment(scene: Scene) -> Undo | None:
+    return _flip(scene, _log_files(scene.victim, is_active=True))
+
+
+@family("F30", "a bit flips in a file that is no segment", _SHORT)
+def flip_elsewhere(scene: Scene) -> Undo | None:
+    disk = scene.victim.disk
+    files = [path for path in disk.files() if not path.endswith(".log") and disk.size(path)]
+    return _flip(scene, files)
+
+
+@family("F31", "a file is cut short or gone when its machine comes back")
+def lose_file(scene: Scene) -> Undo | None:
+    disk = scene.victim.disk
+    files = [path for path in disk.files() if disk.size(path)]
+    undo = _kill(scene.victim) if files else None
+    if undo is None:
+        return None
+    path = scene.dice.choice(files)
+    if scene.dice.random() < 0.5:
+        disk.write(path, disk.contents(path)[: scene.dice.randrange(disk.size(path))])
+    else:
+        disk.unlink(path)
+        disk.fsync_directory(path.rpartition("/")[0] or "/")
+    return undo
+
+
+@family("F32", "a write goes to the wrong place")
+def misdirect_write(scene: Scene) -> Undo | None:
+    disk = scene.victim.disk
+    files = [path for path in disk.files() if path.endswith(".log") and disk.size(path)]
+    undo = _kill(scene.victim) if len(files) > 1 else None
+    if undo is None:
+        return None
+    source, target = scene.dice.sample(files, 2)
+    at = scene.dice.randrange(disk.size(target)) // SECTOR_BYTES * SECTOR_BYTES
+    disk.copy_sector(source, 0, target, at)
+    return undo
+
+
+@family("F33", "a disk is slow")
+def slow_disk(scene: Scene) -> Undo | None:
+    machine = scene.any_machine()
+    machine.disk.times.stall_us = scene.dice.choice((20_000, 200_000, 2_000_000))
+
+    def undo() -> None:
+        machine.disk.times.stall_us = 0
+
+    return undo
+
+
+@family("F36", "a machine comes back with an empty disk")
+def replace_disk(scene: Scene) -> Undo | None:
+    if scene.victim.node is None:
+        return None
+    scene.victim.cut_power()
+    scene.victim.disk.wipe()
+    return scene.victim.start
+
+
+# --- The coordination store ------------------------------------------------------------------
+
+
+def _store_weather(scene: Scene, weather: StoreWeather) -> Undo:
+    scene.store.weather = weather
+
+    def undo() -> None:
+        if scene.store.weather is weather:
+            scene.store.weather = StoreWeather()
+
+    return undo
+
+
+@family("F40", "the lease is stolen or deleted", _SHORT)
+def steal_lease(scene: Scene) -> Undo | None:
+    if scene.store.lease is None:
+        return None
+    if scene.dice.random() < 0.5:
+        scene.store.delete_lease()
+    else:
+        scene.store.steal_lease("somebody")
+    return lambda: None
+
+
+@family("F41", "an object of the store is deleted", _SHORT)
+def delete_object(scene: Scene) -> Undo | None:
+    keys = scene.store.keys("")
+    if not keys:
+        return None
+    scene.store.delete(scene.dice.choice(keys))
+    return lambda: None
+
+
+@family("F42", "the store is out", (SECOND, 5 * MINUTE))
+def store_outage(scene: Scene) -> Undo | None:
+    return _store_weather(scene, StoreWeather(is_out=True))
+
+
+@family("F43", "the store throttles, is slow, does writes late or twice, and loses answers")
+def store_storm(scene: Scene) -> Undo | None:
+    dice = scene.dice
+    return _store_weather(
+        scene,
+        StoreWeather(
+            service_us=dice.choice((500, 20_000, 100_000)),
+            refusals=dice.choice((0, 0.1, 0.5)),
+            lost_answers=dice.choice((0, 0.1, 0.3)),
+            late_calls=dice.choice((0, 0.1)),
+            repeated_calls=dice.choice((0, 0.1)),
+            false_conflicts=dice.choice((0, 0.1, 0.5)),
+        ),
+    )
+
+
+@family("F44", "news of the store comes late, and more than once")
+def late_news(scene: Scene) -> Undo | None:
+    delay = scene.dice.randrange(SECOND, 10 * SECOND)
+    return _store_weather(scene, StoreWeather(news_delay_us=delay, repeats_news=True))
+
+
+@family("F45", "the store is restored from a backup", _SHORT)
+def restore_store(scene: Scene) -> Undo | None:
+    if scene.store.revision < 2:
+        return None
+    scene.store.restore(scene.dice.randrange(1, scene.store.revision))
+    return lambda: None

@@ -1,0 +1,166 @@
+"""What simulated brokers and clients say to each other: objects in place of bytes.
+
+Nothing in a message is changed after it was sent. Batches travel as the bytes that they are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.requests import Request
+from millrace.core.metadata.stored import StoredObject
+from millrace.core.replication.leader import Acks
+
+# --- Broker and controller, one stream -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ControlStream:
+    """Opens the stream from a broker to the one that it takes for the controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Up: a request, numbered by the broker."""
+
+    number: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class AskAll:
+    """Up: the metadata missed something; send all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Down: the result of a request."""
+
+    number: int
+    result: object
+
+
+@dataclass(frozen=True, slots=True)
+class FullState:
+    """Down: every stored object."""
+
+    objects: Mapping[str, StoredObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """Down: objects that were written."""
+
+    objects: Mapping[str, StoredObject]
+
+
+@dataclass(frozen=True, slots=True)
+class AskEnds:
+    """Down: say with the heartbeats where these logs end."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+# --- Follower and leader, one stream; up go `SessionRequest`s ---------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FetchStream:
+    """Opens the stream from a follower broker to a leader broker."""
+
+    life: BrokerLife
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Down: what is new for one handle."""
+
+    handle: int
+    fetch_offset: Offset
+    high_watermark: Offset
+    log_start_offset: Offset
+    data: bytes = b""
+    diverging: EpochEnd | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """Down: a position is refused, and gone; with the log's start where it is out of range."""
+
+    handle: int
+    log_start_offset: Offset | None
+
+
+# --- Clients, unary --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AskLeaders:
+    """To any broker: who leads what?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaders:
+    """Back: the leader's machine and epoch of each partition that has one."""
+
+    of: Mapping[TopicPartition, tuple[str, LeaderEpoch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Administer:
+    """To any broker, which passes it on to the controller. There is no answer."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """One batch, as a producer seals it."""
+
+    number: int
+    topic_partition: TopicPartition
+    batch: bytes
+    acks: Acks
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """Back: where it is, or why not."""
+
+    number: int
+    base_offset: Offset
+    error: MillraceError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Batches from an offset on; -1 for an epoch is not checked."""
+
+    number: int
+    topic_partition: TopicPartition
+    offset: Offset
+    leader_epoch: LeaderEpoch
+    last_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Back: batches, perhaps none, or why not."""
+
+    number: int
+    data: bytes = b""
+    high_watermark: Offset = Offset(0)  # noqa: RUF009
+    diverging: EpochEnd | None = None
+    error: MillraceError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """For the judges of a run: a leader told a producer that a batch is kept."""
+
+    broker: BrokerId
+    topic_partition: TopicPartition
+    last_offset: Offset

@@ -1,0 +1,206 @@
+"""One seed is one run of a cluster; a run that fails is made smaller.
+
+What is simulated is a `Cluster`: machines with nodes of the product, clients, and what must hold.
+A *factory* makes one in a fresh world. Everything else follows from the seed.
+"""
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from tests.sim.coordination import SimulatedStore
+from tests.sim.faults import Family, Scene
+from tests.sim.machine import Machine
+from tests.sim.network import Network
+from tests.sim.swarm import Fault, Plan, Swarm
+from tests.sim.swarm import plan as draw_plan
+from tests.sim.world import MINUTE, SECOND, Trace, Violation, World
+
+LINES_OF_A_FAILURE: Final = 150
+RUNS_TO_SHRINK_MAX: Final = 150
+
+
+class Cluster(Protocol):
+    """What is simulated."""
+
+    @property
+    def families(self) -> Sequence[Family]:
+        """The faults that it promises to survive."""
+
+    @property
+    def machines(self) -> Mapping[str, Machine]:
+        """Of the brokers, by name; faults hit these. Clients are the cluster's own affair."""
+
+    @property
+    def network(self) -> Network:
+        """Between all of them."""
+
+    @property
+    def store(self) -> SimulatedStore:
+        """The coordination store."""
+
+    def start(self) -> None:
+        """Start the machines and the load."""
+
+    def role(self, role: str) -> list[str]:
+        """Return the machines that are now `leader` of anything, `follower`, or `controller`."""
+
+    def check(self) -> None:
+        """Judge the invariants; called after every event. Raises `Violation`."""
+
+    def begin_quiet(self) -> None:
+        """Everything is healed now; note what has to move on from here.
+
+        A history says so by a `window` that opens here and closes in `end_quiet`.
+        """
+
+    def end_quiet(self) -> None:
+        """Judge that everything works again. Raises `Violation`."""
+
+    def finish(self) -> Mapping[str, float]:
+        """The run is over, in quiet: judge what clients saw. Raises `Violation`.
+
+        Returns:
+            What happened, by name, such as operations and leader changes: whether the run counts.
+        """
+
+
+Factory = Callable[[World], Cluster]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        plan: of the run, with the faults that were let happen.
+        violation: what was broken, or None; the first line is its kind.
+        digest: of the whole trace.
+        simulated_us: how long the cluster ran.
+        events: how many events there were.
+        handled: how many of them nodes handled.
+        fired: faults that hit something, by family.
+        measures: what the cluster says of a run without a violation.
+        trace: the last of what happened.
+    """
+
+    plan: Plan
+    violation: str | None
+    digest: str
+    simulated_us: int
+    events: int
+    handled: int
+    fired: Counter[str] = field(default_factory=Counter)
+    measures: Mapping[str, float] = field(default_factory=dict)
+    trace: Trace = field(default_factory=Trace)
+
+
+def plan_of(factory: Factory, seed: int, length_us: int = 5 * MINUTE) -> Plan:
+    """Draw the plan of a seed from the families that the cluster survives."""
+    return draw_plan(seed, length_us, factory(World(seed)).families)
+
+
+def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
+    """Run a plan to its end or its first violation.
+
+    Any exception is a violation: nothing in a simulated cluster may fail unexpectedly.
+    """
+    trace = Trace(LINES_OF_A_FAILURE, is_detailed=is_detailed)
+    world = World(plan.seed, trace)
+    cluster = factory(world)
+    names = list(cluster.machines)
+    scene = Scene(
+        world,
+        cluster.machines,
+        cluster.network,
+        cluster.store,
+        cluster.role,
+        cluster.machines[names[plan.victim % len(names)]],
+        world.random("unused"),
+        0,
+    )
+    swarm = Swarm(world, plan.faults, scene)
+    violation = None
+    measures: Mapping[str, float] = {}
+    try:
+        cluster.start()
+        for quiet_begin, quiet_end in plan.quiet_us:
+            world.run_until(quiet_begin, cluster.check)
+            swarm.heal()
+            world.note("quiet begins")
+            cluster.begin_quiet()
+            world.run_until(quiet_end, cluster.check)
+            cluster.end_quiet()
+            world.note("quiet ends")
+        measures = cluster.finish()
+    except Violation as broken:
+        violation = str(broken)
+    except Exception:
+        violation = f"an exception\n{traceback.format_exc()}"
+    if violation is not None:
+        world.note(f"VIOLATION {violation}")
+    return Outcome(
+        plan,
+        violation,
+        trace.digest(),
+        world.now,
+        world.events,
+        world.handled,
+        swarm.fired,
+        measures,
+        trace,
+    )
+
+
+def shrink(factory: Factory, failed: Outcome, runs_max: int = RUNS_TO_SHRINK_MAX) -> Outcome:
+    """Take faults out of a failed run while it still fails; return the smallest run found.
+
+    Delta debugging (Zeller and Hildebrandt 2002): leave out halves, then quarters, and so on.
+    Faults after the violation go first, at no cost.
+    """
+    assert failed.violation is not None
+    smallest = failed
+    faults = [fault for fault in failed.plan.faults if fault.at_us <= failed.simulated_us]
+    runs = 0
+
+    def fails_with(chosen: Sequence[Fault]) -> bool:
+        nonlocal smallest, runs
+        runs += 1
+        outcome = run(factory, failed.plan.only(fault.number for fault in chosen))
+        if outcome.violation is None:
+            return False
+        smallest = outcome
+        return True
+
+    if not fails_with([]):
+        parts = 2
+        while runs < runs_max and len(faults) > 1:
+            size = -(-len(faults) // parts)
+            for begin in range(0, len(faults), size):
+                rest = faults[:begin] + faults[begin + size :]
+                if fails_with(rest):
+                    faults, parts = rest, max(parts - 1, 2)
+                    break
+                if runs >= runs_max:
+                    break
+            else:
+                if size == 1:
+                    break
+                parts = min(parts * 2, len(faults))
+    # Once more, with every message written out.
+    return run(
+        factory, smallest.plan.only(f.number for f in smallest.plan.faults), is_detailed=True
+    )
+
+
+def describe(outcome: Outcome, command: str) -> str:
+    """Return the report of a failed run: trace, what is broken, and how to see it again."""
+    assert outcome.violation is not None
+    faults = "\n".join(f"  {fault}" for fault in outcome.plan.faults) or "  none"
+    return (
+        f"{outcome.trace.text()}\n\n"
+        f"seed {outcome.plan.seed} fails after {outcome.simulated_us / SECOND:.3f} s: "
+        f"{outcome.violation}\n\nfaults that it takes:\n{faults}\n\nto see it again:\n  {command}"
+    )

@@ -1,0 +1,213 @@
+"""The simulated coordination store: what it promises, and how its callers are left in the dark."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.sim.coordination import NAME, Answered, SimulatedStore, StoreHandle, StoreWeather
+from tests.sim.network import Network, Weather
+from tests.sim.world import SECOND, World
+
+from millrace.broker.coordination.store import (
+    BEGINNING,
+    CoordinationUnavailableError,
+    Revision,
+    StoreChanges,
+)
+from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.lease import NOBODY, LeaseRecord
+from millrace.core.metadata.stored import StoredObject
+
+
+class Caller:
+    """One machine's view; `ask` makes a call and lets time pass until it is answered."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.world = World(seed)
+        self.network = Network(self.world)
+        self.store = SimulatedStore(self.world, self.network)
+        self.handle = self.handle_of("a")
+
+    def handle_of(self, name: str) -> StoreHandle:
+        return self.store.handle(name, lambda answered: answered)
+
+    def ask(self, call: Callable[[Answered], None]) -> object:
+        answers: list[object] = []
+        call(answers.append)
+        self.world.run_until(self.world.now + 3 * SECOND)
+        assert len(answers) == 1
+        return answers[0]
+
+    def write(self, key: str, version: int, epoch: int = 1, value: bytes = b"x") -> object:
+        new = StoredObject(value, version, ControllerEpoch(epoch))
+        return self.ask(lambda answered: self.handle.compare_and_swap_all([(key, new)], answered))
+
+    def read(self, key: str) -> object:
+        answer = self.ask(lambda answered: self.handle.read_all([key], answered))
+        assert isinstance(answer, list)
+        return answer[0]
+
+    def lease(self, version: int, holder: str = "a") -> LeaseRecord:
+        return LeaseRecord(holder=holder, address="", duration_ms=1500, version=version)
+
+
+def test_objects_are_swapped_by_version_and_controller_epoch() -> None:
+    caller = Caller()
+    assert caller.read("k") is None
+    assert caller.write("k", 1, epoch=2) == [True]
+    assert caller.write("k", 1, epoch=2) == [False]
+    assert caller.write("k", 3, epoch=2) == [False]
+    assert caller.write("k", 2, epoch=1) == [False]
+    assert caller.write("k", 2, epoch=2, value=b"new") == [True]
+    assert caller.read("k") == StoredObject(b"new", 2, ControllerEpoch(2))
+    assert caller.ask(lambda answered: caller.handle.keys("", answered)) == ["k"]
+    assert [(w.key, w.stored.version) for w in caller.store.writes] == [("k", 1), ("k", 2)]
+
+
+def test_the_lease_is_swapped_by_version_stolen_and_deleted() -> None:
+    caller = Caller()
+    first = caller.lease(1)
+    swap = caller.handle.compare_and_swap_lease
+    assert caller.ask(lambda answered: swap(first, answered)) is True
+    assert caller.ask(lambda answered: swap(first, answered)) is False
+    caller.store.steal_lease("thief")
+    stolen = caller.ask(caller.handle.read_lease)
+    assert stolen == caller.lease(2, "thief")
+    caller.store.steal_lease()
+    assert caller.store.lease is not None
+    assert caller.store.lease.holder == NOBODY
+    caller.store.delete_lease()
+    assert caller.ask(caller.handle.read_lease) is None
+    assert caller.ask(lambda answered: swap(first, answered)) is True
+
+
+def changes(revision: int, *keys: str) -> StoreChanges:
+    return StoreChanges(Revision(str(revision)), keys)
+
+
+def test_waiting_ends_with_the_next_change_or_the_time() -> None:
+    caller = Caller()
+    wait = caller.handle.wait_for_changes
+    assert caller.ask(lambda a: wait(BEGINNING, 500, a)) == StoreChanges(BEGINNING, ())
+    caller.write("k", 1)
+    assert caller.ask(lambda a: wait(BEGINNING, 500, a)) == changes(1, "k")
+    answers: list[object] = []
+    wait(Revision("1"), 10_000, answers.append)
+    caller.world.run_until(caller.world.now + SECOND)
+    assert answers == []
+    caller.write("other", 1)
+    assert answers == [changes(2, "other")]
+
+
+def test_news_may_be_late_and_name_what_did_not_change() -> None:
+    caller = Caller()
+    caller.write("k", 1)
+    caller.store.weather = StoreWeather(news_delay_us=5 * SECOND, repeats_news=True)
+    answers: list[object] = []
+    caller.handle.wait_for_changes(Revision("1"), 20_000, answers.append)
+    caller.world.run_until(caller.world.now + SECOND)
+    caller.write("other", 1)
+    assert answers == []
+    caller.world.run_until(caller.world.now + 6 * SECOND)
+    assert answers == [changes(2, "k", "other")]
+
+
+def test_an_answer_that_is_lost_leaves_the_write_done() -> None:
+    caller = Caller()
+    caller.store.weather = StoreWeather(lost_answers=1.0)
+    assert isinstance(caller.write("k", 1), CoordinationUnavailableError)
+    assert caller.store.objects["k"].version == 1
+
+
+def test_a_throttled_call_is_not_done() -> None:
+    caller = Caller()
+    caller.store.weather = StoreWeather(refusals=1.0)
+    assert isinstance(caller.write("k", 1), CoordinationUnavailableError)
+    assert caller.store.objects == {}
+
+
+def test_a_late_call_is_done_after_its_caller_gave_up() -> None:
+    caller = Caller()
+    caller.store.weather = StoreWeather(late_calls=1.0)
+    seen: list[tuple[int, object]] = []
+    new = StoredObject(b"late", 1, ControllerEpoch(1))
+    caller.handle.compare_and_swap_all(
+        [("k", new)], lambda answer: seen.append((len(caller.store.objects), answer))
+    )
+    caller.world.run_until(10 * SECOND)
+    [(stored, answer)] = seen
+    assert stored == 0
+    assert isinstance(answer, CoordinationUnavailableError)
+    assert caller.store.objects == {"k": new}
+
+
+def test_a_write_that_is_sent_twice_is_done_and_refused() -> None:
+    caller = Caller()
+    caller.store.weather = StoreWeather(repeated_calls=1.0)
+    assert caller.write("k", 1) == [False]
+    assert caller.store.objects["k"].version == 1
+
+
+def test_a_conflict_may_be_false() -> None:
+    caller = Caller()
+    caller.store.weather = StoreWeather(false_conflicts=1.0)
+    assert caller.write("k", 1) == [False]
+    assert caller.ask(lambda a: caller.handle.compare_and_swap_lease(caller.lease(1), a)) is False
+    assert caller.store.objects == {}
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_an_outage_or_a_cut_is_an_unknown_answer_in_time(is_cut: bool) -> None:
+    caller = Caller()
+    if is_cut:
+        caller.network.impose([("a", NAME)], Weather(is_cut=True))
+    else:
+        caller.store.weather = StoreWeather(is_out=True)
+    began = caller.world.now
+    answers: list[tuple[int, object]] = []
+    caller.handle.read_lease(lambda answer: answers.append((caller.world.now, answer)))
+    caller.world.run_until(10 * SECOND)
+    [(at, answer)] = answers
+    assert at - began == caller.store.timeout_us
+    assert isinstance(answer, CoordinationUnavailableError)
+
+
+def test_calls_are_done_one_after_another() -> None:
+    caller = Caller()
+    caller.store.weather = StoreWeather(service_us=100_000)
+    times: list[int] = []
+    for _ in range(5):
+        caller.handle.read_lease(lambda _: times.append(caller.world.now))
+    caller.world.run_until(SECOND)
+    assert len(times) == 5
+    assert max(times) > 480_000
+
+
+def test_a_restored_store_is_as_it_was_and_goes_on_from_there() -> None:
+    caller = Caller()
+    caller.write("k", 1)
+    caller.write("other", 1)
+    caller.write("k", 2)
+    caller.store.delete("other")
+    assert caller.store.revision == 4
+    caller.store.restore(2)
+    assert caller.store.revision == 2
+    assert {key: found.version for key, found in caller.store.objects.items()} == {
+        "k": 1,
+        "other": 1,
+    }
+    assert caller.write("k", 2) == [True]
+    wait = caller.handle.wait_for_changes
+    assert caller.ask(lambda a: wait(Revision("2"), 500, a)) == changes(3, "k")
+    # Who knows a later revision is told to look at everything.
+    assert caller.ask(lambda a: wait(Revision("9"), 500, a)) == changes(3, "k", "other")
+
+
+def test_two_callers_cannot_both_win() -> None:
+    for seed in range(20):
+        caller = Caller(seed)
+        answers: list[object] = []
+        for name in ("a", "b"):
+            new = StoredObject(name.encode(), 1, ControllerEpoch(1))
+            caller.handle_of(name).compare_and_swap_all([("k", new)], answers.append)
+        caller.world.run_until(SECOND)
+        assert sorted(map(str, answers)) == ["[False]", "[True]"]

@@ -1,0 +1,151 @@
+"""Virtual time: what happens, in which order, and by which dice.
+
+A world is a heap of events, ordered by time and, at the same time, by when they were scheduled.
+Nothing else runs: no thread, no real clock, no socket. So one seed is one run, under any hash seed
+of the interpreter, and `Trace.digest` proves it.
+
+Each concern (a link, a disk, a workload) draws from a generator of its own. A fault that is taken
+out of a run then leaves the others' dice as they were, and a run can be made smaller.
+"""
+
+import hashlib
+import random
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final, NewType
+
+Micros = NewType("Micros", int)
+"""Microseconds of virtual time since the world began; no node can read it."""
+
+MILLISECOND: Final = 1_000
+SECOND: Final = 1_000_000
+MINUTE: Final = 60 * SECOND
+
+EVENTS_AT_ONE_MOMENT_MAX: Final = 100_000
+_LINES_PER_HASH: Final = 256
+
+
+class Violation(Exception):
+    """The product broke a promise; the run ends here."""
+
+
+class Trace:
+    """What happened, as lines: all of them in the digest, the last ones to read.
+
+    Args:
+        lines_max: how many lines are kept.
+        is_detailed: whether messages are written out; a digest compares only with its like.
+    """
+
+    def __init__(self, lines_max: int = 2_000, *, is_detailed: bool = False) -> None:
+        self.is_detailed = is_detailed
+        self.lines: deque[tuple[int, str]] = deque(maxlen=lines_max)
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._unhashed: list[str] = []
+
+    def add(self, at: int, text: str) -> None:
+        self.lines.append((at, text))
+        self._unhashed.append(f"{at} {text}\n")
+        if len(self._unhashed) >= _LINES_PER_HASH:
+            self._fold()
+
+    def digest(self) -> str:
+        """Return the hash of every line so far."""
+        self._fold()
+        return self._hash.hexdigest()
+
+    def text(self) -> str:
+        """Return the kept lines, the time in seconds before each."""
+        return "\n".join(f"{at / SECOND:12.6f}  {text}" for at, text in self.lines)
+
+    def _fold(self) -> None:
+        self._hash.update("".join(self._unhashed).encode())
+        self._unhashed.clear()
+
+
+class Event:
+    """Something that will happen, unless it is cancelled."""
+
+    __slots__ = ("action", "arguments", "label")
+
+    def __init__(
+        self, label: str, action: Callable[..., object] | None, arguments: tuple[object, ...]
+    ) -> None:
+        self.label = label
+        self.action = action
+        self.arguments = arguments
+
+    def cancel(self) -> None:
+        self.action = None
+        self.arguments = ()
+
+
+class World:
+    """See the module.
+
+    Attributes:
+        now: the time; it moves only in `run_until`.
+        events: how many happened.
+        handled: how many of them product code handled, which nodes count.
+    """
+
+    def __init__(self, seed: int, trace: Trace | None = None) -> None:
+        self.seed = seed
+        self.now = Micros(0)
+        self.trace = trace or Trace()
+        self.events = 0
+        self.handled = 0
+        self._heap: list[tuple[int, int, Event]] = []
+        self._scheduled = 0
+
+    def random(self, concern: str) -> random.Random:
+        """Return a new generator for one concern; equal names give equal dice."""
+        return random.Random(f"{self.seed}/{concern}")  # A string is hashed by SHA-512 here.
+
+    def at(self, when: int, label: str, action: Callable[..., object], *arguments: object) -> Event:
+        """Let something happen at a time, not before now; the label goes into the trace."""
+        event = Event(label, action, arguments)
+        self._scheduled += 1
+        heappush(self._heap, (max(when, self.now), self._scheduled, event))
+        return event
+
+    def after(
+        self, delay: int, label: str, action: Callable[..., object], *arguments: object
+    ) -> Event:
+        """Let something happen `delay` microseconds from now."""
+        return self.at(self.now + delay, label, action, *arguments)
+
+    def note(self, text: str) -> None:
+        """Write a line into the trace."""
+        self.trace.add(self.now, text)
+
+    def run_until(self, end: int, after_each: Callable[[], None] | None = None) -> None:
+        """Let everything happen that is due up to `end`.
+
+        Args:
+            end: in microseconds of virtual time, inclusive; the world's time afterwards.
+            after_each: called after every event: the invariants.
+
+        Raises:
+            Violation: an invariant does not hold, or time stands still.
+        """
+        heap, trace = self._heap, self.trace.add
+        events_now = 0
+        while heap and heap[0][0] <= end:
+            when, _, event = heappop(heap)
+            action = event.action
+            if action is None:
+                continue
+            events_now = events_now + 1 if when == self.now else 0
+            if events_now > EVENTS_AT_ONE_MOMENT_MAX:
+                raise Violation(
+                    f"{EVENTS_AT_ONE_MOMENT_MAX} events at one moment, such as {event.label}"
+                )
+            self.now = Micros(when)
+            self.events += 1
+            trace(when, event.label)
+            action(*event.arguments)
+            if after_each is not None:
+                after_each()
+        self.now = Micros(max(self.now, end))

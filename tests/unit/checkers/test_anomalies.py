@@ -1,0 +1,265 @@
+"""Each anomaly, planted in a clean history, is found, and nothing else is."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.checkers.check import check
+from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
+from tests.checkers.report import ANOMALIES, Report
+from tests.fakes.histories import PerfectCluster
+
+Plant = Callable[[PerfectCluster], None]
+
+PLANTS: dict[str, Plant] = {}
+
+
+def plant(kind: str) -> Callable[[Plant], Plant]:
+    def register(planted: Plant) -> Plant:
+        PLANTS[kind] = planted
+        return planted
+
+    return register
+
+
+def judge(cluster: PerfectCluster) -> Report:
+    return check(
+        cluster.finish(),
+        availability_ns=2_000_000_000,
+        realtime_lag_ns=5_000_000_000,
+        allowances={"fds": 10},
+    )
+
+
+def unknown_send(cluster: PerfectCluster, key: int) -> int:
+    value = cluster.new_value()
+    for type in (INVOKE, INFO):
+        cluster.record("gone", type, "send", sends=[Send(key, value)])
+    return value
+
+
+def failed_send(cluster: PerfectCluster, key: int) -> int:
+    value = cluster.new_value()
+    for type in (INVOKE, FAIL):
+        cluster.record("unlucky", type, "send", sends=[Send(key, value)])
+    return value
+
+
+@plant("inconsistent-offset")
+def another_value_at_an_offset(cluster: PerfectCluster) -> None:
+    value = unknown_send(cluster, 0)
+    cluster.show("r", [{0: [(5, value)]}])
+
+
+@plant("duplicate")
+def a_value_twice(cluster: PerfectCluster) -> None:
+    cluster.logs[0].append(cluster.logs[0][3])
+
+
+@plant("phantom")
+def a_value_nobody_sent(cluster: PerfectCluster) -> None:
+    cluster.logs[0].append(cluster.new_value())
+
+
+@plant("aborted-read")
+def a_value_that_was_refused(cluster: PerfectCluster) -> None:
+    cluster.logs[0].append(failed_send(cluster, 0))
+
+
+@plant("lost-write")
+def an_acknowledged_value_that_is_gone(cluster: PerfectCluster) -> None:
+    (send,) = cluster.send("s", 0)
+    assert send.offset is not None
+    cluster.logs[0][send.offset] = None
+    cluster.send("s", 0)
+
+
+@plant("unseen")
+def an_acknowledged_value_behind_the_end(cluster: PerfectCluster) -> None:
+    cluster.send("s", 0)
+    cluster.logs[0].pop()
+
+
+@plant("int-poll-skip")
+def a_jump_within_a_poll(cluster: PerfectCluster) -> None:
+    records = cluster.records(0)
+    cluster.show("r", [{0: [records[0], records[2]]}])
+
+
+@plant("int-nonmonotonic-poll")
+def a_poll_backwards(cluster: PerfectCluster) -> None:
+    records = cluster.records(0)
+    cluster.show("r", [{0: [records[1], records[0]]}])
+
+
+@plant("poll-skip")
+def a_jump_between_polls(cluster: PerfectCluster) -> None:
+    records = cluster.records(0)
+    cluster.show("r", [{0: records[:2]}])
+    cluster.show("r", [{0: records[3:4]}])
+
+
+@plant("nonmonotonic-poll")
+def going_back_between_polls(cluster: PerfectCluster) -> None:
+    records = cluster.records(0)
+    cluster.show("r", [{0: records[:2]}])
+    cluster.show("r", [{0: records[1:3]}])
+
+
+@plant("int-nonmonotonic-send")
+def sends_in_another_order(cluster: PerfectCluster) -> None:
+    first, second = cluster.new_value(), cluster.new_value()
+    sends = [Send(0, first), Send(0, second)]
+    cluster.record("s", INVOKE, "send", sends=sends)
+    end = len(cluster.logs[0])
+    cluster.logs[0] += [second, first]
+    cluster.record("s", OK, "send", sends=[Send(0, first, end + 1), Send(0, second, end)])
+
+
+@plant("nonmonotonic-send")
+def a_process_whose_second_send_comes_first(cluster: PerfectCluster) -> None:
+    # Both are invoked before either is acknowledged, so that real time says nothing.
+    first, second = cluster.new_value(), cluster.new_value()
+    end = len(cluster.logs[0])
+    cluster.logs[0] += [second, first]
+    cluster.record("s", INVOKE, "send", sends=[Send(0, first)])
+    cluster.record("s", INVOKE, "send", sends=[Send(0, second)])
+    cluster.record("s", OK, "send", sends=[Send(0, first, end + 1)])
+    cluster.record("s", OK, "send", sends=[Send(0, second, end)])
+
+
+@plant("realtime-inversion")
+def a_later_send_with_a_smaller_offset(cluster: PerfectCluster) -> None:
+    end = len(cluster.logs[0])
+    first, second = cluster.new_value(), cluster.new_value()
+    cluster.logs[0] += [second, first]
+    for process, value, offset in (("s", first, end + 1), ("t", second, end)):
+        cluster.record(process, INVOKE, "send", sends=[Send(0, value)])
+        cluster.record(process, OK, "send", sends=[Send(0, value, offset)])
+
+
+@plant("stale-end-offset")
+def an_end_below_what_was_acknowledged(cluster: PerfectCluster) -> None:
+    (send,) = cluster.send("s", 0)
+    assert send.offset is not None
+    cluster.list_offsets("a", {0: send.offset})
+
+
+@plant("end-offset-regression")
+def an_end_that_goes_back(cluster: PerfectCluster) -> None:
+    end = len(cluster.logs[0])
+    unknown_send(cluster, 0)
+    cluster.list_offsets("a", {0: end + 1})
+    cluster.list_offsets("a", {0: end})
+
+
+def replica(
+    cluster: PerfectCluster, broker: str, *, digests: str = "abcd", epochs: int = 1, end: int = 4
+) -> None:
+    cluster.record(
+        broker,
+        INFO,
+        "replica",
+        details={
+            "key": 0,
+            "log_start": 0,
+            "high_watermark": end,
+            "batches": [[at, at, digest] for at, digest in enumerate(digests)],
+            "epochs": [[epochs, 0], [7, 3]],
+        },
+    )
+
+
+@plant("replica-divergence")
+def other_bytes_below_the_high_watermark(cluster: PerfectCluster) -> None:
+    replica(cluster, "broker-1")
+    replica(cluster, "broker-2", digests="abXd")
+
+
+@plant("metadata-fork")
+def two_states_of_one_epoch(cluster: PerfectCluster) -> None:
+    cluster.metadata(0, 1, observer="broker-2", isr=(1, 2))
+
+
+@plant("metadata-repeat")
+def an_epoch_that_comes_again(cluster: PerfectCluster) -> None:
+    cluster.metadata(0, 1)
+
+
+@plant("metadata-regression")
+def an_older_leader_epoch(cluster: PerfectCluster) -> None:
+    cluster.metadata(0, 2, leader=2, leader_epoch=2)
+    cluster.metadata(0, 3, leader_epoch=1)
+
+
+@plant("two-leaders")
+def two_leaders_of_one_epoch(cluster: PerfectCluster) -> None:
+    cluster.metadata(0, 2, leader=2)
+
+
+@plant("isr-outside-replicas")
+def a_stranger_in_sync(cluster: PerfectCluster) -> None:
+    cluster.metadata(0, 2, isr=(1, 4))
+
+
+@plant("unavailable")
+def a_write_that_waits(cluster: PerfectCluster) -> None:
+    cluster.record("s", INVOKE, "send", sends=[Send(0, cluster.new_value())])
+    cluster.now_ns += 3_000_000_000
+    cluster.record("s", INFO, "send", sends=[Send(0, cluster.new_value())])
+    cluster.send("s", 0)
+
+
+@plant("realtime-lag")
+def an_old_log(cluster: PerfectCluster) -> None:
+    cluster.send("s", 0)
+    cluster.now_ns += 6_000_000_000
+    cluster.show("r", [{0: cluster.records(0)[:3]}])
+
+
+@plant("dishonest-error")
+def a_refused_value_on_a_disk(cluster: PerfectCluster) -> None:
+    value = failed_send(cluster, 0)
+    cluster.record("broker-1", INFO, "dump", polled=[{0: [(len(cluster.logs[0]), value)]}])
+
+
+@plant("resource-growth")
+def descriptors_that_stay_open(cluster: PerfectCluster) -> None:
+    for fds in (40, 51):
+        cluster.record("broker-1", INFO, "resources", details={"fds": fds})
+
+
+def test_every_anomaly_is_planted() -> None:
+    assert PLANTS.keys() == ANOMALIES.keys()
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_a_planted_anomaly_is_found_and_nothing_else(kind: str) -> None:
+    cluster = PerfectCluster()
+    cluster.run(400)
+    PLANTS[kind](cluster)
+    report = judge(cluster)
+    assert list(report.counts) == [kind], report.text()
+    assert report.failures == [kind]
+    assert ANOMALIES[kind][1] in report.text()
+
+
+def test_replicas_differ_only_below_every_high_watermark() -> None:
+    cluster = PerfectCluster()
+    cluster.run(100)
+    replica(cluster, "broker-1")
+    replica(cluster, "broker-2", digests="abcX", end=3)
+    assert judge(cluster).is_good
+    replica(cluster, "broker-3", epochs=2)
+    assert judge(cluster).failures == ["replica-divergence"]
+    replica(cluster, "broker-3", digests="abc")  # What counts is how it ends.
+    assert judge(cluster).is_good
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_clean_history_is_good(seed: int) -> None:
+    cluster = PerfectCluster(seed)
+    cluster.run(500)
+    cluster.list_offsets("a")
+    report = judge(cluster)
+    assert report.is_good, report.text()
+    assert report.measures["acknowledged"] > 100

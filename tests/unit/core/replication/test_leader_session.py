@@ -1,0 +1,144 @@
+"""A follower broker's session with one leader: handles, what is said, credit, pauses."""
+
+from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicId, TopicPartition
+from millrace.core.replication.follower import FetchFrom
+from millrace.core.replication.leader_session import LeaderSession
+from millrace.core.replication.progress import FollowerProgress
+
+A, B = (TopicPartition(TopicId(b"t" * 16), number) for number in range(2))
+WINDOW = 1000
+NOW = MonotonicMs(50)
+
+
+def position(offset: int = 0, number: int = 1, pause_ms: int = 0) -> FetchFrom:
+    return FetchFrom(BrokerId(1), LeaderEpoch(3), Offset(offset), LeaderEpoch(2), number, pause_ms)
+
+
+def progress(offset: int) -> FollowerProgress:
+    return FollowerProgress(Offset(offset), Offset(offset), Offset(0), LeaderEpoch(2))
+
+
+def opened() -> LeaderSession:
+    """Return a session that has said its first position and granted its window."""
+    session = LeaderSession(WINDOW)
+    session.open(A, position(), progress(0), NOW)
+    session.take_request(NOW)
+    return session
+
+
+def test_the_first_request_names_every_position_and_grants_the_window() -> None:
+    session = LeaderSession(WINDOW)
+    session.open(A, position(4), progress(4), NOW)
+    session.open(B, position(9), progress(9), NOW)
+    request = session.take_request(NOW)
+    assert request is not None
+    assert [(added[1], added[2].fetch_offset, added[3]) for added in request.added] == [
+        (A, 4, progress(4)),
+        (B, 9, progress(9)),
+    ]
+    assert request.credit_bytes == WINDOW
+    assert request.progress == []
+    assert session.take_request(NOW) is None
+    assert len(session) == 2
+
+
+def test_a_new_position_takes_the_old_ones_place_under_a_handle_of_its_own() -> None:
+    session = opened()
+    session.open(A, position(7, number=2), progress(7), NOW)
+    request = session.take_request(NOW)
+    assert request is not None
+    (added,) = request.added
+    assert request.removed == [1]
+    assert added[0] == 2
+    assert session.position(1) is None  # P7: what is still sent for it is of nobody.
+    assert session.position(2) == (A, position(7, number=2))
+    assert len(session) == 1
+
+
+def test_a_position_that_was_never_said_need_not_be_taken_back() -> None:
+    session = opened()
+    session.open(B, position(), progress(0), NOW)
+    session.close(B)
+    assert session.take_request(NOW) is None
+
+
+def test_the_latest_progress_is_said_once() -> None:
+    session = opened()
+    session.on_progress(A, progress(1))
+    session.on_progress(A, progress(2))
+    session.on_progress(B, progress(9))  # Not followed here.
+    request = session.take_request(NOW)
+    assert request is not None
+    assert request.progress == [(1, progress(2))]
+    session.on_progress(A, progress(2))  # As when a high watermark came that moved alone.
+    assert session.take_request(NOW) is None
+
+
+def test_a_position_that_pauses_is_said_when_the_pause_ends_with_the_progress_of_then() -> None:
+    session = opened()
+    session.open(A, position(3, number=2, pause_ms=100), progress(3), NOW)
+    request = session.take_request(NOW)
+    assert request is not None
+    assert (request.added, request.removed) == ([], [1])
+    assert session.next_due() == 150
+    session.on_progress(A, progress(5))
+    assert session.take_request(MonotonicMs(149)) is None
+    request = session.take_request(MonotonicMs(150))
+    assert request is not None
+    assert [(added[0], added[3]) for added in request.added] == [(2, progress(5))]
+    assert session.next_due() is None
+
+
+def test_a_paused_position_that_was_left_is_never_said() -> None:
+    session = opened()
+    session.open(B, position(pause_ms=100), progress(0), NOW)
+    session.close(B)
+    assert session.take_request(MonotonicMs(500)) is None
+
+
+def test_credit_comes_back_when_a_worthwhile_part_is_written() -> None:
+    session = opened()
+    session.on_received(400)
+    assert session.take_request(NOW) is None  # It is on its way to the disk.
+    session.on_done(100)
+    assert session.take_request(NOW) is None  # Not worth a message.
+    session.on_done(300)
+    request = session.take_request(NOW)
+    assert request is not None
+    assert request.credit_bytes == 400
+
+
+def test_a_batch_larger_than_the_window_does_not_end_the_flow() -> None:
+    session = opened()
+    session.on_received(5 * WINDOW)
+    assert session.take_request(NOW) is None
+    session.on_done(5 * WINDOW)
+    request = session.take_request(NOW)
+    assert request is not None
+    assert request.credit_bytes == 5 * WINDOW  # What the leader overdrew, and the window.
+
+
+def test_a_broken_stream_returns_the_positions_and_the_next_begins_with_the_whole_window() -> None:
+    session = opened()
+    session.open(B, position(8, pause_ms=100), progress(8), NOW)
+    session.on_received(300)
+    assert session.on_broken() == [(A, position()), (B, position(8, pause_ms=100))]
+    assert len(session) == 0
+    assert session.position(1) is None
+    assert session.next_due() is None
+    session.open(A, position(number=2), progress(0), NOW)
+    request = session.take_request(NOW)
+    assert request is not None
+    assert [added[0] for added in request.added] == [3]  # Handles are never used again.
+    assert request.credit_bytes == WINDOW - 300  # The rest is still being written.
+
+
+def test_credit_alone_is_no_reason_to_open_a_stream() -> None:
+    session = opened()
+    session.on_broken()
+    assert session.take_request(NOW) is None
+    session.open(A, position(pause_ms=100), progress(0), NOW)
+    assert session.take_request(MonotonicMs(149)) is None
+    request = session.take_request(MonotonicMs(150))
+    assert request is not None
+    assert (len(request.added), request.credit_bytes) == (1, WINDOW)

@@ -1,0 +1,455 @@
+"""All replicas of one broker: what images make of them, sessions, credit, and proposals."""
+
+from collections.abc import Sequence
+
+import pytest
+from tests.fakes.cluster import Cluster
+from tests.fakes.replica_log import FakeReplicaLog
+from tests.fakes.replicated_partition import WALL, Batch, header_of
+
+from millrace.core.errors import (
+    CorruptLogError,
+    IneligibleReplicaError,
+    NotControllerError,
+    NotLeaderError,
+    SafetyViolationError,
+    StorageFullError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
+from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.requests import DeleteTopics, Reassignment, ReassignPartitions, TopicRef
+from millrace.core.replication.follower import Append, Truncate
+from millrace.core.replication.leader import Acks
+from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.replicas import (
+    Advanced,
+    CloseReplica,
+    Completed,
+    Configure,
+    DropReplica,
+    Effect,
+    Fetched,
+    Halted,
+    LogChange,
+    OpenLog,
+    ProposeIsr,
+    Replicas,
+)
+from millrace.core.replication.rules import ReplicationConfig
+
+CONFIG = ReplicationConfig(replica_lag_time_max_ms=1000, isr_retry_ms=100)
+NOW = MonotonicMs(0)
+
+
+class World:
+    """A cluster with one topic, and the machine of one of its brokers.
+
+    Attributes:
+        leader: who leads the partition.
+    """
+
+    def __init__(self, *, leads: bool) -> None:
+        self.cluster = Cluster(4)
+        self.topic_id = self.cluster.create()
+        self.partition = TopicPartition(self.topic_id, 0)
+        state = self.cluster.state(self.topic_id)
+        self.leader = state.leader
+        self.here = next(each for each in state.replicas if (each == state.leader) is leads)
+        self.machine = Replicas(self.cluster.life(self.here), CONFIG)
+        self.log = FakeReplicaLog()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.cluster.driver.image
+
+    def learn(self, now: MonotonicMs = NOW) -> list[Effect]:
+        return self.machine.on_image(self.image, now)
+
+    def open(self) -> "World":
+        """Let the machine learn the metadata and open the log."""
+        self.learn()
+        self.machine.on_opened(self.partition, self.log, self.log.log_end_offset, NOW)
+        return self
+
+    def handle(self) -> int:
+        """Say what is to be said to the leader; return the handle of the position in it."""
+        request = self.machine.sessions[self.leader].take_request(NOW)
+        assert request is not None
+        return request.added[-1][0]
+
+    def fetched(self, handle: int, *ends: int, size: int = 0, at: int = 0) -> list[Effect]:
+        batches, begin = [], Offset(at)
+        for end in ends:
+            batches.append(Batch(begin, Offset(end), LeaderEpoch(0), f"{end}"))
+            begin = Offset(end)
+        return self.machine.on_fetched(
+            self.leader,
+            Fetched(
+                handle=handle,
+                fetch_offset=Offset(at),
+                high_watermark=Offset(0),
+                log_start_offset=Offset(0),
+                batches=batches,
+                size=size,
+            ),
+            NOW,
+        )
+
+    def fail(self, broker_id: BrokerId) -> None:
+        """Let a broker die."""
+        self.cluster.driver.kill(broker_id)
+
+
+@pytest.fixture
+def follower() -> World:
+    return World(leads=False).open()
+
+
+@pytest.fixture
+def leader() -> World:
+    return World(leads=True).open()
+
+
+def kinds(effects: Sequence[Effect]) -> list[type]:
+    return [type(each) for each in effects]
+
+
+def follower_of(world: World) -> BrokerId:
+    """Return some other replica than the leader."""
+    return next(
+        each for each in world.cluster.state(world.topic_id).replicas if each != world.leader
+    )
+
+
+# --- Images ----------------------------------------------------------------------------------
+
+
+def test_a_partition_that_is_new_here_is_opened_once() -> None:
+    world = World(leads=True)
+    assert world.learn() == [OpenLog(world.partition, world.image.topics_by_id[world.topic_id])]
+    world.cluster.create("other")
+    assert OpenLog(world.partition, world.image.topics_by_id[world.topic_id]) not in world.learn()
+    with pytest.raises(UnknownTopicOrPartitionError):
+        world.machine.get(world.partition)
+
+
+def test_an_opened_log_leads_where_the_image_says_so(leader: World) -> None:
+    assert leader.machine.get(leader.partition).leads
+    assert list(leader.machine) == [leader.partition]
+
+
+def test_an_opened_log_follows_the_leader_that_the_image_names(follower: World) -> None:
+    assert list(follower.machine.sessions) == [follower.leader]
+    assert follower.machine.get(follower.partition).leader is None
+
+
+def test_an_earlier_life_of_the_broker_makes_nobody_a_leader() -> None:
+    world = World(leads=True)
+    life = world.cluster.life(world.here)
+    world.machine = Replicas(BrokerLife(life.broker_id, BrokerEpoch(life.broker_epoch + 1)), CONFIG)
+    world.open()
+    assert world.machine.get(world.partition).leader is None  # P37
+
+
+def test_settings_that_change_reach_the_replica_and_its_log(leader: World) -> None:
+    leader.fail(follower_of(leader))
+    effects = leader.learn()
+    assert Configure in kinds(effects)
+
+
+def test_a_deleted_topic_is_closed_and_not_dropped(leader: World) -> None:
+    waiter = leader.machine.get(leader.partition).leader.append(  # type: ignore[union-attr]
+        header_of(1), Acks.ALL, "owner", WALL
+    )
+    leader.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=leader.topic_id)]))
+    effects = leader.learn()
+    assert [Completed(leader.partition, [waiter]), Advanced(leader.partition)] == effects[:2]
+    assert effects[-1] == CloseReplica(leader.partition)
+    assert isinstance(waiter.error, UnknownTopicOrPartitionError)
+    assert list(leader.machine) == []
+
+
+def test_a_replica_that_others_have_is_dropped_only_when_the_image_says_so() -> None:
+    world = World(leads=False)
+    world.open()
+    state = world.cluster.state(world.topic_id)
+    spare = next(n for n in range(4) if BrokerId(n) not in state.replicas)
+    target = tuple(BrokerId(spare) if each == world.here else each for each in state.replicas)
+    world.cluster.ask_each(
+        ReassignPartitions(reassignments=[Reassignment(
+            topic_id=world.topic_id, partition=0, replicas=target)])
+    )  # fmt: skip
+    assert DropReplica not in kinds(world.learn())  # It is to go, and holds on until it may (P33).
+    assert list(world.machine) == [world.partition]
+    world.cluster.change_isr(world.topic_id, *state.replicas, spare)
+    world.cluster.driver.pass_time(1000)
+    assert world.here not in world.cluster.state(world.topic_id).replicas
+    assert DropReplica(world.partition) in world.learn()
+    assert list(world.machine) == []
+    assert len(world.machine.sessions[world.leader]) == 0
+
+
+def test_a_log_that_opens_after_its_topic_was_deleted_is_closed() -> None:
+    world = World(leads=True)
+    world.learn()
+    world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=world.topic_id)]))
+    world.learn()
+    opened = world.machine.on_opened(world.partition, world.log, Offset(0), NOW)
+    assert opened == [CloseReplica(world.partition)]
+
+
+def test_a_damaged_log_says_why_anew_each_time(leader: World) -> None:
+    leader.machine.on_failed(leader.partition, CorruptLogError("damaged"))
+    for _ in range(2):
+        with pytest.raises(CorruptLogError, match="damaged"):
+            leader.machine.get(leader.partition)
+    leader.cluster.create("other")
+    opened = [each for each in leader.learn() if isinstance(each, OpenLog)]
+    assert all(each.topic_partition != leader.partition for each in opened)
+
+
+# --- Following -------------------------------------------------------------------------------
+
+
+def test_what_is_fetched_is_appended_and_its_credit_comes_back_when_it_is_written(
+    follower: World,
+) -> None:
+    handle = follower.handle()
+    session = follower.machine.sessions[follower.leader]
+    size = CONFIG.replica_fetch_window_bytes
+    (change,) = follower.fetched(handle, 3, 5, size=size)
+    assert isinstance(change, LogChange)
+    assert isinstance(change.change, Append)
+    request = session.take_request(NOW)
+    assert request is None or not request.credit_bytes
+    follower.log.end_at(5)
+    follower.machine.on_written(follower.partition, Offset(5), NOW)
+    request = session.take_request(NOW)
+    assert request is not None
+    assert request.credit_bytes == size
+    assert request.progress[0][1].log_end_offset == 5
+
+
+def test_what_comes_for_a_position_that_was_left_is_dropped_and_its_credit_comes_back(
+    follower: World,
+) -> None:
+    handle = follower.handle()
+    size = CONFIG.replica_fetch_window_bytes
+    follower.machine.on_fetch_error(follower.leader, handle, None, NOW)
+    assert follower.fetched(handle, 3, size=size) == []  # P7
+    request = follower.machine.sessions[follower.leader].take_request(NOW)
+    assert request is not None
+    assert (request.removed, request.credit_bytes) == ([handle], size)
+
+
+def test_a_failed_write_gives_its_credit_back_and_voids_what_was_ordered(follower: World) -> None:
+    handle = follower.handle()
+    size = CONFIG.replica_fetch_window_bytes
+    (first,) = follower.fetched(handle, 3, size=size)
+    assert isinstance(first, LogChange)
+    follower.machine.on_write_failed(follower.partition, Offset(0), StorageFullError("full"), NOW)
+    request = follower.machine.sessions[follower.leader].take_request(NOW)
+    assert request is not None
+    assert request.credit_bytes == size
+    again = follower.machine.sessions[follower.leader].take_request(
+        MonotonicMs(CONFIG.replica_fetch_backoff_ms)
+    )
+    assert again is not None
+    (second,) = follower.fetched(again.added[0][0], 3, size=size)
+    assert isinstance(second, LogChange)
+    assert second.generation > first.generation
+
+
+def test_a_broken_session_is_begun_anew_from_where_the_log_ends(follower: World) -> None:
+    handle = follower.handle()
+    follower.fetched(handle, 3)
+    follower.log.end_at(3)
+    follower.machine.on_written(follower.partition, Offset(3), NOW)
+    assert follower.machine.on_session_broken(follower.leader, NOW) == []
+    request = follower.machine.sessions[follower.leader].take_request(
+        MonotonicMs(CONFIG.replica_fetch_backoff_ms)
+    )
+    assert request is not None
+    assert [(each[1], each[2].fetch_offset) for each in request.added] == [(follower.partition, 3)]
+
+
+def test_a_session_that_breaks_over_unwritten_batches_waits_for_them(follower: World) -> None:
+    follower.fetched(follower.handle(), 3)
+    follower.machine.on_session_broken(follower.leader, NOW)
+    session = follower.machine.sessions[follower.leader]
+    assert len(session) == 0
+    follower.log.end_at(3)
+    follower.machine.on_written(follower.partition, Offset(3), NOW)
+    assert len(session) == 1
+
+
+def test_a_new_leader_gets_the_position_and_the_old_one_loses_it(follower: World) -> None:
+    follower.handle()
+    follower.fail(follower.leader)
+    follower.learn()
+    new = follower.cluster.state(follower.topic_id).leader
+    assert len(follower.machine.sessions[follower.leader]) == 0
+    if new == follower.here:
+        assert follower.machine.get(follower.partition).leads
+    else:
+        assert len(follower.machine.sessions[new]) == 1
+
+
+def test_a_log_that_diverges_is_cut(follower: World) -> None:
+    handle = follower.handle()
+    follower.fetched(handle, 3)
+    follower.log.end_at(3)
+    follower.machine.on_written(follower.partition, Offset(3), NOW)
+    effects = follower.machine.on_fetched(
+        follower.leader,
+        Fetched(
+            handle=handle,
+            fetch_offset=Offset(3),
+            high_watermark=Offset(0),
+            log_start_offset=Offset(0),
+            diverging=EpochEnd(LeaderEpoch(0), Offset(1)),
+        ),
+        NOW,
+    )
+    assert [each.change for each in effects if isinstance(each, LogChange)] == [Truncate(Offset(1))]
+    follower.log.end_at(0)
+    follower.machine.on_truncated(follower.partition, NOW)
+    assert follower.machine.sessions[follower.leader].take_request(NOW) is not None
+
+
+def test_a_replica_that_would_lose_what_is_committed_halts() -> None:
+    world = World(leads=False)
+    world.log.end_at(5)
+    world.open()  # The high watermark is at the end.
+    effects = world.machine.on_fetched(
+        world.leader,
+        Fetched(
+            handle=world.handle(),
+            fetch_offset=Offset(5),
+            high_watermark=Offset(0),
+            log_start_offset=Offset(0),
+            diverging=EpochEnd(LeaderEpoch(0), Offset(1)),
+        ),
+        NOW,
+    )
+    (halted,) = effects
+    assert isinstance(halted, Halted)  # P5
+    assert isinstance(halted.error, SafetyViolationError)
+    assert len(world.machine.sessions[world.leader]) == 0
+
+
+# --- Leading ---------------------------------------------------------------------------------
+
+
+def report(world: World, broker_id: BrokerId, end: int, now: int = 0) -> list[Effect]:
+    replica = world.machine.get(world.partition)
+    assert replica.leader is not None
+    return world.machine.on_follower_progress(
+        world.partition,
+        world.cluster.life(broker_id),
+        replica.leader.leader_epoch,
+        FollowerProgress(Offset(end), Offset(end), Offset(0), LeaderEpoch(0 if end else -1)),
+        MonotonicMs(now),
+    )
+
+
+def test_an_append_is_completed_when_all_in_sync_replicas_have_it(leader: World) -> None:
+    machine = leader.machine.get(leader.partition).leader
+    assert machine is not None
+    waiter = machine.append(header_of(2), Acks.ALL, "owner", WALL)
+    leader.log.end_at(2)
+    leader.machine.on_written(leader.partition, Offset(2), NOW)
+    assert leader.machine.on_flushed(leader.partition, Offset(2), NOW) == []
+    others = [n for n in leader.cluster.state(leader.topic_id).replicas if n != leader.here]
+    assert report(leader, others[0], 2) == []
+    effects = report(leader, others[1], 2)
+    assert effects == [Completed(leader.partition, [waiter]), Advanced(leader.partition)]
+    assert waiter.error is None
+
+
+def test_followers_hear_of_what_is_written_before_it_is_committed(leader: World) -> None:
+    machine = leader.machine.get(leader.partition).leader
+    assert machine is not None
+    machine.append(header_of(2), Acks.ALL, "owner", WALL)
+    leader.log.end_at(2)
+    written = leader.machine.on_written(leader.partition, Offset(2), NOW)
+    assert written == [Advanced(leader.partition)]
+    assert machine.high_watermark == 0
+
+
+def test_one_that_does_not_lead_takes_no_report(follower: World) -> None:
+    with pytest.raises(NotLeaderError):
+        follower.machine.on_follower_progress(
+            follower.partition,
+            follower.cluster.life(follower.leader),
+            LeaderEpoch(0),
+            FollowerProgress(Offset(0), Offset(0), Offset(0), LeaderEpoch(-1)),
+            NOW,
+        )
+
+
+def silent(leader: World) -> list[Effect]:
+    """Let the followers of a leader with an append say nothing for too long."""
+    machine = leader.machine.get(leader.partition).leader
+    assert machine is not None
+    machine.append(header_of(1), Acks.LEADER, "owner", WALL)
+    leader.log.end_at(1)
+    leader.machine.on_written(leader.partition, Offset(1), NOW)
+    effects: list[Effect] = []
+    for at in range(0, 1500, 100):
+        effects += leader.machine.tick(MonotonicMs(at))
+    return effects
+
+
+def test_one_request_with_proposals_is_in_flight_at_a_time(leader: World) -> None:
+    proposed = [each for each in silent(leader) if isinstance(each, ProposeIsr)]
+    assert len(proposed) == 1
+    ((partition, proposal),) = proposed[0].proposals
+    assert partition == leader.partition
+    assert [life.broker_id for life in proposal.isr] == [leader.here]
+
+
+def test_an_accepted_proposal_rests_on_the_metadata_that_came_before(leader: World) -> None:
+    silent(leader)
+    leader.cluster.change_isr(leader.topic_id, leader.here)
+    leader.learn(MonotonicMs(1500))
+    leader.machine.on_isr_answers([None], MonotonicMs(1500))
+    machine = leader.machine.get(leader.partition).leader
+    assert machine is not None
+    assert machine.proposal is None
+    assert machine.maximal_isr == (leader.cluster.life(leader.here),)
+
+
+@pytest.mark.parametrize(
+    ("answers", "stays"),
+    [
+        ([IneligibleReplicaError("no")], False),
+        (NotControllerError("elsewhere"), True),
+        ([NotControllerError("elsewhere")], True),
+    ],
+)
+def test_only_an_answer_that_proves_it_takes_a_proposal_back(
+    leader: World, answers: object, stays: bool
+) -> None:
+    silent(leader)
+    leader.machine.on_isr_answers(answers, MonotonicMs(1500))  # type: ignore[arg-type]
+    machine = leader.machine.get(leader.partition).leader
+    assert machine is not None
+    assert (machine.proposal is not None) is stays  # P21
+    asked = [
+        each
+        for at in range(1500, 1800, 50)
+        for each in leader.machine.tick(MonotonicMs(at))
+        if isinstance(each, ProposeIsr)
+    ]
+    assert len(asked) == 1
