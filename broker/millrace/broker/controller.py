@@ -241,6 +241,7 @@ class ControllerShell:
                     self._config,
                     new_cluster_id=self._random_bytes(_CLUSTER_ID_BYTES).hex(),
                     known_cluster_id=self._known_cluster_id,
+                    deposed=self._election.deposed,
                 )
                 self._perform(self._machine, self._machine.take_over())
             elif self._machine is None and self.holder[0]:

@@ -46,11 +46,25 @@ class LeaseTimes:
     retry_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deposed:
+    """The holder whose lease ran out: most likely its broker is dead, and not only it is slow.
+
+    Attributes:
+        holder: its name.
+        grace_ms: in which it finds the new controller if it lives: it looks at the lease twice.
+    """
+
+    holder: str
+    grace_ms: int
+
+
 class LeaseElection:
     """One candidate's view. The shell reads the record every `retry_ms`, and writes when told.
 
     Attributes:
         seen: the record as it was read or written last.
+        deposed: from whom the lease was taken; None when it had been given back, or was our own.
     """
 
     def __init__(self, holder: str, address: str, times: LeaseTimes) -> None:
@@ -62,6 +76,7 @@ class LeaseElection:
         self.seen = LeaseRecord(holder=NOBODY, address="", duration_ms=0, version=0)
         self._seen_at = MonotonicMs(0)
         self._held_until: MonotonicMs | None = None
+        self.deposed: Deposed | None = None
 
     def is_held(self, now: MonotonicMs) -> bool:
         """Whether this candidate may act as controller. To be asked before each write."""
@@ -87,6 +102,13 @@ class LeaseElection:
 
     def on_written(self, record: LeaseRecord, sent_at: MonotonicMs) -> None:
         """Our write was confirmed. The lease counts from when the write was sent, not answered."""
+        if not self.is_held(sent_at):
+            is_other = self.seen.holder not in (NOBODY, self._holder)
+            self.deposed = (
+                Deposed(holder=self.seen.holder, grace_ms=2 * self.times.retry_ms)
+                if is_other
+                else None
+            )
         self.seen, self._seen_at = record, sent_at
         self._held_until = MonotonicMs(sent_at + self.times.renew_deadline_ms)
 
