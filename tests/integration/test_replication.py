@@ -15,43 +15,13 @@ from tests.integration.raw_client import (
     request_of,
 )
 from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_cluster import RunningCluster
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.errors import NotEnoughReplicasError, NotLeaderError
 from millrace.core.ids import TopicPartition
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.v1 import cluster_pb2, fetch_pb2
-
-BROKERS = 3
-
-
-class RunningCluster:
-    """Brokers of one cluster, which share a file of metadata."""
-
-    def __init__(self, folder: Path) -> None:
-        self.brokers = [
-            RunningBroker(
-                folder / f"broker-{number}",
-                {
-                    "node.name": f"broker-{number}",
-                    "coordination.path": folder / "coordination.sqlite",
-                    "coordination.shared": "true",
-                },
-            )
-            for number in range(BROKERS)
-        ]
-
-    def start(self) -> "RunningCluster":
-        for broker in self.brokers:
-            broker.start()
-        return self
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.address for broker in self.brokers)
-
-    def named(self, name: str) -> RunningBroker:
-        return next(each for each in self.brokers if each.settings["node.name"] == name)
 
 
 @pytest.fixture
@@ -60,8 +30,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
     try:
         yield running.start()
     finally:
-        for broker in running.brokers:
-            broker.abandon()
+        running.abandon()
 
 
 def log_of(broker: RunningBroker) -> cluster_pb2.LogDescription:
@@ -98,7 +67,7 @@ def test_a_leader_that_is_killed_costs_nothing_and_catches_up(cluster: RunningCl
             produce(producer, (f"before {number}" for number in range(100)))
             first = admin.describe_topic("t").partitions[0]
             assert set(first.isr) == {0, 1, 2}
-            killed = next(each for each in cluster.brokers if each.address == first.leader_address)
+            killed = cluster.at(first.leader_address)
             killed.kill()
             produce(producer, (f"after {number}" for number in range(100)))
             second = admin.describe_topic("t").partitions[0]

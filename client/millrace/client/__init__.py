@@ -19,11 +19,9 @@ from millrace.client._admin import (
     ClusterDescription,
     ConfigValue,
     LogDescription,
-    OffsetAndTimestamp,
     PartitionDescription,
     TopicDescription,
 )
-from millrace.client._cluster import BrokerInfo
 from millrace.client._consumer import Consumer
 from millrace.client._handles import (
     AppendedRange,
@@ -32,9 +30,11 @@ from millrace.client._handles import (
     RecordHandle,
     RecordMetadata,
 )
+from millrace.client._offsets import OffsetAndTimestamp
 from millrace.client._producer import Producer
 from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client._wire import BrokerInfo
 from millrace.core.errors import (
     Appended,
     BrokerBusyError,

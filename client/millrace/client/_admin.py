@@ -4,17 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Literal, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from millrace.client import _wire
-from millrace.client._cluster import BrokerInfo, Cluster, Connection
-from millrace.core.errors import MillraceError, RefreshMetadataError, UnknownTopicOrPartitionError
+from millrace.client._cluster import Cluster, Connection
+from millrace.client._offsets import OffsetAndTimestamp, OffsetAt, look_up_offsets
+from millrace.client._wire import BrokerInfo
+from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.topics import parse_topic_name
-from millrace.proto.v1 import cluster_pb2, fetch_pb2
-
-OffsetAt = Literal["beginning", "end", "max_timestamp"] | int
-"""An end of the log, its newest record by time, or the first record at or after a time in ms."""
+from millrace.proto.v1 import cluster_pb2
 
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.1
@@ -73,17 +72,6 @@ class ClusterDescription:
     cluster_id: str
     controller_id: BrokerId
     brokers: tuple[BrokerInfo, ...]
-
-
-@dataclass(slots=True, frozen=True)
-class OffsetAndTimestamp:
-    """An offset that was looked up."""
-
-    offset: Offset
-    """-1: no record matches."""
-    timestamp: int
-    """Of the record found, ms UTC; -1: none or not asked for."""
-    leader_epoch: LeaderEpoch
 
 
 @dataclass(slots=True, frozen=True)
@@ -263,14 +251,18 @@ class Admin:
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
         """
-        for attempt in range(_ATTEMPTS):
-            try:
-                return await self._list_offsets(topic, at, partitions)
-            except RefreshMetadataError as error:
-                if isinstance(error, UnknownTopicOrPartitionError) or attempt == _ATTEMPTS - 1:
-                    raise
-                await asyncio.sleep(_PAUSE_S)
-        raise AssertionError("the last attempt returns or raises")
+        name = str(parse_topic_name(topic))
+        await self._cluster.refresh([name])
+        info = await self._cluster.topic(name)
+        numbers = range(len(info.partitions)) if partitions is None else list(partitions)
+        for number in numbers:
+            if not 0 <= number < len(info.partitions):
+                raise UnknownTopicOrPartitionError(
+                    f"topic {name!r} has partitions 0 to {len(info.partitions) - 1}, not {number}"
+                )
+        wanted = {TopicPartition(info.topic_id, number): at for number in sorted(numbers)}
+        found = await look_up_offsets(self._cluster, wanted)
+        return {place.partition: offset for place, offset in found.items()}
 
     async def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
         """Return offsets and sizes of the replicas on all brokers; of one topic or of all."""
@@ -362,53 +354,6 @@ class Admin:
             else:
                 return result
         raise AssertionError("the last attempt returns or raises")
-
-    async def _list_offsets(
-        self, topic: str, at: OffsetAt, partitions: Iterable[int] | None
-    ) -> dict[int, OffsetAndTimestamp]:
-        name = str(parse_topic_name(topic))
-        await self._cluster.refresh([name])
-        info = await self._cluster.topic(name)
-        wanted = range(len(info.partitions)) if partitions is None else list(partitions)
-        by_broker: dict[BrokerId, list[int]] = {}
-        for number in wanted:
-            if not 0 <= number < len(info.partitions):
-                raise UnknownTopicOrPartitionError(
-                    f"topic {name!r} has partitions 0 to {len(info.partitions) - 1}, not {number}"
-                )
-            leader = info.partitions[number].leader.broker_id
-            if leader < 0:
-                raise RefreshMetadataError(f"nobody leads partition {number} of {name!r} now")
-            by_broker.setdefault(leader, []).append(number)
-        found = {}
-        for broker_id, numbers in by_broker.items():
-            request = fetch_pb2.ListOffsetsRequest(
-                partitions=[_offset_query(info.topic_id, number, at) for number in numbers]
-            )
-            offsets = await self._cluster.list_offsets(broker_id, request)
-            for number, listed in zip(numbers, offsets, strict=True):
-                found[number] = OffsetAndTimestamp(
-                    Offset(listed.offset), listed.timestamp, LeaderEpoch(listed.leader_epoch)
-                )
-        return dict(sorted(found.items()))
-
-
-def _offset_query(
-    topic_id: TopicId, partition: int, at: OffsetAt
-) -> fetch_pb2.ListOffsetsPartition:
-    query = fetch_pb2.ListOffsetsPartition(
-        topic_partition=_wire.partition_to_wire(TopicPartition(topic_id, partition)),
-        current_leader_epoch=-1,
-    )
-    if at == "beginning":
-        query.earliest = True
-    elif at == "end":
-        query.latest = True
-    elif at == "max_timestamp":
-        query.max_timestamp = True
-    else:
-        query.timestamp = at
-    return query
 
 
 def _topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicDescription:

@@ -4,11 +4,14 @@
 metadata names are known as well. The first call on every connection is `Hello`: a wrong cluster
 comes out there, not in the middle of a stream. No background task: metadata is looked up when it
 is missing or was proved wrong, at most one look-up at a time.
+
+Brokers that lag behind may answer too. So whatever is learned is held against what is known: a
+partition's leader never goes back to an earlier leader epoch, nor a broker to an earlier life.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, TypeVar
 
@@ -16,7 +19,7 @@ import grpc
 import grpc.aio
 
 from millrace.client import _wire
-from millrace.client._wire import TopicInfo
+from millrace.client._wire import BrokerInfo, TopicInfo
 from millrace.core.errors import (
     ClosedError,
     ConnectionFailedError,
@@ -24,7 +27,15 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, TopicId
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerId,
+    ControllerEpoch,
+    KnownLeader,
+    Leader,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import (
     cluster_pb2,
@@ -39,17 +50,6 @@ SOFTWARE_NAME: Final = "millrace-python"
 _CONNECT_TIMEOUT_S: Final = 10.0
 
 Result = TypeVar("Result")
-
-
-@dataclass(slots=True, frozen=True)
-class BrokerInfo:
-    """A broker that the cluster knows."""
-
-    broker_id: BrokerId
-    name: str
-    address: str
-    rack: str
-    is_fenced: bool
 
 
 @dataclass(slots=True)
@@ -99,13 +99,14 @@ class Cluster:
         if not self._bootstrap:
             raise InvalidConfigError("bootstrap: name at least one broker as host:port")
         self._client_id = client_id
-        self._timeout_s = timeout_ms / 1000
+        self.timeout_s = timeout_ms / 1000
         self._connections: dict[str, asyncio.Task[Connection]] = {}
         self._last_address = ""
         self._refreshes: dict[frozenset[str], asyncio.Task[None]] = {}
         self._is_closed = False
         self.cluster_id = ""
-        self.controller_id = BrokerId(-1)
+        self.controller_id = NO_BROKER
+        self.controller_epoch = ControllerEpoch(0)
         self.brokers: dict[BrokerId, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.topic_names: dict[TopicId, str] = {}
@@ -140,7 +141,12 @@ class Cluster:
         info = self.brokers.get(broker_id)
         if info is None:
             raise ConnectionFailedError(f"broker {broker_id} is not in the cluster's metadata")
-        return await self.connection(info.address)
+        connection = await self.connection(info.address)
+        if connection.hello.broker_id != broker_id:  # It has moved, and another took its place.
+            raise ConnectionFailedError(
+                f"at {info.address} is broker {connection.hello.broker_id} now, not {broker_id}"
+            )
+        return connection
 
     async def any_broker(self) -> Connection:
         """Return a connection to whichever broker answers, the last good one first.
@@ -186,7 +192,7 @@ class Cluster:
             ConnectionFailedError: no answer.
         """
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 return await method(connection)
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
@@ -194,23 +200,20 @@ class Cluster:
             raise _wire.error_from_rpc(error, connection.address) from error
         except TimeoutError:
             raise ConnectionFailedError(
-                f"the broker at {connection.address} did not answer in {self._timeout_s:g} s"
+                f"the broker at {connection.address} did not answer in {self.timeout_s:g} s"
             ) from None
 
     async def list_offsets(
         self, broker_id: BrokerId, request: fetch_pb2.ListOffsetsRequest
     ) -> Sequence[fetch_pb2.ListedOffset]:
-        """Ask the leader of some partitions for offsets; return them in the request's order.
+        """Ask a broker for offsets; return them, or why not, in the request's order.
 
         Raises:
             ConnectionFailedError: no answer.
-            MillraceError: the first partition's that was refused.
         """
         response: fetch_pb2.ListOffsetsResponse = await self.on(
             await self.broker(broker_id), lambda connection: connection.fetch.ListOffsets(request)
         )
-        for listed in response.offsets:
-            _wire.raise_if_error(listed.error, is_set=listed.HasField("error"))
         return response.offsets
 
     async def drop(self, connection: Connection) -> None:
@@ -302,26 +305,58 @@ class Cluster:
 
     def learn(self, response: cluster_pb2.GetMetadataResponse) -> None:
         """Take what a broker says about the cluster."""
-        self.controller_id = BrokerId(response.controller_id)
-        if response.brokers:
-            self.brokers = {
-                BrokerId(broker.broker_id): BrokerInfo(
-                    BrokerId(broker.broker_id),
-                    broker.name,
-                    broker.address,
-                    broker.rack,
-                    broker.fenced,
-                )
-                for broker in response.brokers
-            }
+        if response.controller_epoch >= self.controller_epoch:
+            self.controller_id = BrokerId(response.controller_id)
+            self.controller_epoch = ControllerEpoch(response.controller_epoch)
+        for described in response.brokers:
+            broker = _wire.broker_from_wire(described)
+            before = self.brokers.get(broker.broker_id)
+            if before is None or broker.broker_epoch >= before.broker_epoch:
+                self.brokers[broker.broker_id] = broker
         for topic in response.topics:
             if topic.HasField("error") and topic.error.code:
                 if topic.name:
                     self._forget(str(parse_topic_name(topic.name)))
                 continue
             info = _wire.topic_from_wire(topic)
+            known = self.topics.get(info.name)
+            if known is not None and known.topic_id == info.topic_id:
+                info = _not_behind(info, known)
             self.topics[info.name] = info
             self.topic_names[info.topic_id] = info.name
+
+    def learn_address(self, named: KnownLeader) -> None:
+        """Take where a leader is."""
+        broker_id = named.leader.broker_id
+        if broker_id < 0:
+            return
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            self.brokers[broker_id] = BrokerInfo(broker_id, "", named.address, "", False)
+        elif broker.address != named.address:
+            self.brokers[broker_id] = replace(broker, address=named.address)
+
+    def learn_leader(self, place: TopicPartition, named: KnownLeader) -> bool:
+        """Take the leader that a broker's refusal names; return whether that is news."""
+        self.learn_address(named)
+        info = self.topics.get(self.topic_names.get(place.topic_id, ""))
+        if info is None or place.partition >= len(info.partitions):
+            return False
+        partition = info.partitions[place.partition]
+        if named.leader.leader_epoch <= partition.leader.leader_epoch:
+            return False
+        led = replace(partition, leader=named.leader, leader_address=named.address)
+        rest = info.partitions[place.partition + 1 :]
+        partitions = (*info.partitions[: place.partition], led, *rest)
+        self.topics[info.name] = replace(info, partitions=partitions)
+        return named.leader.broker_id >= 0
+
+    def leader_of(self, place: TopicPartition) -> Leader | None:
+        """Return who leads a partition, as far as is known; None: there is no such partition."""
+        info = self.topics.get(self.topic_names.get(place.topic_id, ""))
+        if info is None or place.partition >= len(info.partitions):
+            return None
+        return info.partitions[place.partition].leader
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, TopicId | None]:
         """Return which topics have these names, as of the last look-up; None: there is none."""
@@ -332,6 +367,17 @@ class Cluster:
         info = self.topics.pop(name, None)
         if info is not None:
             self.topic_names.pop(info.topic_id, None)
+
+
+def _not_behind(new: TopicInfo, known: TopicInfo) -> TopicInfo:
+    """Return a topic as it was described, but for leaders that are known better."""
+    if len(new.partitions) < len(known.partitions):
+        return known
+    merged = [
+        before if before.leader.leader_epoch > after.leader.leader_epoch else after
+        for before, after in zip(known.partitions, new.partitions, strict=False)
+    ]
+    return replace(new, partitions=(*merged, *new.partitions[len(merged) :]))
 
 
 def _software_version() -> str:

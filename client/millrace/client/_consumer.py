@@ -35,7 +35,11 @@ class Consumer:
             of the log: "earliest", "latest", or "none" for an error.
         key_deserializer, value_deserializer: from bytes to what records show.
         request_timeout_ms: how long a call to a broker may take.
-        metadata_max_age_ms: after which to look whether topics have more partitions.
+        metadata_max_age_ms: after which to look whether topics have more partitions, and where to
+            read from.
+        client_rack: the zone of this client, as brokers name theirs (`node.rack`). With it,
+            partitions are read from an in-sync follower of the same zone where there is one;
+            empty: from their leaders.
 
     Raises:
         InvalidConfigError: a setting is out of its bounds.
@@ -55,6 +59,7 @@ class Consumer:
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: int = 30_000,
         metadata_max_age_ms: int = 300_000,
+        client_rack: str = "",
     ) -> None:
         self._core = ConsumerCore(
             bootstrap,
@@ -68,6 +73,7 @@ class Consumer:
             value_deserializer=value_deserializer,
             request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
             metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, INT32_MAX),
+            client_rack=client_rack,
             loop=asyncio.get_running_loop(),
         )
 
@@ -105,7 +111,8 @@ class Consumer:
 
         Raises:
             OffsetOutOfRangeError: with `auto_offset_reset="none"`.
-            LogTruncatedError: records that were handed out are gone; says how to go on.
+            LogTruncatedError: records that were handed out are gone, after an unclean election; its
+                `end_offset` is where to seek to go on. Nothing is ever skipped in silence.
             CorruptBatchError: a batch does not match its checksums; the position stays before it.
         """
         with self._core.exclusive():

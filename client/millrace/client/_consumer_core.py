@@ -16,6 +16,7 @@ from millrace.client import _wire
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster
 from millrace.client._fetch_stream import FetchStream
+from millrace.client._offsets import OffsetAt, look_up_offsets
 from millrace.client._records import FetchedRecords, Records, record_type
 from millrace.client._settings import bounded
 from millrace.client._tasks import Tasks
@@ -37,9 +38,17 @@ from millrace.core.errors import (
     InvalidConfigError,
     InvalidRequestError,
     MillraceError,
+    NotLeaderError,
+    RefreshMetadataError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, Leader, Offset, TopicId, TopicPartition
+from millrace.core.ids import (
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.records.batch import open_batch
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
@@ -87,6 +96,7 @@ class ConsumerCore:
         value_deserializer: Deserializer | None,
         request_timeout_ms: int,
         metadata_max_age_ms: int,
+        client_rack: str,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         if auto_offset_reset not in ("earliest", "latest", "none"):
@@ -102,12 +112,15 @@ class ConsumerCore:
             max_wait_ms=bounded("fetch_max_wait_ms", fetch_max_wait_ms, 0, INT32_MAX),
             response_bytes_max=_RESPONSE_BYTES_MAX,
             window_bytes=window,
+            rack=client_rack,
         )
         self.cluster = Cluster(bootstrap, client_id=client_id, timeout_ms=request_timeout_ms)
         self.loop = loop
         self.is_closed = False
         self._record_type = record_type(key_deserializer, value_deserializer)
-        self._fetcher = Fetcher(Reset(auto_offset_reset), window, _RETRY_BACKOFF_MS)
+        self._fetcher = Fetcher(
+            Reset(auto_offset_reset), window, _RETRY_BACKOFF_MS, metadata_max_age_ms
+        )
         self._lock = threading.Lock()
         self._streams: dict[BrokerId, FetchStream] = {}
         self._connect_failures: dict[BrokerId, int] = {}
@@ -309,10 +322,10 @@ class ConsumerCore:
     async def lag(self) -> dict[Place, int]:
         """Return how many records are still to be handed out, per partition."""
         lags = {}
-        ends = await self.look_up_offsets(dict.fromkeys(self._fetcher.assigned, Reset.LATEST))
-        for topic_partition, end in ends.items():
+        assigned: dict[TopicPartition, OffsetAt] = dict.fromkeys(self._fetcher.assigned, "end")
+        for topic_partition, end in (await look_up_offsets(self.cluster, assigned)).items():
             place = self._place(topic_partition)
-            lags[place] = max(0, end - await self.position(place))
+            lags[place] = max(0, end.offset - await self.position(place))
         return lags
 
     async def seek_to_time(self, timestamp_ms: int, places: Iterable[Place] | None) -> None:
@@ -322,36 +335,9 @@ class ConsumerCore:
             if places is None
             else [self._assigned(place) for place in places]
         )
-        found = await self.look_up_offsets(dict.fromkeys(chosen, timestamp_ms))
-        for place, offset in found.items():
-            self.seek_partition(place, Offset(offset) if offset >= 0 else Reset.LATEST)
-
-    async def look_up_offsets(
-        self, wanted: dict[TopicPartition, Reset | int]
-    ) -> dict[TopicPartition, int]:
-        """Ask the leaders for offsets: an end of the log, or the first at or after a time."""
-        by_broker: dict[BrokerId, list[TopicPartition]] = {}
-        for place in wanted:
-            leader = await self._leader_of(place)
-            by_broker.setdefault(leader.broker_id, []).append(place)
-        found: dict[TopicPartition, int] = {}
-        for broker_id, places in by_broker.items():
-            request = fetch_pb2.ListOffsetsRequest()
-            for place in places:
-                query = request.partitions.add(
-                    topic_partition=_wire.partition_to_wire(place), current_leader_epoch=-1
-                )
-                to = wanted[place]
-                if to is Reset.EARLIEST:
-                    query.earliest = True
-                elif isinstance(to, Reset):
-                    query.latest = True
-                else:
-                    query.timestamp = to
-            offsets = await self.cluster.list_offsets(broker_id, request)
-            for place, listed in zip(places, offsets, strict=True):
-                found[place] = listed.offset
-        return found
+        wanted: dict[TopicPartition, OffsetAt] = dict.fromkeys(chosen, timestamp_ms)
+        for place, found in (await look_up_offsets(self.cluster, wanted)).items():
+            self.seek_partition(place, found.offset if found.offset >= 0 else Reset.LATEST)
 
     # On the loop.
 
@@ -419,6 +405,9 @@ class ConsumerCore:
 
     def _on_fetched(self, broker_id: BrokerId, news: list[FetchedPartition]) -> None:
         self._connect_failures.pop(broker_id, None)
+        for fetched in news:
+            if isinstance(fetched.error, RefreshMetadataError) and fetched.error.leader is not None:
+                self.cluster.learn_address(fetched.error.leader)  # The machine reads there next.
         with self._lock:
             self._fetcher.on_fetched(broker_id, news, monotonic_ms())
         self._step()
@@ -492,7 +481,8 @@ class ConsumerCore:
 
     async def _look_up(self, effect: LookUpOffset) -> None:
         try:
-            found = await self.look_up_offsets({effect.topic_partition: effect.reset})
+            end: OffsetAt = "beginning" if effect.reset is Reset.EARLIEST else "end"
+            found = await look_up_offsets(self.cluster, {effect.topic_partition: end})
         except MillraceError as error:
             with self._lock:
                 self._fetcher.on_look_up_failed(
@@ -500,18 +490,22 @@ class ConsumerCore:
                 )
         else:
             with self._lock:
-                self._fetcher.on_offset_found(effect.handle, Offset(found[effect.topic_partition]))
+                offset = found[effect.topic_partition].offset
+                self._fetcher.on_offset_found(effect.handle, offset)
         self._step()
 
     async def _find_epoch_end(self, effect: FindEpochEnd) -> None:
-        request = fetch_pb2.OffsetsForLeaderEpochRequest()
-        request.partitions.add(
-            topic_partition=_wire.partition_to_wire(effect.topic_partition),
-            current_leader_epoch=-1,
-            leader_epoch=effect.leader_epoch,
-        )
+        place = effect.topic_partition
         try:
-            leader = await self._leader_of(effect.topic_partition)
+            leader = self.cluster.leader_of(place)
+            if leader is None or leader.broker_id < 0:
+                raise NotLeaderError(f"nobody leads partition {place.partition} at present")
+            request = fetch_pb2.OffsetsForLeaderEpochRequest()
+            request.partitions.add(
+                topic_partition=_wire.partition_to_wire(place),
+                current_leader_epoch=leader.leader_epoch,  # P6
+                leader_epoch=effect.leader_epoch,
+            )
             connection = await self.cluster.broker(leader.broker_id)
             response = await self.cluster.on(
                 connection, lambda c: c.fetch.OffsetsForLeaderEpoch(request)
@@ -519,26 +513,17 @@ class ConsumerCore:
             (result,) = response.results
             _wire.raise_if_error(result.error, is_set=result.HasField("error"))
         except MillraceError as error:
+            if isinstance(error, RefreshMetadataError) and error.leader is not None:
+                self.cluster.learn_leader(place, error.leader)
             with self._lock:
                 self._fetcher.on_look_up_failed(
                     effect.handle, error, error.retriable, monotonic_ms()
                 )
         else:
+            epoch, end_offset = LeaderEpoch(result.end.leader_epoch), Offset(result.end.end_offset)
             with self._lock:
-                self._fetcher.on_epoch_end(effect.handle, Offset(result.end.end_offset))
+                self._fetcher.on_epoch_end(effect.handle, epoch, end_offset)
         self._step()
-
-    async def _leader_of(self, place: TopicPartition) -> Leader:
-        name = self.cluster.topic_names.get(place.topic_id, "")
-        info = self.cluster.topics.get(name)
-        if info is None or info.partitions[place.partition].leader.broker_id < 0:
-            await self.cluster.refresh([name] if name else None)
-            info = self.cluster.topics.get(name)
-        if info is None or info.partitions[place.partition].leader.broker_id < 0:
-            raise UnknownTopicOrPartitionError(
-                f"nobody leads partition {place.partition} of topic {name!r} at present"
-            )
-        return info.partitions[place.partition].leader
 
     def _rest_offset(self, place: TopicPartition) -> Offset | None:
         """Return where the rest of the last `poll` begins, if it is of this partition."""

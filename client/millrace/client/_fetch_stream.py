@@ -74,6 +74,7 @@ class FetchStream:
                 current_leader_epoch=added.current_leader_epoch,
                 last_fetched_epoch=added.last_fetched_epoch,
                 max_bytes=self._partition_bytes_max,
+                from_leader=added.from_leader,
             )
         self._messages.append(message)
         self._has_message.set()
@@ -138,4 +139,6 @@ def _news(fetched: fetch_pb2.FetchedPartition, batches: memoryview) -> FetchedPa
     if fetched.HasField("diverging"):
         news.diverging_epoch = LeaderEpoch(fetched.diverging.leader_epoch)
         news.diverging_end_offset = Offset(fetched.diverging.end_offset)
+    if fetched.HasField("preferred_read_replica"):
+        news.preferred_read_replica = BrokerId(fetched.preferred_read_replica)
     return news

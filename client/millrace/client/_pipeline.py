@@ -33,6 +33,7 @@ from millrace.core.errors import (
     InvalidConfigError,
     InvalidTopicError,
     MillraceError,
+    RefreshMetadataError,
     RetriableError,
     UnknownServerError,
 )
@@ -48,6 +49,7 @@ from millrace.core.producer.sender import (
     Connect,
     Disconnect,
     RefreshMetadata,
+    Refusal,
     Sender,
     SenderConfig,
     Transmit,
@@ -540,6 +542,9 @@ class Pipeline:
         self, broker_id: BrokerId, correlation_id: int, answers: Sequence[Answer], throttle_ms: int
     ) -> None:
         self._connect_failures.pop(broker_id, None)
+        for answer in answers:
+            if isinstance(answer, Refusal):
+                self._learn_address(answer.error)
         self._sender.on_answer(broker_id, correlation_id, answers, throttle_ms, monotonic_ms())
         self._step()
 
@@ -559,6 +564,11 @@ class Pipeline:
         self._learn_leaders()
         self._sender.on_refreshed(monotonic_ms())
         self.wake()
+
+    def _learn_address(self, error: MillraceError) -> None:
+        """Take where the leader is that a refusal names: the machine sends to it next."""
+        if isinstance(error, RefreshMetadataError) and error.leader is not None:
+            self.cluster.learn_address(error.leader)
 
     def _learn_leaders(self) -> None:
         self._sender.on_leaders(

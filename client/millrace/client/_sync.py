@@ -17,12 +17,11 @@ from millrace.client._admin import (
     Admin,
     ClusterDescription,
     LogDescription,
-    OffsetAndTimestamp,
-    OffsetAt,
     TopicDescription,
 )
 from millrace.client._consumer import Consumer
 from millrace.client._consumer_core import Place, Start
+from millrace.client._offsets import OffsetAndTimestamp, OffsetAt
 from millrace.client._producer import BATCH_SIZE_DEFAULT, Producer, RecordSink
 from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client.serialization import Deserializer, Serializer
@@ -222,6 +221,7 @@ class SyncConsumer:
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: int = 30_000,
         metadata_max_age_ms: int = 300_000,
+        client_rack: str = "",
     ) -> None:
         self._thread = _LoopThread.shared()
         self._consumer = self._thread.call(
@@ -238,6 +238,7 @@ class SyncConsumer:
                     value_deserializer=value_deserializer,
                     request_timeout_ms=request_timeout_ms,
                     metadata_max_age_ms=metadata_max_age_ms,
+                    client_rack=client_rack,
                 )
             )
         )

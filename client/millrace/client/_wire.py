@@ -10,6 +10,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import (
     NO_BROKER,
+    BrokerEpoch,
     BrokerId,
     Leader,
     LeaderEpoch,
@@ -26,6 +27,36 @@ from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
 
 # Batches are at most 2^31 bytes by their header; what a broker takes is its own bound.
 _MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
+_UNKNOWN_EPOCH: Final = BrokerEpoch(-1)
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerInfo:
+    """A broker that the cluster knows."""
+
+    broker_id: BrokerId
+    name: str
+    address: str
+    """`host:port` of its client listener."""
+    rack: str
+    """Its zone; empty: unknown."""
+    is_fenced: bool
+    """Registered, but not alive or not caught up: it leads nothing."""
+    broker_epoch: BrokerEpoch = _UNKNOWN_EPOCH
+    """Rises with every start of any broker; -1: unknown."""
+    is_draining: bool = False
+    """It shuts down or was drained: it hands over what it leads and gets nothing new."""
+    is_drained: bool = False
+    """An operator drained it; it stays so until it is taken back."""
+
+    @property
+    def state(self) -> str:
+        """Return `alive`, `fenced`, `draining` (about to stop) or `drained` (by an operator)."""
+        if self.is_fenced:
+            return "fenced"
+        if self.is_drained:
+            return "drained"
+        return "draining" if self.is_draining else "alive"
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,6 +102,20 @@ def answer_from_wire(result: produce_pb2.ProduceResult) -> Answer:
         error = error_from_wire(result.error)
         return Refusal(error, error.retriable or result.error.retriable)
     return Acknowledged(Offset(result.base_offset), WallMs(result.append_timestamp))
+
+
+def broker_from_wire(broker: cluster_pb2.BrokerMetadata) -> BrokerInfo:
+    """Return a broker as the cluster describes it."""
+    return BrokerInfo(
+        BrokerId(broker.broker_id),
+        broker.name,
+        broker.address,
+        broker.rack,
+        broker.fenced,
+        BrokerEpoch(broker.broker_epoch),
+        broker.draining,
+        broker.drained,
+    )
 
 
 def topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicInfo:

@@ -18,6 +18,8 @@ or ever will be in the log; `MAYBE` means that it may be (KAFKA-13574).
 from enum import Enum
 from typing import ClassVar
 
+from millrace.core.ids import KnownLeader
+
 
 class Appended(Enum):
     """Whether a failed write may nevertheless be in the log."""
@@ -58,7 +60,13 @@ class RetriableError(MillraceError):
 
 
 class RefreshMetadataError(RetriableError):
-    """The request may succeed once the caller knows the current leader."""
+    """The request may succeed once the caller knows the current leader.
+
+    Attributes:
+        leader: who it is, as far as the broker that refused knows: it spares looking that up.
+    """
+
+    leader: KnownLeader | None = None
 
 
 class FencedError(MillraceError):
@@ -386,9 +394,32 @@ class ConnectionFailedError(ClientError):
 
 
 class LogTruncatedError(ClientError):
-    """The log ends before the consumer's position: records that it read are gone."""
+    """Records that the consumer has read are not in the log any more, after an unclean election.
+
+    Attributes:
+        topic, partition: whose log.
+        position: what was to be read next.
+        end_offset: the records `[end_offset, position)` are gone, or others took their place: seek
+            there to go on; -1 when nobody knows.
+    """
 
     code = 1007
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        appended: Appended | None = None,
+        topic: str = "",
+        partition: int = -1,
+        position: int = -1,
+        end_offset: int = -1,
+    ) -> None:
+        super().__init__(message, appended=appended)
+        self.topic = topic
+        self.partition = partition
+        self.position = position
+        self.end_offset = end_offset
 
 
 def _leaves(cls: type[MillraceError]) -> list[type[MillraceError]]:

@@ -60,6 +60,17 @@ class Leader(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
+class KnownLeader(NamedTuple):
+    """A leader with the place where it can be reached.
+
+    Attributes:
+        address: `host:port` of its client listener; empty when nobody leads.
+    """
+
+    leader: Leader
+    address: str
+
+
 def parse_topic_partition(text: str) -> TopicPartition | None:
     """Return the partition that a directory name stands for, or None when it is not one."""
     match = _TOPIC_PARTITION.fullmatch(text)

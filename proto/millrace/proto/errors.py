@@ -2,7 +2,13 @@
 
 from typing import Final
 
-from millrace.core.errors import Appended, MillraceError, error_for_code
+from millrace.core.errors import (
+    Appended,
+    MillraceError,
+    RefreshMetadataError,
+    error_for_code,
+)
+from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
 from millrace.proto.v1 import common_pb2 as pb
 
 _TO_WIRE: Final = {Appended.NO: pb.APPENDED_NO, Appended.MAYBE: pb.APPENDED_MAYBE}
@@ -21,4 +27,9 @@ def error_to_wire(error: MillraceError, *, is_write: bool = False) -> pb.Error:
 
 def error_from_wire(error: pb.Error) -> MillraceError:
     """Return the exception that the other side means."""
-    return error_for_code(error.code)(error.message, appended=_FROM_WIRE.get(error.appended))
+    found = error_for_code(error.code)(error.message, appended=_FROM_WIRE.get(error.appended))
+    if isinstance(found, RefreshMetadataError) and error.HasField("leader"):
+        named = error.leader
+        leader = Leader(BrokerId(named.broker_id), LeaderEpoch(named.leader_epoch))
+        found.leader = KnownLeader(leader, named.address)
+    return found

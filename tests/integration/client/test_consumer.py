@@ -218,7 +218,7 @@ def test_a_truncated_log_is_told(run: Run) -> None:
             broker.log("orders").truncate(20)
             await broker.stop()
             await broker.start()
-            with pytest.raises(LogTruncatedError, match=r"\[20, 30\) are gone"):
+            with pytest.raises(LogTruncatedError, match=r"\[20, 30\) were read, but are gone"):
                 await read(consumer, 1)
             consumer.seek(("orders", 0), 20)
             await fill(broker, 2)

@@ -33,10 +33,12 @@ from millrace.core.errors import (
     FencedLeaderEpochError,
     MalformedRequestError,
     MillraceError,
+    NotLeaderError,
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
     UnsupportedFeatureError,
 )
+from millrace.core.fetch.read_replica import preferred_read_replica
 from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -237,8 +239,13 @@ class _Plan:
     position: Position
     partition: Partition
     read: ReadPlan | None
-
     diverging: EpochEnd | None = None
+    preferred_read_replica: BrokerId | None = None
+
+    @property
+    def ends_position(self) -> bool:
+        """Whether the partition leaves the session: the reader opens another position."""
+        return self.diverging is not None or self.preferred_read_replica is not None
 
     @property
     def length(self) -> int:
@@ -260,7 +267,7 @@ class _FetchStream:
         self._wake = asyncio.Event()
         self._is_configured = False
         self._follower: BrokerLife | None = None
-        self._reads_followers = False
+        self._rack = ""
         self._has_room = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -315,7 +322,7 @@ class _FetchStream:
                 self._follower = BrokerLife(
                     BrokerId(settings.replica_id), BrokerEpoch(settings.replica_broker_epoch)
                 )
-            self._reads_followers = bool(settings.rack)
+            self._rack = settings.rack
             session.configure(
                 SessionSettings(
                     min_bytes=settings.min_bytes,
@@ -369,6 +376,7 @@ class _FetchStream:
                 LeaderEpoch(wanted.current_leader_epoch),
                 LeaderEpoch(wanted.last_fetched_epoch),
                 wanted.max_bytes,
+                may_be_sent_on=bool(self._rack) and not wanted.from_leader,
             ),
             monotonic_now(),
         )
@@ -377,13 +385,19 @@ class _FetchStream:
     def _check_epoch(self, partition: Partition, expected: LeaderEpoch) -> None:
         """Refuse a reader of another epoch (P6); a replica that only follows serves who wants it.
 
+        But only while it is in sync: else its readers would lag with it (P12).
+
         Raises:
             NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError: as the leader says.
         """
         follower = partition.replica.follower
-        if follower is None or not self._reads_followers:
+        if follower is None or not self._rack:
             partition.leader.check_epoch(expected)
             return
+        if not self._service.partitions.is_in_sync(partition.topic_partition):
+            raise NotLeaderError(
+                f"{partition.topic_partition} is not in sync on this broker: read from its leader"
+            )
         if expected in (NO_LEADER_EPOCH, follower.leader_epoch):
             return
         what = f"{partition.topic_partition} is in leader epoch {follower.leader_epoch} here"
@@ -449,6 +463,10 @@ class _FetchStream:
                 if (diverging := self._diverging(position, partition)) is not None:
                     plans.append(_Plan(position, partition, None, diverging))
                     continue
+                if (nearer := self._nearer_replica(position, partition)) is not None:
+                    nowhere = _Plan(position, partition, None, preferred_read_replica=nearer)
+                    plans.append(nowhere)
+                    continue
                 plan = await self._plan_partition(position, partition, budget)
             except MillraceError as error:
                 self._refuse(position, error)
@@ -478,6 +496,20 @@ class _FetchStream:
             return None
         return leader.diverging(
             position.fetch_offset, position.last_fetched_epoch, partition.log.leader_epochs
+        )
+
+    def _nearer_replica(self, position: Position, partition: Partition) -> BrokerId | None:
+        """Return the follower that the reader should read from, if there is one (KIP-392)."""
+        leader, image = partition.replica.leader, self._service.partitions.image
+        if not position.may_be_sent_on or leader is None or image is None:
+            return None
+        return preferred_read_replica(
+            self._rack,
+            position.fetch_offset,
+            leader=leader.state.leader,
+            isr=leader.state.isr,
+            followers=leader.followers,
+            brokers=image.cluster.brokers,
         )
 
     def _is_told(self, position: Position, partition: Partition) -> bool:
@@ -549,8 +581,8 @@ class _FetchStream:
                 continue  # Deleted meanwhile: the next plan finds out what to say.
             partitions.append(self._describe(plan))
             sent.append(data)
-            if plan.diverging is not None:
-                self._leave(position.handle)  # The reader opens another position.
+            if plan.ends_position:
+                self._leave(position.handle)
             if plan.read is not None:
                 end = plan.read.end_offset
                 epoch = partition.log.leader_epochs.epoch_of(Offset(end - 1))
@@ -571,6 +603,7 @@ class _FetchStream:
             diverging=None
             if diverging is None
             else pb.EpochEndOffset(leader_epoch=diverging.epoch, end_offset=diverging.end_offset),
+            preferred_read_replica=plan.preferred_read_replica,
             handle=position.handle,
             high_watermark=high_watermark,
             last_stable_offset=high_watermark,

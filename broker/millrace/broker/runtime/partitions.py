@@ -167,6 +167,11 @@ class Partitions:
             )
         return partition
 
+    def is_in_sync(self, topic_partition: TopicPartition) -> bool:
+        """Return whether this broker's replica is in sync, as of the latest metadata."""
+        state = None if self.image is None else self.image.partition(topic_partition)
+        return state is not None and self._broker in state.isr
+
     def in_words(self, error: MillraceError, topic_partition: TopicPartition) -> MillraceError:
         """Return an error about a partition as people should read it: with its topic's name.
 

@@ -9,9 +9,16 @@ Prefetching is bounded by credit: a session starts with `window` bytes, and byte
 as their batches are taken or dropped. A broker never sends more, so buffers hold at most `window`
 bytes per broker.
 
-A position may turn out to be outside of the log. Before it is reset, the leader is asked where the
-epoch of the last record read ends: if that lies before the position, records that were handed out
-are gone, and the user is told (`LogTruncatedError`, KIP-320) instead of being moved in silence.
+A partition names the leader epoch that it knows, and that of the last record read: a broker of
+another epoch refuses (P6), and a leader whose log differs before the position says where (P4). A
+position may also turn out to be outside of the log. Before it is reset, the leader is asked where
+the epoch of the last record read ends. Either way, when records that were handed out are gone, the
+user is told (`LogTruncatedError`, KIP-320) instead of being moved in silence.
+
+A reader that names its zone may be sent on by the leader to a follower nearby (KIP-392, P12). The
+leader is asked first, always: it alone judges positions. Whatever the follower refuses, and when it
+is gone, the partition goes back to the leader. Where to read is asked anew from time to time, and
+whenever the leader changes.
 
 Reactive machine: events in, effects out in the order in which they must be performed.
 """
@@ -25,7 +32,9 @@ from typing import Final
 from millrace.core.errors import (
     LogTruncatedError,
     MillraceError,
+    OffsetNotAvailableError,
     OffsetOutOfRangeError,
+    RefreshMetadataError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
@@ -44,6 +53,10 @@ from millrace.core.records.batch import walk
 from millrace.core.records.header import BatchHeader, Buffer
 
 _LONG_AGO: Final = MonotonicMs(0)
+_EPOCHS_KEPT: Final = 64
+"""Of how many leader epochs a partition remembers where it began to read them."""
+_NOT_AVAILABLE_MAX: Final = 3
+"""How often in a row a follower may not know yet that the position is committed."""
 _GRANT_FRACTION: Final = 4
 """Credit is given back in parts of the window this small, not batch by batch."""
 
@@ -65,6 +78,8 @@ class AddedPartition:
     fetch_offset: Offset
     current_leader_epoch: LeaderEpoch
     last_fetched_epoch: LeaderEpoch
+    from_leader: bool = False
+    """The leader is to serve it, and not to send it on."""
 
 
 @dataclass(slots=True)
@@ -126,6 +141,8 @@ class FetchedPartition:
     is_retriable: bool = False
     diverging_epoch: LeaderEpoch | None = None
     diverging_end_offset: Offset = UNKNOWN_OFFSET
+    preferred_read_replica: BrokerId | None = None
+    """Read there from now on."""
 
 
 @dataclass(slots=True)
@@ -164,14 +181,45 @@ class _Partition:
     handle: int = 0
     position: Offset = UNKNOWN_OFFSET
     """Offset of the next record to be taken."""
-    last_epoch: LeaderEpoch = NO_LEADER_EPOCH
-    """Leader epoch of the last batch that was taken."""
+    epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
+    """Leader epochs of what was taken, and where each began; ascending. The position follows on."""
     reset: Reset = Reset.NONE
     step_after_pause: _Step = _Step.JOIN
     broker_id: BrokerId = NO_BROKER
     high_watermark: Offset = UNKNOWN_OFFSET
     log_start_offset: Offset = UNKNOWN_OFFSET
     retry_at: MonotonicMs = _LONG_AGO
+    read_replica: BrokerId = NO_BROKER
+    """A follower to read from; none: the leader."""
+    from_leader: bool = False
+    """It came back from a follower."""
+    ask_anew_at: MonotonicMs | None = None
+    """When to ask the leader again where to read."""
+    not_available: int = 0
+
+    @property
+    def last_epoch(self) -> LeaderEpoch:
+        """Leader epoch of the last batch that was taken."""
+        return self.epochs[-1][0] if self.epochs else NO_LEADER_EPOCH
+
+    def take(self, batch: FetchedBatch) -> None:
+        """Note that a batch was taken."""
+        self.position = batch.header.next_offset
+        if batch.header.leader_epoch != self.last_epoch:
+            self.epochs.append((batch.header.leader_epoch, batch.start_offset))
+            del self.epochs[:-_EPOCHS_KEPT]
+
+    def first_lost(self, epoch: LeaderEpoch, end_offset: Offset) -> Offset:
+        """Return from where what was taken differs from a log.
+
+        Args:
+            epoch: the greatest of the log that is not above the last one taken; -1: none.
+            end_offset: where that ends in the log; -1: nobody knows.
+        """
+        ends = [base for each, base in self.epochs if each > epoch]
+        if end_offset >= 0:
+            ends.append(end_offset)
+        return min(ends, default=self.position)
 
 
 @dataclass(slots=True, eq=False)
@@ -193,12 +241,20 @@ class Fetcher:
         reset: where to go when a position is outside of the log, or there is none.
         window: bytes that may be on their way or wait, per broker.
         retry_backoff_ms: pause before something that failed is tried again.
+        read_replica_ms_max: for how long a follower is read before the leader is asked anew.
     """
 
-    def __init__(self, reset: Reset, window: int, retry_backoff_ms: int) -> None:
+    def __init__(
+        self,
+        reset: Reset,
+        window: int,
+        retry_backoff_ms: int,
+        read_replica_ms_max: int = 300_000,
+    ) -> None:
         self._reset = reset
         self._window = window
         self._retry_backoff_ms = retry_backoff_ms
+        self._read_replica_ms_max = read_replica_ms_max
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._by_handle: dict[int, _Partition] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
@@ -292,8 +348,7 @@ class Fetcher:
             partition = self._by_handle.get(batch.handle)
             if partition is None:
                 continue
-            partition.position = batch.header.next_offset
-            partition.last_epoch = batch.header.leader_epoch
+            partition.take(batch)
             return batch
         if self._errors:
             self._raised = self._errors.popleft()
@@ -330,13 +385,20 @@ class Fetcher:
                 continue  # Older than what is known.
             self._leaders[topic_partition] = leader
             partition = self._partitions.get(topic_partition)
-            if (
-                partition is not None
-                and partition.step is _Step.FETCHING
-                and partition.broker_id != leader.broker_id
-            ):
+            if partition is None:
+                continue
+            is_new = before is None or leader.leader_epoch > before.leader_epoch
+            if is_new:
+                partition.retry_at = _LONG_AGO  # The pause was for the one before.
+            # Who reads from a follower asks the new leader where to read.
+            is_elsewhere = (
+                is_new
+                if partition.read_replica != NO_BROKER
+                else partition.broker_id != leader.broker_id
+            )
+            if is_elsewhere and partition.step is _Step.FETCHING:
                 self._leave(partition)
-                partition.step = _Step.JOIN
+                self._ask_leader(partition)
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
         """Take which topics have these names now; None: no topic has the name.
@@ -376,10 +438,17 @@ class Fetcher:
         session = self._session(broker_id)
         session.is_connecting = session.is_connected = False
         for partition in self._partitions.values():
-            if partition.broker_id == broker_id and partition.step is _Step.FETCHING:
+            if partition.step is _Step.FETCHING:
+                if partition.broker_id != broker_id:
+                    continue
                 self._leave(partition)
-                partition.step = _Step.JOIN
-                self._leaderless[partition.topic] = None
+            elif partition.step is not _Step.JOIN or self._place(partition) != broker_id:
+                continue
+            # Perhaps somebody else leads by now.
+            self._leaderless[partition.topic] = None
+            if partition.read_replica != NO_BROKER:
+                self._return_to_leader(partition)
+            partition.step = _Step.JOIN
 
     def on_fetched(
         self, broker_id: BrokerId, news: Sequence[FetchedPartition], now: MonotonicMs
@@ -397,8 +466,14 @@ class Fetcher:
                 continue
             partition.high_watermark = fetched.high_watermark
             partition.log_start_offset = fetched.log_start_offset
+            partition.not_available = 0 if fetched.error is None else partition.not_available
             if fetched.diverging_epoch is not None:
-                self._on_diverged(partition, fetched.diverging_end_offset)
+                self._on_diverged(partition, fetched.diverging_epoch, fetched.diverging_end_offset)
+            elif fetched.preferred_read_replica is not None:
+                self._leave(partition, is_out=True)
+                self._ask_leader(partition)
+                partition.read_replica = fetched.preferred_read_replica
+                partition.ask_anew_at = MonotonicMs(now + self._read_replica_ms_max)
             elif fetched.error is not None:
                 self._on_error(partition, fetched.error, fetched.is_retriable, now)
             elif len(fetched.batches):
@@ -411,16 +486,22 @@ class Fetcher:
             return
         self._leave(partition)
         partition.position = offset
-        partition.last_epoch = NO_LEADER_EPOCH
+        partition.epochs.clear()
         partition.step = _Step.JOIN
 
-    def on_epoch_end(self, handle: int, end_offset: Offset) -> None:
-        """Take where the epoch of the last record that was taken ends; -1: nobody knows."""
+    def on_epoch_end(self, handle: int, epoch: LeaderEpoch, end_offset: Offset) -> None:
+        """Take where the epoch of the last record that was taken ends in the leader's log.
+
+        Args:
+            handle: as in the effect.
+            epoch: the greatest there that is not above the one asked for; -1: there is none.
+            end_offset: where it ends; -1: nobody knows.
+        """
         partition = self._by_handle.get(handle)
         if partition is None or partition.step is not _Step.FINDING_EPOCH_END:
             return
-        if 0 <= end_offset < partition.position:
-            self._on_diverged(partition, end_offset)
+        if end_offset >= 0 and (end_offset < partition.position or epoch < partition.last_epoch):
+            self._on_diverged(partition, epoch, end_offset)
         else:
             self._reset_position(partition)
 
@@ -452,6 +533,11 @@ class Fetcher:
         effects: list[Effect] = []
         added: dict[BrokerId, list[AddedPartition]] = {}
         for partition in self._partitions.values():
+            if partition.ask_anew_at is not None and partition.ask_anew_at <= now:
+                if partition.step is _Step.FETCHING:
+                    self._leave(partition)
+                    partition.step = _Step.JOIN
+                self._forget_replica(partition)
             if partition.step in _RESTING or partition.retry_at > now:
                 continue
             leader = self._leaders.get(partition.topic_partition)
@@ -459,12 +545,14 @@ class Fetcher:
                 self._leaderless[partition.topic] = None
                 continue
             if partition.step is _Step.JOIN:
-                session = self._session(leader.broker_id)
+                broker_id = self._place(partition)
+                session = self._session(broker_id)
                 if session.is_connected:
-                    added.setdefault(leader.broker_id, []).append(self._join(partition, leader))
+                    joining = self._join(partition, broker_id, leader.leader_epoch)
+                    added.setdefault(broker_id, []).append(joining)
                 elif not session.is_connecting:
                     session.is_connecting = True
-                    effects.append(Connect(leader.broker_id))
+                    effects.append(Connect(broker_id))
                 continue
             self._give_handle(partition)
             if partition.step is _Step.LOOK_UP:
@@ -491,6 +579,11 @@ class Fetcher:
             for partition in self._partitions.values()
             if partition.retry_at > now and partition.step not in _RESTING
         ]
+        moments += [
+            max(partition.ask_anew_at, now + 1)
+            for partition in self._partitions.values()
+            if partition.ask_anew_at is not None
+        ]
         if self._leaderless and not self._is_refreshing:
             moments.append(max(self._refresh_at, now + 1))
         return MonotonicMs(min(moments)) if moments else None
@@ -512,18 +605,46 @@ class Fetcher:
             removed, session.removed = session.removed, []
             yield ChangeSession(session.broker_id, joining, removed, credit)
 
-    def _join(self, partition: _Partition, leader: Leader) -> AddedPartition:
+    def _join(
+        self, partition: _Partition, broker_id: BrokerId, leader_epoch: LeaderEpoch
+    ) -> AddedPartition:
         self._give_handle(partition)
         partition.step = _Step.FETCHING
-        partition.broker_id = leader.broker_id
-        self._owners[partition.handle] = leader.broker_id
+        partition.broker_id = broker_id
+        self._owners[partition.handle] = broker_id
         return AddedPartition(
             partition.handle,
             partition.topic_partition,
             partition.position,
-            leader.leader_epoch,
+            leader_epoch,
             partition.last_epoch,
+            partition.from_leader,
         )
+
+    def _place(self, partition: _Partition) -> BrokerId:
+        """Return the broker to read from."""
+        if partition.read_replica != NO_BROKER:
+            return partition.read_replica
+        leader = self._leaders.get(partition.topic_partition)
+        return NO_BROKER if leader is None else leader.broker_id
+
+    def _forget_replica(self, partition: _Partition) -> None:
+        partition.read_replica = NO_BROKER
+        partition.from_leader = False
+        partition.ask_anew_at = None
+        partition.not_available = 0
+
+    def _ask_leader(self, partition: _Partition) -> None:
+        """Join at the leader, who may send it on."""
+        self._forget_replica(partition)
+        partition.step = _Step.JOIN
+
+    def _return_to_leader(self, partition: _Partition) -> None:
+        """Have the leader serve the partition, for the time being: its follower does not."""
+        ask_anew_at = partition.ask_anew_at
+        self._ask_leader(partition)
+        partition.from_leader = True
+        partition.ask_anew_at = ask_anew_at
 
     def _give_handle(self, partition: _Partition) -> None:
         self._leave(partition)
@@ -595,7 +716,9 @@ class Fetcher:
     ) -> None:
         is_ahead = any(batch.handle == partition.handle for batch in self._buffer)
         self._leave(partition, is_out=True)
-        if isinstance(error, OffsetOutOfRangeError):
+        if partition.read_replica != NO_BROKER:
+            self._on_replica_error(partition, error, now)
+        elif isinstance(error, OffsetOutOfRangeError):
             if is_ahead:  # The offset refused is not the position yet: ask again from there.
                 partition.step = _Step.JOIN
             elif partition.last_epoch != NO_LEADER_EPOCH:
@@ -604,20 +727,51 @@ class Fetcher:
                 self._reset_position(partition)
         elif is_retriable:
             partition.step = _Step.JOIN
-            partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
-            self._leaderless[partition.topic] = None
+            if not self._learn_leader(partition, error):
+                partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
+                self._leaderless[partition.topic] = None
         else:
             self._give_up(partition, error)
 
-    def _on_diverged(self, partition: _Partition, end_offset: Offset) -> None:
+    def _on_replica_error(
+        self, partition: _Partition, error: MillraceError, now: MonotonicMs
+    ) -> None:
+        """Whatever a follower refuses, the leader decides about (P12)."""
+        if isinstance(error, OffsetNotAvailableError):
+            partition.not_available += 1
+            if partition.not_available <= _NOT_AVAILABLE_MAX:  # It hears of it in a moment.
+                partition.step = _Step.JOIN
+                partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
+                return
+        if self._learn_leader(partition, error):
+            self._ask_leader(partition)
+        else:
+            self._return_to_leader(partition)
+
+    def _learn_leader(self, partition: _Partition, error: MillraceError) -> bool:
+        """Take the leader that a refusal names; return whether it is worth asking at once."""
+        named = error.leader if isinstance(error, RefreshMetadataError) else None
+        if named is None or named.leader.broker_id < 0:
+            return False
+        known = self._leaders.get(partition.topic_partition)
+        if known is not None and named.leader.leader_epoch <= known.leader_epoch:
+            return False
+        self._leaders[partition.topic_partition] = named.leader
+        return True
+
+    def _on_diverged(self, partition: _Partition, epoch: LeaderEpoch, end_offset: Offset) -> None:
+        lost = partition.first_lost(epoch, end_offset)
         self._give_up(
             partition,
             LogTruncatedError(
-                f"topic {partition.topic!r} partition {partition.topic_partition.partition}: "
-                f"records before position {partition.position} were read, but the log of epoch "
-                f"{partition.last_epoch} now ends at {end_offset}: records "
-                f"[{end_offset}, {partition.position}) are gone. Seek to {end_offset} to go on "
-                "with what took their place"
+                f"topic {partition.topic!r} partition {partition.topic_partition.partition}: the "
+                f"records [{lost}, {partition.position}) were read, but are gone: an unclean "
+                f"election took the log of leader epoch {partition.last_epoch} back. Seek to "
+                f"{lost} to go on with what took their place",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                position=partition.position,
+                end_offset=lost,
             ),
         )
 
@@ -651,7 +805,8 @@ class Fetcher:
     def _move(self, partition: _Partition, to: Offset | Reset) -> None:
         self._leave(partition)
         is_paused = partition.step is _Step.PAUSED
-        partition.last_epoch = NO_LEADER_EPOCH
+        self._forget_replica(partition)  # The leader judges the new position.
+        partition.epochs.clear()
         partition.retry_at = MonotonicMs(0)
         partition.position = UNKNOWN_OFFSET
         step = _Step.LOOK_UP

@@ -51,6 +51,8 @@ class Position:
     current_leader_epoch: LeaderEpoch
     last_fetched_epoch: LeaderEpoch
     max_bytes: int
+    may_be_sent_on: bool = False
+    """The reader goes to another replica if it is told to (KIP-392)."""
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
 

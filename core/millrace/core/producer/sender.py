@@ -238,8 +238,15 @@ class Sender:
         self._finish(batch, error)
 
     def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> None:
-        """Take what is known about leaders now."""
-        self._leaders.update(leaders)
+        """Take what is known about leaders now; what is older than that is passed over."""
+        for topic_partition, leader in leaders.items():
+            before = self._leaders.get(topic_partition, _NO_LEADER)
+            if leader.leader_epoch < before.leader_epoch:
+                continue
+            self._leaders[topic_partition] = leader
+            partition = self._partitions.get(topic_partition)
+            if partition is not None and leader.leader_epoch > before.leader_epoch:
+                partition.retry_at = _LONG_AGO  # The pause was for the one before.
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
         """Take which topics have these names now; None: no topic has the name.
@@ -297,7 +304,8 @@ class Sender:
                     f"the connection to broker {broker_id} broke before it answered: {reason}",
                     appended=Appended.MAYBE,
                 )
-                self._on_refused(batch, Refusal(error, retriable=True), now, pause=False)
+                refusal = Refusal(error, retriable=True)
+                self._on_refused(batch, refusal, now, refused_by=broker_id, pause=False)
                 self._miss_leader(batch.topic)
 
     def on_answer(
@@ -321,7 +329,7 @@ class Sender:
             if isinstance(answer, Acknowledged):
                 self._on_acknowledged(batch, answer, now)
             else:
-                self._on_refused(batch, answer, now, pause=True)
+                self._on_refused(batch, answer, now, refused_by=broker_id, pause=True)
 
     # The step that follows every event, and every moment that `next_wake` named.
 
@@ -533,7 +541,13 @@ class Sender:
         self._finish(batch, answer)
 
     def _on_refused(
-        self, batch: ProducerBatch, refusal: Refusal, now: MonotonicMs, *, pause: bool
+        self,
+        batch: ProducerBatch,
+        refusal: Refusal,
+        now: MonotonicMs,
+        *,
+        refused_by: BrokerId,
+        pause: bool,
     ) -> None:
         if batch.state is not BatchState.IN_THE_AIR:
             return
@@ -558,7 +572,10 @@ class Sender:
             self._fail_what_is_not_in_the_air(partition)
             return
         if isinstance(error, RefreshMetadataError):
-            self._miss_leader(batch.topic)
+            if self._learn_leader(partition, error, refused_by):
+                pause = False
+            else:
+                self._miss_leader(batch.topic)
         if pause and batch is partition.in_flight[0]:
             wait = min(
                 self._config.retry_backoff_ms << min(partition.failures, 16),
@@ -567,6 +584,20 @@ class Sender:
             partition.failures += 1
             partition.retry_at = MonotonicMs(now + wait)
         self._keep_sending(partition)
+
+    def _learn_leader(
+        self, partition: _Partition, error: RefreshMetadataError, refused_by: BrokerId
+    ) -> bool:
+        """Take the leader that a refusal names; return whether it is worth asking at once."""
+        if error.leader is None or error.leader.leader.broker_id < 0:
+            return False
+        named = error.leader.leader
+        known = self._leaders.get(partition.topic_partition, _NO_LEADER)
+        if named.leader_epoch > known.leader_epoch:
+            self._leaders[partition.topic_partition] = named
+            return True
+        # An earlier refusal named it already; but nobody is asked twice without a pause.
+        return named == known and named.broker_id != refused_by
 
     def _on_gap(
         self, partition: _Partition, batch: ProducerBatch, error: OutOfOrderSequenceError

@@ -16,14 +16,17 @@ from millrace.core.consumer.fetcher import (
     Reset,
 )
 from millrace.core.errors import (
+    BrokerShuttingDownError,
     InvalidRequestError,
     LogTruncatedError,
     MillraceError,
     NotLeaderError,
+    OffsetNotAvailableError,
     OffsetOutOfRangeError,
 )
 from millrace.core.ids import (
     BrokerId,
+    KnownLeader,
     Leader,
     LeaderEpoch,
     MonotonicMs,
@@ -37,6 +40,7 @@ from millrace.core.records.columns import Columns
 from millrace.core.records.header import stamp
 
 BROKER = BrokerId(1)
+FOLLOWER = BrokerId(2)
 PLACE = TopicPartition(TopicId(b"t" * 16), 0)
 OTHER = TopicPartition(TopicId(b"t" * 16), 1)
 NO_EPOCH = LeaderEpoch(-1)
@@ -64,6 +68,12 @@ def failed(
     news.error = error
     news.is_retriable = error.retriable if is_retriable is None else is_retriable
     return news
+
+
+def moved_to(broker_id: int, epoch: int) -> NotLeaderError:
+    error = NotLeaderError("moved")
+    error.leader = KnownLeader(Leader(BrokerId(broker_id), LeaderEpoch(epoch)), "h:1")
+    return error
 
 
 START = Offset(0)
@@ -190,8 +200,125 @@ def test_a_moved_leader_is_followed() -> None:
     assert fetcher.poll(at(1)) == [RefreshMetadata(["t"])]
     fetcher.on_leaders({PLACE: Leader(BrokerId(2), LeaderEpoch(4))})
     fetcher.on_refreshed(at(1))
-    assert fetcher.next_wake(at(1)) == 101
-    assert fetcher.poll(at(101)) == [Connect(BrokerId(2))]
+    assert fetcher.poll(at(1)) == [Connect(BrokerId(2))]
+
+
+def test_a_leader_that_a_refusal_names_is_followed_without_a_look_up() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [failed(1, moved_to(2, 4))], at(1))
+    assert fetcher.poll(at(1)) == [Connect(FOLLOWER)]
+    fetcher.on_connected(FOLLOWER)
+    joining = AddedPartition(2, PLACE, Offset(0), LeaderEpoch(4), NO_EPOCH)
+    assert ChangeSession(FOLLOWER, [joining], [], WINDOW) in fetcher.poll(at(1))
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_a_refusal_that_names_no_news_is_looked_up(epoch: int) -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [failed(1, moved_to(2, epoch))], at(1))
+    assert fetcher.poll(at(1)) == [RefreshMetadata(["t"])]
+
+
+def test_when_the_leader_cannot_be_reached_another_one_is_looked_for() -> None:
+    fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
+    fetcher.assign("t", PLACE, Offset(5))
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+    assert fetcher.poll(at(0)) == [Connect(BROKER)]
+    fetcher.on_disconnected(BROKER, "refused")
+    assert RefreshMetadata(["t"]) in fetcher.poll(at(0))
+
+
+def read_from_follower() -> Fetcher:
+    """Return a fetcher that the leader has sent on, at offset 3 after epoch 3."""
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3), 0)], at(1))
+    assert fetcher.take() is not None
+    fetcher.poll(at(1))
+    sent_on = fetched(1, b"", 3)
+    sent_on.preferred_read_replica = FOLLOWER
+    fetcher.on_fetched(BROKER, [sent_on], at(1))
+    assert fetcher.poll(at(1)) == [Connect(FOLLOWER)]
+    fetcher.on_connected(FOLLOWER)
+    joining = AddedPartition(2, PLACE, Offset(3), LeaderEpoch(3), LeaderEpoch(3))
+    assert fetcher.poll(at(1)) == [ChangeSession(FOLLOWER, [joining], [], WINDOW)]
+    return fetcher
+
+
+def rejoined(fetcher: Fetcher, broker_id: BrokerId, now: int) -> AddedPartition:
+    """Return how the partition joins a broker's session now."""
+    effects = fetcher.poll(at(now))
+    if Connect(broker_id) in effects:
+        fetcher.on_connected(broker_id)
+        effects += fetcher.poll(at(now))
+    changes = [e for e in effects if isinstance(e, ChangeSession) and e.broker_id == broker_id]
+    (joining,) = [added for change in changes for added in change.added]
+    return joining
+
+
+def test_a_partition_is_read_from_the_follower_that_the_leader_names() -> None:
+    fetcher = read_from_follower()
+    fetcher.on_fetched(FOLLOWER, [fetched(2, batch(3, 2), 3)], at(2))
+    taken = fetcher.take()
+    assert taken is not None
+    assert taken.header.base_offset == 3
+
+
+def test_a_follower_that_does_not_know_the_position_yet_is_asked_again_and_then_the_leader() -> (
+    None
+):
+    fetcher = read_from_follower()
+    now = 2
+    for handle in (2, 3, 4):
+        late = failed(handle, OffsetNotAvailableError("not yet"), 3)
+        fetcher.on_fetched(FOLLOWER, [late], at(now))
+        assert fetcher.poll(at(now)) == []
+        now += 100
+        assert not rejoined(fetcher, FOLLOWER, now).from_leader
+    fetcher.on_fetched(FOLLOWER, [failed(5, OffsetNotAvailableError("not yet"), 3)], at(now))
+    assert rejoined(fetcher, BROKER, now).from_leader
+
+
+@pytest.mark.parametrize(
+    "error", [OffsetOutOfRangeError("gone here"), BrokerShuttingDownError("stopping")]
+)
+def test_whatever_a_follower_refuses_the_leader_decides(error: MillraceError) -> None:
+    fetcher = read_from_follower()
+    fetcher.on_fetched(FOLLOWER, [failed(2, error, 3)], at(2))
+    joining = rejoined(fetcher, BROKER, 2)
+    assert joining.from_leader
+    assert joining.fetch_offset == 3
+    assert fetcher.take() is None, "nothing is reset without the leader"
+
+
+def test_a_follower_that_is_gone_is_left_for_the_leader() -> None:
+    fetcher = read_from_follower()
+    fetcher.on_disconnected(FOLLOWER, "reset")
+    assert rejoined(fetcher, BROKER, 2).from_leader
+
+
+def test_a_follower_that_cannot_be_reached_is_left_for_the_leader() -> None:
+    fetcher = make()
+    sent_on = fetched(1, b"", 0)
+    sent_on.preferred_read_replica = FOLLOWER
+    fetcher.on_fetched(BROKER, [sent_on], at(1))
+    assert fetcher.poll(at(1)) == [Connect(FOLLOWER)]
+    fetcher.on_disconnected(FOLLOWER, "refused")
+    assert rejoined(fetcher, BROKER, 1).from_leader
+
+
+def test_a_new_leader_is_asked_where_to_read() -> None:
+    fetcher = read_from_follower()
+    fetcher.on_leaders({PLACE: Leader(FOLLOWER, LeaderEpoch(4))})
+    joining = rejoined(fetcher, FOLLOWER, 2)
+    assert (joining.current_leader_epoch, joining.from_leader) == (4, False)
+
+
+def test_where_to_read_is_asked_anew_from_time_to_time() -> None:
+    fetcher = read_from_follower()
+    due = fetcher.next_wake(at(2))
+    assert due == 1 + 300_000
+    assert not rejoined(fetcher, BROKER, due).from_leader
+    assert fetcher.next_wake(at(due)) is None
 
 
 def test_older_news_about_a_leader_are_ignored() -> None:
@@ -230,9 +357,26 @@ def test_records_that_were_read_and_are_gone_are_never_skipped_in_silence() -> N
     fetcher.on_fetched(BROKER, [failed(1, OffsetOutOfRangeError("shorter now"), 10)], at(2))
     effects = fetcher.poll(at(2))
     assert FindEpochEnd(PLACE, 2, LeaderEpoch(3)) in effects
-    fetcher.on_epoch_end(2, Offset(6))
-    with pytest.raises(LogTruncatedError, match=r"\[6, 10\) are gone"):
+    fetcher.on_epoch_end(2, LeaderEpoch(3), Offset(6))
+    with pytest.raises(LogTruncatedError, match=r"\[6, 10\) were read, but are gone") as caught:
         fetcher.take()
+    error = caught.value
+    assert (error.topic, error.partition, error.position, error.end_offset) == ("t", 0, 10, 6)
+
+
+def test_records_of_an_epoch_that_the_leader_never_had_are_gone_from_its_first_one_on() -> None:
+    fetcher = make()
+    data = batch(0, 4, epoch=1) + batch(4, 4, epoch=2) + batch(8, 4, epoch=3)
+    fetcher.on_fetched(BROKER, [fetched(1, data, 0)], at(1))
+    for _ in range(3):
+        assert fetcher.take() is not None
+    news = fetched(1, b"", 12)
+    # Its log of epoch 1 goes on beyond the position: what took the place has the same offsets.
+    news.diverging_epoch, news.diverging_end_offset = LeaderEpoch(1), Offset(20)
+    fetcher.on_fetched(BROKER, [news], at(2))
+    with pytest.raises(LogTruncatedError) as caught:
+        fetcher.take()
+    assert (caught.value.end_offset, caught.value.position) == (4, 12)
 
 
 def test_a_position_that_retention_passed_is_no_truncation() -> None:
@@ -241,7 +385,7 @@ def test_a_position_that_retention_passed_is_no_truncation() -> None:
     fetcher.take()
     fetcher.on_fetched(BROKER, [failed(1, OffsetOutOfRangeError("deleted"), 10)], at(2))
     fetcher.poll(at(2))
-    fetcher.on_epoch_end(2, Offset(90))
+    fetcher.on_epoch_end(2, LeaderEpoch(3), Offset(90))
     assert LookUpOffset(PLACE, 3, Reset.EARLIEST) in fetcher.poll(at(2))
 
 

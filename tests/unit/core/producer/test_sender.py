@@ -18,6 +18,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import (
     BrokerId,
+    KnownLeader,
     Leader,
     LeaderEpoch,
     MonotonicMs,
@@ -213,10 +214,49 @@ def test_a_moved_leader_is_looked_up_and_followed() -> None:
     assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
     sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(8))})
     sender.on_refreshed(at(5))
-    assert sender.poll(at(101)) == [Connect(BrokerId(2))]
+    assert sender.poll(at(5)) == [Connect(BrokerId(2))]
     sender.on_connected(BrokerId(2))
-    effects = sender.poll(at(102))
+    effects = sender.poll(at(6))
     assert effects == [Transmit(BrokerId(2), 3, [(batch, LeaderEpoch(8))])]
+
+
+def moved_to(broker_id: int, epoch: int) -> Refusal:
+    error = NotLeaderError("moved", appended=Appended.NO)
+    error.leader = KnownLeader(Leader(BrokerId(broker_id), LeaderEpoch(epoch)), "h:1")
+    return refused(error)
+
+
+def test_a_leader_that_a_refusal_names_is_followed_without_a_look_up() -> None:
+    sender = make()
+    batches = [batch_of(), batch_of()]
+    sender.on_batches(batches[:1])
+    sender.poll(at(0))
+    sender.on_batches(batches[1:])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [moved_to(2, 8)], 0, at(1))
+    sender.on_answer(BROKER, 3, [moved_to(2, 8)], 0, at(1))
+    assert sender.poll(at(1)) == [Connect(BrokerId(2))]
+    sender.on_connected(BrokerId(2))
+    assert sent(sender.poll(at(1))) == [[batches[0]], [batches[1]]]
+
+
+@pytest.mark.parametrize("epoch", [6, 7])
+def test_a_refusal_that_names_no_news_is_looked_up_after_a_pause(epoch: int) -> None:
+    sender = make()
+    sender.on_batches([batch_of()])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [moved_to(BROKER, epoch)], 0, at(1))
+    assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
+    assert sender.next_wake(at(1)) == 101
+
+
+def test_older_news_about_a_leader_are_ignored() -> None:
+    sender = make()
+    sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(EPOCH - 1))})
+    sender.on_batches([batch_of()])
+    (effect,) = sender.poll(at(0))
+    assert isinstance(effect, Transmit)
+    assert effect.broker_id == BROKER
 
 
 def test_a_broken_connection_repeats_everything_in_order_after_reconnecting() -> None:

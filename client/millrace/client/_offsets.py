@@ -1,0 +1,140 @@
+"""Offsets by place or by time, asked of the leaders; where a leader has moved it is followed."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from millrace.client import _wire
+from millrace.client._cluster import Cluster
+from millrace.core.errors import (
+    ConnectionFailedError,
+    MillraceError,
+    NotLeaderError,
+    RefreshMetadataError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.proto.v1 import fetch_pb2
+
+OffsetAt = Literal["beginning", "end", "max_timestamp"] | int
+"""An end of the log, its newest record by time, or the first record at or after a time in ms."""
+
+_PAUSE_S: Final = 0.1
+
+
+@dataclass(slots=True, frozen=True)
+class OffsetAndTimestamp:
+    """An offset that was looked up."""
+
+    offset: Offset
+    """-1: no record matches."""
+    timestamp: int
+    """Of the record found, ms UTC; -1: none or not asked for."""
+    leader_epoch: LeaderEpoch
+
+
+async def look_up_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, OffsetAt]
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """Return an offset for each partition, in the same order.
+
+    Elections and moved brokers are waited for, as long as the client's time-out allows.
+
+    Raises:
+        UnknownTopicOrPartitionError: a topic is gone.
+        MillraceError: the last refusal when the time is over, or one that time does not mend.
+    """
+    deadline = time.monotonic() + cluster.timeout_s
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    while True:
+        missing = [place for place in wanted if place not in found]
+        errors = await _ask(cluster, {place: wanted[place] for place in missing}, found)
+        if not errors:
+            return {place: found[place] for place in wanted}
+        is_over = time.monotonic() + _PAUSE_S >= deadline
+        for error in errors.values():
+            if is_over or not error.retriable:
+                raise error
+        # A refusal that names a leader who is news spares the look-up.
+        learned = [_learn_leader(cluster, place, error) for place, error in errors.items()]
+        if not all(learned):
+            await asyncio.sleep(_PAUSE_S)
+            await cluster.refresh(_topics_of(cluster, errors))
+
+
+def _learn_leader(cluster: Cluster, place: TopicPartition, error: MillraceError) -> bool:
+    named = error.leader if isinstance(error, RefreshMetadataError) else None
+    return named is not None and cluster.learn_leader(place, named)
+
+
+def _topics_of(cluster: Cluster, places: Iterable[TopicPartition]) -> set[str]:
+    """Return the names of topics.
+
+    Raises:
+        UnknownTopicOrPartitionError: one is gone.
+    """
+    names = set()
+    for place in places:
+        name = cluster.topic_names.get(place.topic_id)
+        if name is None:
+            raise UnknownTopicOrPartitionError(
+                f"the topic with id {place.topic_id.hex()} was deleted"
+            )
+        names.add(name)
+    return names
+
+
+async def _ask(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, OffsetAt],
+    found: dict[TopicPartition, OffsetAndTimestamp],
+) -> dict[TopicPartition, MillraceError]:
+    """Ask each leader once; return what was refused, by partition."""
+    errors: dict[TopicPartition, MillraceError] = {}
+    by_broker: dict[BrokerId, list[TopicPartition]] = {}
+    for place in wanted:
+        leader = cluster.leader_of(place)
+        if leader is None or leader.broker_id < 0:
+            errors[place] = NotLeaderError(
+                f"nobody leads partition {place.partition} of topic "
+                f"{cluster.topic_names.get(place.topic_id, place.topic_id.hex())!r} at present"
+            )
+        else:
+            by_broker.setdefault(leader.broker_id, []).append(place)
+    for broker_id, places in by_broker.items():
+        request = fetch_pb2.ListOffsetsRequest(
+            partitions=[_query(cluster, place, wanted[place]) for place in places]
+        )
+        try:
+            offsets = await cluster.list_offsets(broker_id, request)
+        except ConnectionFailedError as error:
+            errors.update(dict.fromkeys(places, error))
+            continue
+        for place, listed in zip(places, offsets, strict=True):
+            try:
+                _wire.raise_if_error(listed.error, is_set=listed.HasField("error"))
+            except MillraceError as error:
+                errors[place] = error
+            else:
+                epoch = LeaderEpoch(listed.leader_epoch)
+                found[place] = OffsetAndTimestamp(Offset(listed.offset), listed.timestamp, epoch)
+    return errors
+
+
+def _query(cluster: Cluster, place: TopicPartition, at: OffsetAt) -> fetch_pb2.ListOffsetsPartition:
+    leader = cluster.leader_of(place)
+    query = fetch_pb2.ListOffsetsPartition(
+        topic_partition=_wire.partition_to_wire(place),
+        current_leader_epoch=-1 if leader is None else leader.leader_epoch,  # P6
+    )
+    if at == "beginning":
+        query.earliest = True
+    elif at == "end":
+        query.latest = True
+    elif at == "max_timestamp":
+        query.max_timestamp = True
+    else:
+        query.timestamp = at
+    return query

@@ -1,0 +1,64 @@
+"""Brokers of one cluster, each a process of its own, that share a file of metadata."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.integration.running_broker import RunningBroker
+
+from millrace.core.ids import BrokerId
+
+BROKERS = 3
+
+
+class RunningCluster:
+    """See the module. Brokers register in their order, so each has its number as its id.
+
+    Args:
+        folder: where everything is kept.
+        settings: of all brokers, by dotted names.
+        racks: the zone of each broker.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        racks: tuple[str, ...] = ("",) * BROKERS,
+    ) -> None:
+        self.brokers = [
+            RunningBroker(
+                folder / f"broker-{number}",
+                {
+                    "node.name": f"broker-{number}",
+                    "node.rack": rack,
+                    "coordination.path": folder / "coordination.sqlite",
+                    "coordination.shared": "true",
+                    **(settings or {}),
+                },
+            )
+            for number, rack in enumerate(racks)
+        ]
+
+    def start(self) -> "RunningCluster":
+        """Start all; return once clients can connect to each."""
+        for broker in self.brokers:
+            broker.start()
+        return self
+
+    def abandon(self) -> None:
+        """Leave nothing running, whatever happened before."""
+        for broker in self.brokers:
+            broker.abandon()
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    def at(self, address: str) -> RunningBroker:
+        """Return the broker that clients reach there."""
+        return next(each for each in self.brokers if each.address == address)
+
+    def __getitem__(self, broker_id: BrokerId | int) -> RunningBroker:
+        return self.brokers[broker_id]

@@ -1,0 +1,118 @@
+"""Readers of three brokers: leaders that move, brokers that come back elsewhere, zones."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.running_broker import wait_until
+from tests.integration.running_cluster import RunningCluster
+
+from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
+
+RACKS = ("a", "b", "c")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    running = RunningCluster(tmp_path, racks=RACKS)
+    try:
+        yield running.start()
+    finally:
+        running.abandon()
+
+
+def read(consumer: SyncConsumer, count: int, seconds: float = 30) -> list[Record]:
+    found: list[Record] = []
+
+    def has_all() -> bool:
+        found.extend(consumer.poll(timeout_ms=100))
+        return len(found) >= count
+
+    wait_until(has_all, f"{count} records come", seconds)
+    return found
+
+
+def write(producer: SyncProducer, count: int, text: str) -> list[bytes]:
+    values = [b"%s %d" % (text.encode(), number) for number in range(count)]
+    handles = [producer.send("t", value) for value in values]
+    for handle in handles:
+        handle.result(30)
+    return values
+
+
+def test_a_reader_follows_when_its_leader_is_killed(cluster: RunningCluster) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap) as producer,
+        SyncConsumer(cluster.bootstrap) as consumer,
+    ):
+        leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
+        consumer.subscribe(["t"])
+        written = write(producer, 10, "before")
+        assert [each.value for each in read(consumer, 10)] == written
+        cluster[leader].kill()
+        written = write(producer, 10, "after")
+        assert [each.value for each in read(consumer, 10)] == written
+        assert consumer.lag() == {("t", 0): 0}
+
+
+def test_a_broker_that_comes_back_at_another_address_is_found(cluster: RunningCluster) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap) as producer,
+        SyncConsumer(cluster.bootstrap) as consumer,
+    ):
+        leader = admin.create_topic("t", replication_factor=1).partitions[0].leader
+        consumer.subscribe(["t"])
+        assert len(read_after(producer, consumer, "before")) == 10
+        before = cluster[leader].address
+        assert cluster[leader].stop() == 0
+        cluster[leader].address = ""  # Any port.
+        cluster[leader].start()
+        assert cluster[leader].address != before
+        assert len(read_after(producer, consumer, "after")) == 10
+        assert admin.list_offsets("t")[0].offset == 20
+
+
+def read_after(producer: SyncProducer, consumer: SyncConsumer, text: str) -> list[Record]:
+    written = write(producer, 10, text)
+    found = read(consumer, 10)
+    assert [each.value for each in found] == written
+    return found
+
+
+def fetched_bytes(cluster: RunningCluster, broker_id: int) -> float:
+    """Bytes that a broker has sent, to clients and to followers."""
+    return cluster[broker_id].metrics().get('millrace_topic_fetched_bytes_total{topic="t"}', 0)
+
+
+def test_a_reader_that_names_its_zone_reads_there_and_falls_back_to_the_leader(
+    cluster: RunningCluster,
+) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap) as producer,
+    ):
+        leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
+        near = next(each for each in range(3) if each != leader)
+        with SyncConsumer(cluster.bootstrap, client_rack=RACKS[near]) as consumer:
+            consumer.subscribe(["t"])
+            read_after(producer, consumer, "first")
+            wait_until(lambda: fetched_bytes(cluster, near) > 0, "the follower has sent them")
+            read_after(producer, consumer, "second")
+            cluster[near].kill()
+            read_after(producer, consumer, "from the leader")
+            assert consumer.lag() == {("t", 0): 0}
+
+
+def test_a_reader_of_another_zone_reads_from_the_leader(cluster: RunningCluster) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap) as producer,
+        SyncConsumer(cluster.bootstrap, client_rack="nowhere") as consumer,
+    ):
+        leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
+        consumer.subscribe(["t"])
+        read_after(producer, consumer, "first")
+        followers = [each for each in range(3) if each != leader]
+        assert [fetched_bytes(cluster, each) for each in followers] == [0, 0]
