@@ -10,8 +10,8 @@ Both systems and both clients are as by default: three replicas, two of which mu
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 from bench import acknowledgements
 from bench.acknowledgements import Records, percentile, seconds_until_acknowledged
-from bench.loads.spec import Load, Moved, command_line
 from bench.measure import Bench, Bound, Named, Outcome, say
 from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
 from bench.peers.kafka import Kafka, running_kafka
-from bench.processes import LoadFailedError, last_json, start, until
+from bench.processes import LoadFailedError, until
+from bench.steady_load import SteadyLoad, steady_load
 
 KILLS_PER_ROUND = 6
 KAFKA_KILLS = 6
@@ -34,7 +34,6 @@ PARTITIONS = 12
 RATE = 1000
 """Records of 1 KB a second, over all partitions."""
 RECOVERY_TIMEOUT_S = 90
-FLUSH_TIMEOUT_S = 150
 MEDIAN_MAX_S, P99_MAX_S = 1, 3
 FIGURES = (
     Named(name="failover", unit="s", goal="<= 1"),
@@ -75,7 +74,7 @@ def measure(bench: Bench) -> dict[str, Outcome]:
     """Kill, and return both figures."""
     with (
         running_millrace_cluster(bench.directory / "millrace") as millrace,
-        steady_load(bench.directory, millrace.address, "steady_millrace", RATE) as load,
+        _load(bench.directory, millrace.address, "steady_millrace") as load,
     ):
         millrace.create_topic(TOPIC, PARTITIONS, {})
         load.begin()
@@ -83,7 +82,7 @@ def measure(bench: Bench) -> dict[str, Outcome]:
         ours = _summary(kills, load.end())
     with (
         running_kafka(bench.directory / "kafka", nodes=3, replication=3) as kafka,
-        steady_load(bench.directory, kafka.address, "steady_confluent", RATE) as load,
+        _load(bench.directory, kafka.address, "steady_confluent") as load,
     ):
         kafka.create_topic(TOPIC, PARTITIONS, {})
         load.begin()
@@ -99,6 +98,10 @@ def measure(bench: Bench) -> dict[str, Outcome]:
             bounds=[Bound(what="p99 in s", value=ours["p99"], at_most=P99_MAX_S)], detail=detail
         ),
     }
+
+
+def _load(directory: Path, address: str, module: str) -> AbstractContextManager[SteadyLoad]:
+    return steady_load(directory, address, module, topic=TOPIC, partitions=PARTITIONS, rate=RATE)
 
 
 def _kill(victims: Victims, count: int, seconds: float) -> list[Kill]:
@@ -159,57 +162,6 @@ def _summary(kills: Sequence[Kill], records: Records) -> dict[str, Any]:
             (records["acknowledged_ns"] == acknowledgements.NEVER).sum()
         ),
     }
-
-
-@dataclass(kw_only=True)
-class SteadyLoad:
-    """A load that runs until it is told to end."""
-
-    begin: Callable[[], None]
-    end: Callable[[], Records]
-    """Returns what it has seen."""
-
-
-@contextmanager
-def steady_load(directory: Path, address: str, module: str, rate: float) -> Iterator[SteadyLoad]:
-    """Prepare a load on `TOPIC`, which is ended with the block at the latest.
-
-    Raises:
-        LoadFailedError: when it ends: it failed, or some record's outcome is not known.
-    """
-    output, log = directory / f"{module}.npy", directory / f"{module}.log"
-    load = Load(
-        address=address,
-        topic=TOPIC,
-        partitions=PARTITIONS,
-        seconds=0,
-        rate=rate,
-        settings={"output": str(output), "producer": {}},
-    )
-    processes = []
-
-    def begin() -> None:
-        processes.append(start(command_line(module, load), log))
-
-    def end() -> Records:
-        (process,) = processes
-        process.terminate()
-        until(process.poll, "the end of the load", FLUSH_TIMEOUT_S)
-        printed = log.read_text(errors="replace")
-        if process.returncode:
-            raise LoadFailedError(f"{module} ended with {process.returncode}:\n{printed[-4000:]}")
-        moved = Moved(**last_json(printed))
-        if moved.detail["seen"] != moved.records:
-            raise LoadFailedError(f"{moved.records} records sent, {moved.detail['seen']} outcomes")
-        return acknowledgements.load(output)
-
-    try:
-        yield SteadyLoad(begin=begin, end=end)
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
 
 
 class _Millrace:
