@@ -67,6 +67,11 @@ class MillraceCluster:
                 return pid
         raise LoadFailedError(f"{self.names[broker_id]} is not running")
 
+    def address_of(self, broker_id: int) -> str:
+        """Return where clients connect to a broker, as it is now."""
+        brokers = self.admin.describe_cluster().brokers
+        return next(each.address for each in brokers if each.broker_id == broker_id)
+
     def kill(self, broker_id: int) -> float:
         """Kill a broker with -9; return the monotonic time of that."""
         pid = self.pid_of(broker_id)

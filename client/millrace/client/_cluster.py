@@ -206,7 +206,7 @@ class Cluster:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled this task: another one has found the connection broken, and closed it.
+            # Nobody cancelled this task: another one found the connection broken, and closed it.
             raise ConnectionFailedError(
                 f"the connection to the broker at {connection.address} was closed meanwhile"
             ) from None

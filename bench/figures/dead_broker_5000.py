@@ -1,0 +1,102 @@
+"""A broker that led 5,000 partitions dies by kill -9: seconds until all are served by others.
+
+Three brokers, three replicas of each partition, one SQLite file; the broker that dies is not the
+controller, and stays dead until the end. The time ends when every partition has answered a fetch in
+its new leader epoch, and 100 of them have acknowledged a write that was sent after the kill. The
+value is the slowest round; detection is part of it.
+"""
+
+import threading
+import time
+from dataclasses import asdict
+from statistics import median
+
+from bench.administration import lead_by
+from bench.many_partitions import fill
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
+from bench.processes import LoadFailedError, until
+from bench.takeover import watch
+
+from millrace.client import SyncProducer, TopicDescription
+
+PARTITIONS = 300
+SAMPLED = 100
+TIMEOUT_S = 120
+SECONDS_MAX = 4
+
+
+def measure(bench: Bench) -> Outcome:
+    """Have one broker lead everything, and kill it, once a round."""
+    taken: list[dict[str, float]] = []
+    with running_millrace_cluster(bench.directory / "millrace") as cluster:
+        topics = fill(cluster, PARTITIONS)
+        for number in range(1, bench.rounds + 1):
+            controller = cluster.controller()
+            victim = next(each for each in sorted(cluster.names) if each != controller)
+            _lead_by(cluster, victim, topics)
+            time.sleep(bench.seconds)
+            taken.append(_die(cluster, victim, topics))
+            say(f"round {number}/{bench.rounds} {taken[-1]}")
+            cluster.wait_until_in_sync(topics)
+    slowest = [max(each["all_served"], each["writes"]) for each in taken]
+    return Outcome(
+        bounds=[Bound(what="slowest take-over in s", value=max(slowest), at_most=SECONDS_MAX)],
+        detail={"partitions": PARTITIONS, "median": median(slowest), "rounds": taken},
+    )
+
+
+def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> None:
+    address = cluster.address_of(cluster.controller())
+    lead_by(address, broker_id, cluster.admin.describe_topics(topics).values())
+    until(
+        lambda: (
+            {each.leader for each in cluster.partitions(topics).values()} == {broker_id} or None
+        ),
+        f"broker {broker_id} as leader of everything",
+        TIMEOUT_S,
+    )
+    cluster.wait_until_in_sync(topics)
+
+
+def _die(cluster: MillraceCluster, victim: int, topics: list[str]) -> dict[str, float]:
+    described = list(cluster.admin.describe_topics(topics).values())
+    living = {
+        broker_id: cluster.address_of(broker_id)
+        for broker_id in cluster.names
+        if broker_id != victim
+    }
+    with SyncProducer(cluster.address, linger_ms=0) as producer, cluster.without_restarts():
+        sampled = _sample(described)
+        _write(producer, sampled)  # Connected, and known to the leader.
+        killed_at = cluster.kill(victim)
+        written: list[float] = []
+
+        def write() -> None:
+            _write(producer, sampled)
+            written.append(time.monotonic() - killed_at)
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        seen = watch(described, living, killed_at, TIMEOUT_S)
+        writing.join()
+    if not written:
+        raise LoadFailedError("not every write was acknowledged")
+    return {**asdict(seen), "writes": written[0]}
+
+
+def _sample(topics: list[TopicDescription]) -> list[tuple[str, int]]:
+    every = [(topic.name, each.partition) for topic in topics for each in topic.partitions]
+    return every[:: max(1, len(every) // SAMPLED)][:SAMPLED]
+
+
+def _write(producer: SyncProducer, sampled: list[tuple[str, int]]) -> None:
+    handles = [
+        producer.send(topic, b"a record", partition=partition) for topic, partition in sampled
+    ]
+    for handle in handles:
+        handle.result(TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    figure("dead_broker_5000", unit="s", goal="<= 4", measure=measure)
