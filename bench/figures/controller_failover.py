@@ -17,7 +17,7 @@ from bench.processes import until
 
 from millrace.client import RetriableError
 
-PARTITIONS = 300
+PARTITIONS = 1000
 POLL_S = 0.02
 TIMEOUT_S = 60
 SECONDS_MAX = 3

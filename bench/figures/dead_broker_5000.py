@@ -6,21 +6,20 @@ its new leader epoch, and 100 of them have acknowledged a write that was sent af
 value is the slowest round; detection is part of it.
 """
 
-import threading
 import time
-from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 
 from bench.administration import lead_by
+from bench.loads.spec import Load, Moved, command_line
 from bench.many_partitions import fill
 from bench.measure import Bench, Bound, Outcome, figure, say
 from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
-from bench.processes import LoadFailedError, until
-from bench.takeover import watch
+from bench.processes import LoadFailedError, last_json, start, stop, until
 
 from millrace.client import SyncProducer, TopicDescription
 
-PARTITIONS = 300
+PARTITIONS = 5000
 SAMPLED = 100
 TIMEOUT_S = 120
 SECONDS_MAX = 4
@@ -36,7 +35,7 @@ def measure(bench: Bench) -> Outcome:
             victim = next(each for each in sorted(cluster.names) if each != controller)
             _lead_by(cluster, victim, topics)
             time.sleep(bench.seconds)
-            taken.append(_die(cluster, victim, topics))
+            taken.append(_die(cluster, victim, topics, bench.directory / "watcher.log"))
             say(f"round {number}/{bench.rounds} {taken[-1]}")
             cluster.wait_until_in_sync(topics)
     slowest = [max(each["all_served"], each["writes"]) for each in taken]
@@ -59,30 +58,34 @@ def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> Non
     cluster.wait_until_in_sync(topics)
 
 
-def _die(cluster: MillraceCluster, victim: int, topics: list[str]) -> dict[str, float]:
+def _die(cluster: MillraceCluster, victim: int, topics: list[str], log: Path) -> dict[str, float]:
+    """Kill a broker; return what came when, in seconds since then."""
     described = list(cluster.admin.describe_topics(topics).values())
-    living = {
-        broker_id: cluster.address_of(broker_id)
-        for broker_id in cluster.names
-        if broker_id != victim
-    }
+    living = {each: cluster.address_of(each) for each in cluster.names if each != victim}
+    load = Load(
+        address=cluster.address,
+        topic="",
+        partitions=0,
+        seconds=TIMEOUT_S,
+        settings={"topics": topics, "addresses": living},
+    )
+    log.unlink(missing_ok=True)
     with SyncProducer(cluster.address, linger_ms=0) as producer, cluster.without_restarts():
         sampled = _sample(described)
         _write(producer, sampled)  # Connected, and known to the leader.
-        killed_at = cluster.kill(victim)
-        written: list[float] = []
-
-        def write() -> None:
+        watching = start(command_line("take_over", load), log)
+        try:
+            until(lambda: log.read_text() or None, "the watcher", TIMEOUT_S)
+            killed_at = cluster.kill(victim)
             _write(producer, sampled)
-            written.append(time.monotonic() - killed_at)
-
-        writing = threading.Thread(target=write)
-        writing.start()
-        seen = watch(described, living, killed_at, TIMEOUT_S)
-        writing.join()
-    if not written:
-        raise LoadFailedError("not every write was acknowledged")
-    return {**asdict(seen), "writes": written[0]}
+            written_at = time.monotonic()
+            until(watching.poll, "every partition's new leader", TIMEOUT_S)
+        finally:
+            stop(watching)
+    if watching.returncode:
+        raise LoadFailedError(log.read_text(errors="replace")[-4000:])
+    moments = {**Moved(**last_json(log.read_text())).detail, "writes": written_at}
+    return {what: at - killed_at for what, at in moments.items()}
 
 
 def _sample(topics: list[TopicDescription]) -> list[tuple[str, int]]:
