@@ -103,6 +103,7 @@ from millrace.core.replication.replicas import (
     Configure,
     DropReplica,
     Effect,
+    Extended,
     Fetched,
     Halted,
     LogChange,
@@ -463,7 +464,7 @@ class SimulatedBroker:
                 case Completed(_, waiters):
                     for waiter in waiters:
                         self._acknowledge(waiter)
-                case Advanced(topic_partition):
+                case Advanced(topic_partition) | Extended(topic_partition):
                     self.service.on_advanced(topic_partition)
                 case Halted(topic_partition, error):
                     raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")

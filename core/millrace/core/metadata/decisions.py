@@ -57,6 +57,7 @@ from millrace.core.metadata.requests import (
     TopicChange,
     TopicRef,
 )
+from millrace.core.metadata.shard_size import added_bytes
 
 _T = TypeVar("_T")
 
@@ -243,6 +244,7 @@ class Decisions:
     def _reassign_partitions(self, request: ReassignPartitions) -> Decision:
         changes: Changes = {}
         loads = Counter(self._draft.replica_counts)
+        grown: Counter[str] = Counter()
 
         def reassign(asked: Reassignment) -> PartitionState:
             key = TopicPartition(asked.topic_id, asked.partition)
@@ -256,6 +258,8 @@ class Decisions:
             else:
                 after = reassignment.begun(key, state, rules, asked.replicas)
                 self._check_reassignment(key, after, loads, len(changes))
+                grown[SHARD_KEYS[shard_of(key.topic_id)]] += added_bytes(state, after)
+                self._check_room(key, grown)
                 loads.update(after.adding)
                 changes[key] = after
             return changes[key]
@@ -278,6 +282,15 @@ class Decisions:
             raise InvalidReplicaAssignmentError(
                 f"{key}: {self._config.reassigning_partitions_max} partitions are being reassigned "
                 "already (the setting cluster.reassigning_partitions_max): wait for some to end"
+            )
+
+    def _check_room(self, key: TopicPartition, grown: Counter[str]) -> None:
+        more = grown[SHARD_KEYS[shard_of(key.topic_id)]]
+        if more and self._draft.shard_bytes(key.topic_id) + more > self._config.shard_bytes_max:
+            raise InvalidReplicaAssignmentError(
+                f"{key}: the metadata object of the topic has no room for more replicas (the "
+                f"setting cluster.shard_bytes_max, {self._config.shard_bytes_max}): reassign "
+                "fewer partitions at a time, or delete topics"
             )
 
     def _elect_leaders(self, request: ElectLeaders) -> Decision:

@@ -120,7 +120,14 @@ class Completed:
 
 @dataclass(slots=True)
 class Advanced:
-    """Effect: readers of the partition are concerned: its role or an offset has moved."""
+    """Effect: all who read the partition are concerned: its role or high watermark has moved."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True)
+class Extended:
+    """Effect: its followers are concerned: more is written, and not committed yet."""
 
     topic_partition: TopicPartition
 
@@ -148,6 +155,7 @@ Effect = (
     | LogChange
     | Completed
     | Advanced
+    | Extended
     | Halted
     | ProposeIsr
 )
@@ -595,11 +603,10 @@ class Replicas:
         written_offset = held.told_written_offset
         if replica.leader is not None:
             written_offset = replica.leader.written_offset
-        if (replica.high_watermark, written_offset) != (
-            held.told_high_watermark,
-            held.told_written_offset,
-        ):
-            held.told_high_watermark = replica.high_watermark
-            held.told_written_offset = written_offset
+        if replica.high_watermark != held.told_high_watermark:
             said.append(Advanced(topic_partition))
+        elif written_offset != held.told_written_offset:
+            said.append(Extended(topic_partition))
+        held.told_high_watermark = replica.high_watermark
+        held.told_written_offset = written_offset
         return said

@@ -8,6 +8,7 @@ from millrace.core.errors import (
     Appended,
     InvalidConfigError,
     InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidTopicError,
     MalformedRequestError,
@@ -259,6 +260,40 @@ def test_a_damaged_object_stops_the_take_over(objects: Objects, driver: Controll
         successor.take_over()
 
 
+def test_a_shard_that_is_missing_is_not_begun_anew_in_a_cluster_that_has_brokers(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    driver.ask(create("t", 7))
+    del objects[SHARD_KEYS[7]]
+    successor = ControllerDriver(objects)
+    with pytest.raises(CorruptMetadataError, match=r"shards/07.* is missing"):
+        successor.take_over()
+    assert SHARD_KEYS[7] not in objects
+
+
+def test_a_take_over_that_broke_off_in_a_new_cluster_is_gone_on_with(objects: Objects) -> None:
+    first = ControllerDriver(objects)
+    first.perform(first.machine.take_over())
+    while SHARD_KEYS[3] not in objects:
+        first.read() if first.reads else first.write()
+    successor = ControllerDriver(objects).take_over()
+    assert successor.machine.phase is Phase.ACTIVE
+    assert the_broker(successor.ask(register())).name == "a"
+
+
+def test_topics_of_a_cluster_state_that_was_lost_are_not_taken_by_a_new_one(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    created = the_topic(driver.ask(create("t", 7)))
+    before = objects[SHARD_KEYS[shard_of(created.topic_id)]]
+    del objects[CLUSTER_KEY]
+    for _ in range(3):  # Each time with a higher controller epoch.
+        newcomer = ControllerDriver(objects)
+        with pytest.raises(CorruptMetadataError, match=r"shards/07.* holds topics"):
+            newcomer.take_over()
+        assert objects[SHARD_KEYS[7]] == before
+
+
 # Brokers.
 
 
@@ -440,6 +475,37 @@ def test_a_request_that_would_hold_up_all_others_is_refused_whole(objects: Objec
     for request in (many, large, DeleteTopics(topics=[TopicRef(name="t")] * 3)):
         assert isinstance(driver.ask(request), MalformedRequestError)
     assert not driver.image.topics
+
+
+def test_topics_for_which_the_store_may_come_to_have_no_room_are_refused(objects: Objects) -> None:
+    driver = ControllerDriver(objects, ClusterConfig(shard_bytes_max=16 << 10)).take_over()
+    for number in range(3):
+        driver.start_broker(register(f"{number}", directories=[f"d-{number}"]))
+    large = the_topic(driver.ask(create("large", partitions=150, replication_factor=1)))
+    for refused in (
+        create("another", partitions=100),
+        create("another", partitions=100, validate_only=True),
+        alter("large", partitions=200),
+    ):
+        error = only(driver.ask(refused))
+        assert isinstance(error, InvalidPartitionsError)
+        assert error.appended is Appended.NO
+        assert "cluster.shard_bytes_max" in error.message
+    everywhere = tuple(map(BrokerId, range(3)))
+    wider = [
+        Reassignment(topic_id=large.topic_id, partition=number, replicas=everywhere)
+        for number in range(150)
+    ]
+    answers = driver.ask(ReassignPartitions(reassignments=wider))
+    assert isinstance(answers, list)
+    refusals = [each for each in answers if isinstance(each, InvalidReplicaAssignmentError)]
+    assert 0 < len(refusals) < len(wider)
+    assert all("cluster.shard_bytes_max" in each.message for each in refusals)
+    assert all(len(stored.value) < 16 << 10 for stored in objects.values())
+    the_topic(driver.ask(alter("large")))
+    the_topic(driver.ask(create("elsewhere", 1, partitions=100)))
+    the_topic(driver.ask(delete("large")))
+    the_topic(driver.ask(create("another", partitions=100, replication_factor=1)))
 
 
 def test_names_that_differ_in_a_dot_and_an_underscore_are_two_topics(

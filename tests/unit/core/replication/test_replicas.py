@@ -38,6 +38,7 @@ from millrace.core.replication.replicas import (
     Configure,
     DropReplica,
     Effect,
+    Extended,
     Fetched,
     Halted,
     LogChange,
@@ -383,7 +384,7 @@ def test_followers_hear_of_what_is_written_before_it_is_committed(leader: World)
     machine.append(header_of(2), Acks.ALL, "owner", WALL)
     leader.log.end_at(2)
     written = leader.machine.on_written(leader.partition, Offset(2), NOW)
-    assert written == [Advanced(leader.partition)]
+    assert written == [Extended(leader.partition)]
     assert machine.high_watermark == 0
 
 
