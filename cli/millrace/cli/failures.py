@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 4
     TIMED_OUT = 5
     DAMAGED = 6
+    UNHEALTHY = 7
     INTERRUPTED = 130
 
     @property
@@ -36,6 +37,7 @@ _MEANINGS = {
     ExitCode.NOT_FOUND: "no such topic, partition or offset",
     ExitCode.TIMED_OUT: "not confirmed in time; a write may have been done",
     ExitCode.DAMAGED: "damaged data was found",
+    ExitCode.UNHEALTHY: "the cluster lacks a leader, a replica or a controller",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
 }
 

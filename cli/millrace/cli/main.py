@@ -8,12 +8,15 @@ from millrace.cli.allocator import keep_freed_memory
 from millrace.cli.command import Group
 from millrace.cli.commands import (
     broker,
+    cluster,
     completion,
     consume,
+    elect_leaders,
     log,
     offsets,
     perf,
     produce,
+    reassign,
     topic,
     up,
 )
@@ -42,7 +45,10 @@ def cli() -> None:
     """
 
 
-for _module in (up, broker, topic, produce, consume, offsets, log, perf, completion):
+for _module in (
+    *(up, broker, topic, produce, consume, offsets),
+    *(cluster, reassign, elect_leaders, log, perf, completion),
+):
     cli.add_command(_module.command)
 
 

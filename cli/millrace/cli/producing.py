@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Acks = Literal["all", 1, 0]
 
-_ACKS: Final[dict[str, Acks]] = {"all": "all", "1": 1, "0": 0}
+_ACKS: Final[dict[str, Acks]] = {"all": "all", "-1": "all", "1": 1, "0": 0}
 
 
 def acks_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,8 +25,8 @@ def acks_option(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=lambda context, parameter, value: _ACKS[value],
         default="all",
         show_default=True,
-        help="Who must have a record before it counts as written: all replicas, their leader, "
-        "nobody.",
+        help="Who must have a record before it counts as written: all in-sync replicas (all or "
+        "-1), their leader, nobody.",
     )(command)
 
 

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for people only: without a terminal it shows nothing."""
+"""Progress bars on standard error, for people only: without a terminal they show nothing."""
 
 import sys
 from types import TracebackType
@@ -44,6 +44,44 @@ class Progress:
         """Show that so much of the whole is done; the bar redraws itself at its own pace."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, rate=str(transfer))
+
+
+class Bars:
+    """Shows how far several things are, a bar for each; a context manager.
+
+    Args:
+        most: bars at the most; what has no bar of its own counts in the last one only.
+    """
+
+    def __init__(self, most: int = 12) -> None:
+        self._most = most
+        self._bar: Bar | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._bar = _new_bar()
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, name: str, share: float, note: str = "") -> None:
+        """Show how far one is, from 0 to 1, with something beside it."""
+        if self._bar is None:
+            return
+        if name not in self._tasks:
+            if len(self._tasks) >= self._most:
+                return
+            self._tasks[name] = self._bar.add_task(name, total=1.0, rate="")
+        self._bar.update(self._tasks[name], completed=share, rate=note)
 
 
 def _new_bar() -> "Bar":

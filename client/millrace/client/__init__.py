@@ -14,15 +14,16 @@
 their `appended` tells whether a failed write may be in the log.
 """
 
-from millrace.client._admin import (
-    Admin,
+from millrace.client._admin import Admin
+from millrace.client._consumer import Consumer
+from millrace.client._descriptions import (
     ClusterDescription,
     ConfigValue,
+    FollowerDescription,
     LogDescription,
     PartitionDescription,
     TopicDescription,
 )
-from millrace.client._consumer import Consumer
 from millrace.client._handles import (
     AppendedRange,
     BatchHandle,
@@ -30,6 +31,7 @@ from millrace.client._handles import (
     RecordHandle,
     RecordMetadata,
 )
+from millrace.client._health import ClusterHealth, PartitionHealth
 from millrace.client._offsets import OffsetAndTimestamp
 from millrace.client._producer import Producer
 from millrace.client._records import FetchedRecords, Record, Records
@@ -38,15 +40,18 @@ from millrace.client._wire import BrokerInfo
 from millrace.core.errors import (
     Appended,
     BrokerBusyError,
+    BrokerIdNotRegisteredError,
     BufferExhaustedError,
     ClosedError,
     ConcurrentUseError,
     ConnectionFailedError,
     CorruptBatchError,
     DeliveryTimedOutError,
+    EligibleLeadersNotAvailableError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidRecordError,
+    InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTimestampError,
@@ -54,7 +59,11 @@ from millrace.core.errors import (
     LogTruncatedError,
     MessageTooLargeError,
     MillraceError,
+    NoReassignmentInProgressError,
+    NotEnoughReplicasError,
     OffsetOutOfRangeError,
+    PreferredLeaderNotAvailableError,
+    ReassignmentInProgressError,
     RetriableError,
     SerializationError,
     StorageFullError,
@@ -69,20 +78,25 @@ __all__ = [
     "BatchHandle",
     "BatchMetadata",
     "BrokerBusyError",
+    "BrokerIdNotRegisteredError",
     "BrokerInfo",
     "BufferExhaustedError",
     "ClosedError",
     "ClusterDescription",
+    "ClusterHealth",
     "ConcurrentUseError",
     "ConfigValue",
     "ConnectionFailedError",
     "Consumer",
     "CorruptBatchError",
     "DeliveryTimedOutError",
+    "EligibleLeadersNotAvailableError",
     "FetchedRecords",
+    "FollowerDescription",
     "InvalidConfigError",
     "InvalidPartitionsError",
     "InvalidRecordError",
+    "InvalidReplicaAssignmentError",
     "InvalidReplicationFactorError",
     "InvalidRequestError",
     "InvalidTimestampError",
@@ -91,10 +105,15 @@ __all__ = [
     "LogTruncatedError",
     "MessageTooLargeError",
     "MillraceError",
+    "NoReassignmentInProgressError",
+    "NotEnoughReplicasError",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
     "PartitionDescription",
+    "PartitionHealth",
+    "PreferredLeaderNotAvailableError",
     "Producer",
+    "ReassignmentInProgressError",
     "Record",
     "RecordHandle",
     "RecordMetadata",

@@ -1,97 +1,52 @@
 """Administration: topics, offsets, the cluster itself."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Literal, Protocol, Self, TypeVar
 
 from millrace.client import _wire
 from millrace.client._cluster import Cluster, Connection
+from millrace.client._descriptions import (
+    ClusterDescription,
+    LogDescription,
+    TopicDescription,
+    log_from_wire,
+    topic_from_wire,
+)
+from millrace.client._health import ClusterHealth, health_of
 from millrace.client._offsets import OffsetAndTimestamp, OffsetAt, look_up_offsets
-from millrace.client._wire import BrokerInfo
-from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.client._wire import BrokerInfo, Place
+from millrace.core.errors import (
+    ConnectionFailedError,
+    MalformedRequestError,
+    MillraceError,
+    RetriableError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.topics import parse_topic_name
-from millrace.proto.v1 import cluster_pb2
+from millrace.proto.errors import error_from_wire
+from millrace.proto.v1 import cluster_pb2, common_pb2
 
-_ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.1
-_SOURCES: Final[Mapping[int, str]] = {
-    cluster_pb2.CONFIG_SOURCE_DEFAULT: "default",
-    cluster_pb2.CONFIG_SOURCE_BROKER: "broker",
-    cluster_pb2.CONFIG_SOURCE_TOPIC: "topic",
-}
 Result = TypeVar("Result")
+_KINDS: Final = {
+    "preferred": cluster_pb2.ELECTION_KIND_PREFERRED,
+    "unclean": cluster_pb2.ELECTION_KIND_UNCLEAN,
+}
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigValue:
-    """A setting of a topic."""
-
-    value: str
-    source: str
-    """`default`, `broker` or `topic`: who decided it."""
-    documentation: str
-
-
-@dataclass(slots=True, frozen=True)
-class PartitionDescription:
-    """One partition."""
-
-    partition: int
-    leader: BrokerId
-    """-1: nobody at present."""
-    leader_epoch: LeaderEpoch
-    leader_address: str
-    replicas: tuple[BrokerId, ...]
-    isr: tuple[BrokerId, ...]
-    offline_replicas: tuple[BrokerId, ...]
-
-
-@dataclass(slots=True, frozen=True)
-class TopicDescription:
-    """A topic with its partitions and settings."""
-
-    name: str
-    topic_id: TopicId
-    is_internal: bool
-    partitions: tuple[PartitionDescription, ...]
-    config: Mapping[str, ConfigValue]
+class _PartitionResults(Protocol):
+    """The response to a request about several partitions."""
 
     @property
-    def replication_factor(self) -> int:
-        """Return the number of replicas of each partition."""
-        return max((len(partition.replicas) for partition in self.partitions), default=0)
-
-
-@dataclass(slots=True, frozen=True)
-class ClusterDescription:
-    """The cluster as its brokers describe it."""
-
-    cluster_id: str
-    controller_id: BrokerId
-    brokers: tuple[BrokerInfo, ...]
-
-
-@dataclass(slots=True, frozen=True)
-class LogDescription:
-    """One replica's log on one broker."""
-
-    topic: str
-    partition: int
-    broker_id: BrokerId
-    log_start_offset: Offset
-    log_end_offset: Offset
-    high_watermark: Offset
-    flushed_offset: Offset
-    size_bytes: int
-    segments: int
-    log_dir: str
+    def results(self) -> Sequence[cluster_pb2.PartitionResult]: ...
 
 
 class Admin:
-    """Creates, describes and changes topics, from an event loop.
+    """Creates, describes and changes topics, and looks after the cluster, from an event loop.
 
         async with Admin("localhost:7092") as admin:
             await admin.create_topic("orders", partitions=4, config={"retention.ms": "86400000"})
@@ -213,7 +168,7 @@ class Admin:
         described = {}
         for topic in response.topics:
             _wire.raise_if_error(topic.error, is_set=topic.HasField("error"))
-            description = _topic_from_wire(topic)
+            description = topic_from_wire(topic)
             described[description.name] = description
         for name in wanted or ():
             if name not in described:
@@ -230,13 +185,149 @@ class Admin:
         return topic
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Return the cluster's id, controller and brokers."""
+        """Return the cluster's id, controller and brokers.
+
+        for broker in (await admin.describe_cluster()).brokers:
+            print(broker.broker_id, broker.address, broker.rack, broker.state)
+        """
         await self._metadata(cluster_pb2.GetMetadataRequest(brokers_only=True))
+        return self._describe_cluster()
+
+    def _describe_cluster(self) -> ClusterDescription:
         return ClusterDescription(
             self._cluster.cluster_id,
             self._cluster.controller_id,
+            self._cluster.controller_epoch,
             tuple(self._cluster.brokers[broker] for broker in sorted(self._cluster.brokers)),
         )
+
+    async def describe_health(self) -> ClusterHealth:
+        """Return what is wrong with the cluster, if anything is.
+
+        health = await admin.describe_health()
+        for partition in health.under_min_isr:
+            print(partition.topic, partition.partition, "lacks", partition.missing)
+        """
+        response = await self._metadata(cluster_pb2.GetMetadataRequest())
+        topics = [topic_from_wire(topic) for topic in response.topics if not topic.error.code]
+        return health_of(self._describe_cluster(), topics)
+
+    async def drain_broker(self, broker_id: int) -> None:
+        """Take a broker out of service: it hands over what it leads, and gets nothing new.
+
+        It goes on replicating, and stays drained over restarts until `undrain_broker`. The answer
+        comes when that is decided; the leaderships move at once where another replica is in sync,
+        which `describe_topics` shows.
+
+            await admin.drain_broker(2)
+
+        Raises:
+            BrokerIdNotRegisteredError: there is no such broker.
+        """
+        await self._drain(cluster_pb2.DrainBrokerRequest(broker_id=broker_id))
+
+    async def undrain_broker(self, broker_id: int) -> None:
+        """Take a broker back into service; its leaderships return by themselves.
+
+        Raises:
+            BrokerIdNotRegisteredError: there is no such broker.
+        """
+        await self._drain(cluster_pb2.DrainBrokerRequest(broker_id=broker_id, undrain=True))
+
+    async def _drain(self, request: cluster_pb2.DrainBrokerRequest) -> None:
+        async def drain(connection: Connection) -> None:
+            response = await connection.cluster.DrainBroker(request)
+            _wire.raise_if_error(response.error, is_set=response.HasField("error"))
+
+        await self._until_done(lambda: self._cluster.call(drain))
+
+    async def reassign_partitions(
+        self, assignments: Mapping[Place, Sequence[int] | None]
+    ) -> dict[Place, MillraceError | None]:
+        """Change which brokers hold partitions; return what was refused, None where it has begun.
+
+        New replicas copy the log first; the old ones go when all new ones are in sync. How far that
+        is, `describe_topics` (`adding_replicas`, `isr`) and `describe_logs` (`followers`) show.
+
+            refused = await admin.reassign_partitions({("orders", 0): [1, 2, 3]})
+
+        Args:
+            assignments: the new replicas of each partition, the preferred leader first; None takes
+                back what is under way.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        request = cluster_pb2.ReassignPartitionsRequest()
+        for (topic, partition), replicas in assignments.items():
+            place = await self._place_to_wire(topic, partition)
+            request.reassignments.add(
+                topic_partition=place, replicas=replicas or (), cancel=replicas is None
+            )
+        return await self._each(lambda c: c.cluster.ReassignPartitions(request))
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[Place] | None = None,
+        *,
+        kind: Literal["preferred", "unclean"] = "preferred",
+    ) -> dict[Place, MillraceError | None]:
+        """Have other leaders elected; return what was refused, None where it is as wanted.
+
+            await admin.elect_leaders()  # The preferred leaders, wherever they can lead.
+
+        Args:
+            partitions: topic and number; None: all whose preferred leader does not lead, which is
+                possible with `kind="preferred"` only.
+            kind: "preferred": the first of the replicas, where it is in sync. "unclean": any live
+                replica where nobody leads: acknowledged records that only others have are lost.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            InvalidRequestError: an unclean election of all partitions.
+        """
+        if kind == "unclean" and partitions is None:
+            raise MalformedRequestError(
+                "an unclean election may lose records: name the partitions that it is for"
+            )
+        request = cluster_pb2.ElectLeadersRequest(kind=_KINDS[kind])
+        if partitions is not None:
+            named = [await self._place_to_wire(*place) for place in partitions]
+            if not named:
+                return {}
+            request.partitions.extend(named)
+        else:
+            await self._cluster.refresh(None)  # The answer names topics by their ids.
+        return await self._each(lambda c: c.cluster.ElectLeaders(request))
+
+    async def _place_to_wire(self, topic: str, partition: int) -> common_pb2.TopicPartition:
+        info = await self._cluster.topic(topic)
+        return _wire.partition_to_wire(TopicPartition(info.topic_id, partition))
+
+    async def _each(
+        self, method: Callable[[Connection], Awaitable[_PartitionResults]]
+    ) -> dict[Place, MillraceError | None]:
+        response = await self._until_done(lambda: self._cluster.call(method))
+        outcomes: dict[Place, MillraceError | None] = {}
+        for result in response.results:
+            named = result.topic_partition
+            topic_id = TopicId(named.topic_id)
+            place = self._cluster.topic_names.get(topic_id, topic_id.hex()), named.partition
+            is_refused = result.HasField("error") and result.error.code
+            outcomes[place] = error_from_wire(result.error) if is_refused else None
+        return outcomes
+
+    async def _until_done(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Repeat while there is no controller, for as long as the client's time-out allows."""
+        deadline = time.monotonic() + self._cluster.timeout_s
+        while True:
+            try:
+                return await attempt()
+            except RetriableError as error:
+                unknown = isinstance(error, UnknownTopicOrPartitionError)
+                if unknown or time.monotonic() + _PAUSE_S >= deadline:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
 
     async def list_offsets(
         self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None
@@ -265,7 +356,15 @@ class Admin:
         return {place.partition: offset for place, offset in found.items()}
 
     async def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
-        """Return offsets and sizes of the replicas on all brokers; of one topic or of all."""
+        """Return offsets and sizes of the replicas on all brokers; of one topic or of all.
+
+        The leaders' descriptions tell how far each follower is. Brokers that are fenced or do not
+        answer are left out: what is asked for here, is asked for when some are down.
+
+            for log in await admin.describe_logs("orders"):
+                for follower in log.followers:
+                    print(log.partition, follower.broker_id, follower.log_end_offset)
+        """
         await self._metadata(
             cluster_pb2.GetMetadataRequest(
                 topics=() if topic is None else [str(parse_topic_name(topic))]
@@ -276,38 +375,33 @@ class Admin:
             info = await self._cluster.topic(topic)
             for partition in info.partitions:
                 request.partitions.add(topic_id=info.topic_id, partition=partition.partition)
-        described = []
-        for broker in self._cluster.brokers.values():
-            if broker.is_fenced:
-                continue
-            connection = await self._cluster.connection(broker.address)
-
-            async def describe(connection: Connection) -> cluster_pb2.DescribeLogsResponse:
-                response: cluster_pb2.DescribeLogsResponse = await connection.cluster.DescribeLogs(
-                    request
-                )
-                return response
-
-            response = await self._cluster.on(connection, describe)
-            for log in response.logs:
-                if log.HasField("error") and log.error.code:
-                    continue  # A replica that this broker does not hold.
-                topic_id = TopicId(log.topic_partition.topic_id)
-                described.append(
-                    LogDescription(
-                        self._cluster.topic_names.get(topic_id, topic_id.hex()),
-                        log.topic_partition.partition,
-                        broker.broker_id,
-                        Offset(log.log_start_offset),
-                        Offset(log.log_end_offset),
-                        Offset(log.high_watermark),
-                        Offset(log.flushed_offset),
-                        log.size_bytes,
-                        log.segments,
-                        log.log_dir,
-                    )
-                )
+        asked = [each for each in self._cluster.brokers.values() if not each.is_fenced]
+        answers = await asyncio.gather(*(self._describe_logs(each, request) for each in asked))
+        described = [log for answer in answers for log in answer]
         return sorted(described, key=lambda log: (log.topic, log.partition, log.broker_id))
+
+    async def _describe_logs(
+        self, broker: BrokerInfo, request: cluster_pb2.DescribeLogsRequest
+    ) -> list[LogDescription]:
+        async def describe(connection: Connection) -> cluster_pb2.DescribeLogsResponse:
+            response: cluster_pb2.DescribeLogsResponse = await connection.cluster.DescribeLogs(
+                request
+            )
+            return response
+
+        try:
+            connection = await self._cluster.broker(broker.broker_id)
+            response = await self._cluster.on(connection, describe)
+        except ConnectionFailedError:
+            return []
+        names = self._cluster.topic_names
+        return [
+            log_from_wire(log, names.get(topic_id, topic_id.hex()), broker.broker_id)
+            for log in response.logs
+            # Else a replica that the broker does not hold.
+            if not (log.HasField("error") and log.error.code)
+            for topic_id in [TopicId(log.topic_partition.topic_id)]
+        ]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -334,50 +428,17 @@ class Admin:
     async def _change(
         self, method: Callable[[Connection], Awaitable[cluster_pb2.CreateTopicsResponse]]
     ) -> TopicDescription:
-        return _topic_from_wire((await self._result(method)).topic)
+        return topic_from_wire((await self._result(method)).topic)
 
     async def _result(
         self, method: Callable[[Connection], Awaitable[cluster_pb2.CreateTopicsResponse]]
     ) -> cluster_pb2.TopicResult:
-        """Call whoever is the controller; another one, or none, is looked up again."""
-        for attempt in range(_ATTEMPTS):
+        """Have the controller change one topic; another one, or none, is waited for."""
+
+        async def attempt() -> cluster_pb2.TopicResult:
             response = await self._cluster.call(method)
             (result,) = response.results
-            try:
-                _wire.raise_if_error(result.error, is_set=result.HasField("error"))
-            except MillraceError as error:
-                unknown = isinstance(error, UnknownTopicOrPartitionError)
-                if unknown or not error.retriable or attempt == _ATTEMPTS - 1:
-                    raise
-                await asyncio.sleep(_PAUSE_S)
-                await self._cluster.refresh([])
-            else:
-                return result
-        raise AssertionError("the last attempt returns or raises")
+            _wire.raise_if_error(result.error, is_set=result.HasField("error"))
+            return result
 
-
-def _topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicDescription:
-    info = _wire.topic_from_wire(topic)
-    return TopicDescription(
-        info.name,
-        info.topic_id,
-        info.is_internal,
-        tuple(
-            PartitionDescription(
-                partition.partition,
-                partition.leader.broker_id,
-                partition.leader.leader_epoch,
-                partition.leader_address,
-                partition.replicas,
-                partition.isr,
-                partition.offline_replicas,
-            )
-            for partition in info.partitions
-        ),
-        {
-            entry.name: ConfigValue(
-                entry.value, _SOURCES.get(entry.source, "unknown"), entry.documentation
-            )
-            for entry in topic.config
-        },
-    )
+        return await self._until_done(attempt)

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from millrace.client._consumer_core import ConsumerCore, Place, Start
+from millrace.client._consumer_core import ConsumerCore, Start
 from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._settings import bounded
+from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer
 from millrace.core.settings import INT32_MAX
 

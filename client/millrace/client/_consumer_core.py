@@ -20,6 +20,7 @@ from millrace.client._offsets import OffsetAt, look_up_offsets
 from millrace.client._records import FetchedRecords, Records, record_type
 from millrace.client._settings import bounded
 from millrace.client._tasks import Tasks
+from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer
 from millrace.core.consumer.fetcher import (
     ChangeSession,
@@ -54,8 +55,6 @@ from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import fetch_pb2
 
-Place = tuple[str, int]
-"""A partition as users name it: topic and number."""
 Start = int | Literal["beginning", "end"]
 
 _RESPONSE_BYTES_MAX: Final = 1024 * 1024

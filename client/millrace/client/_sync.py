@@ -13,17 +13,15 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from millrace.client._admin import (
-    Admin,
-    ClusterDescription,
-    LogDescription,
-    TopicDescription,
-)
+from millrace.client._admin import Admin
 from millrace.client._consumer import Consumer
-from millrace.client._consumer_core import Place, Start
+from millrace.client._consumer_core import Start
+from millrace.client._descriptions import ClusterDescription, LogDescription, TopicDescription
+from millrace.client._health import ClusterHealth
 from millrace.client._offsets import OffsetAndTimestamp, OffsetAt
 from millrace.client._producer import BATCH_SIZE_DEFAULT, Producer, RecordSink
 from millrace.client._records import FetchedRecords, Record, Records
+from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer, Serializer
 from millrace.core.errors import ClosedError, MillraceError
 from millrace.core.producer.partitioners import PartitionFunction
@@ -324,7 +322,7 @@ class SyncConsumer:
 
 
 class SyncAdmin:
-    """Creates, describes and changes topics.
+    """Creates, describes and changes topics, and looks after the cluster.
 
         with SyncAdmin("localhost:7092") as admin:
             admin.create_topic("orders", partitions=4)
@@ -401,6 +399,33 @@ class SyncAdmin:
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, controller and brokers."""
         return self._thread.call(self._admin.describe_cluster())
+
+    def describe_health(self) -> ClusterHealth:
+        """Return what is wrong with the cluster, if anything is: see `Admin.describe_health`."""
+        return self._thread.call(self._admin.describe_health())
+
+    def drain_broker(self, broker_id: int) -> None:
+        """Take a broker out of service: see `Admin.drain_broker`."""
+        self._thread.call(self._admin.drain_broker(broker_id))
+
+    def undrain_broker(self, broker_id: int) -> None:
+        """Take a broker back into service."""
+        self._thread.call(self._admin.undrain_broker(broker_id))
+
+    def reassign_partitions(
+        self, assignments: Mapping[Place, Sequence[int] | None]
+    ) -> dict[Place, MillraceError | None]:
+        """Change which brokers hold partitions: see `Admin.reassign_partitions`."""
+        return self._thread.call(self._admin.reassign_partitions(assignments))
+
+    def elect_leaders(
+        self,
+        partitions: Iterable[Place] | None = None,
+        *,
+        kind: Literal["preferred", "unclean"] = "preferred",
+    ) -> dict[Place, MillraceError | None]:
+        """Have other leaders elected: see `Admin.elect_leaders`."""
+        return self._thread.call(self._admin.elect_leaders(partitions, kind=kind))
 
     def list_offsets(
         self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None

@@ -25,6 +25,9 @@ from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
 
+Place = tuple[str, int]
+"""A partition as users name it: topic and number."""
+
 # Batches are at most 2^31 bytes by their header; what a broker takes is its own bound.
 _MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
 _UNKNOWN_EPOCH: Final = BrokerEpoch(-1)

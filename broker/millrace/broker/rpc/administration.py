@@ -9,7 +9,11 @@ from typing import Any
 from millrace.broker.controller import ControllerShell
 from millrace.broker.rpc.controller_messages import topic_partition_from_proto
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
-from millrace.core.errors import MalformedRequestError, MillraceError
+from millrace.core.errors import (
+    BrokerIdNotRegisteredError,
+    MalformedRequestError,
+    MillraceError,
+)
 from millrace.core.ids import BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.model import Topic
 from millrace.core.metadata.requests import (
@@ -46,11 +50,7 @@ async def administer(
         case "delete_topics":
             return await _delete_topics(controller, message.delete_topics)
         case "drain_broker":
-            drain = message.drain_broker
-            await controller.request(
-                DrainBroker(broker_id=BrokerId(drain.broker_id), is_drained=not drain.undrain)
-            )
-            return pb.ControllerResponse(drain_broker=cluster_pb2.DrainBrokerResponse())
+            return await _drain_broker(controller, message.drain_broker)
         case "reassign_partitions":
             return await _reassign_partitions(controller, message.reassign_partitions)
         case "elect_leaders":
@@ -123,6 +123,19 @@ def _topic_results(
         else cluster_pb2.TopicResult(topic=describe_topic(image, outcome))
         for outcome in outcomes
     ]
+
+
+async def _drain_broker(
+    controller: ControllerShell, request: cluster_pb2.DrainBrokerRequest
+) -> pb.ControllerResponse:
+    response = cluster_pb2.DrainBrokerResponse()
+    try:
+        await controller.request(
+            DrainBroker(broker_id=BrokerId(request.broker_id), is_drained=not request.undrain)
+        )
+    except BrokerIdNotRegisteredError as error:
+        response.error.CopyFrom(error_to_wire(error, is_write=True))
+    return pb.ControllerResponse(drain_broker=response)
 
 
 async def _reassign_partitions(

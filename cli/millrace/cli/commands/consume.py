@@ -78,6 +78,12 @@ TopicPartition = tuple[str, int]
 @click.option(
     "--null-value", metavar="TEXT", help="What null is written as.  [default: null; CSV: nothing]"
 )
+@click.option(
+    "--rack",
+    default="",
+    metavar="ZONE",
+    help="Read from replicas in this zone where there are any, not from the leaders.",
+)
 @bootstrap_option
 def command(
     *,
@@ -90,6 +96,7 @@ def command(
     path: str | None,
     key_separator: str | None,
     null_value: str | None,
+    rack: str,
     bootstrap: str,
 ) -> None:
     """Read the records of TOPICS, in order within each partition.
@@ -109,7 +116,9 @@ def command(
             for partition, offsets in ranges_of(admin, topic, partitions).items()
         }
     with ExitStack() as stack:
-        consumer = stack.enter_context(SyncConsumer(bootstrap, client_id=CLIENT_ID))
+        consumer = stack.enter_context(
+            SyncConsumer(bootstrap, client_id=CLIENT_ID, client_rack=rack)
+        )
         stream = stack.enter_context(open(path, "wb")) if path else sys.stdout.buffer
         writer = stack.enter_context(
             closing(

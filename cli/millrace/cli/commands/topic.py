@@ -122,7 +122,11 @@ def list_(internal: bool, bootstrap: str, output: str) -> None:
 @bootstrap_option
 @output_option
 def describe(topic: str, bootstrap: str, output: str) -> None:
-    """Show TOPIC's partitions, and its settings with where each value comes from."""
+    """Show TOPIC's partitions, and its settings with where each value comes from.
+
+    IN SYNC have everything that was acknowledged; so have ELIGIBLE ones, which may lead when nobody
+    in sync is left. LAG: how many records each follower is behind its leader, and for how long.
+    """
     with connect_admin(bootstrap) as admin:
         description = admin.describe_topic(topic)
         logs = {(log.partition, log.broker_id): log for log in admin.describe_logs(topic)}
@@ -132,7 +136,10 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
         )
         return
     print_table(
-        ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "OFFLINE", "RECORDS", "SIZE"],
+        [
+            *("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "ELIGIBLE", "OFFLINE"),
+            *("RECORDS", "SIZE", "LAG"),
+        ],
         [
             [
                 each.partition,
@@ -140,8 +147,10 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
                 each.leader_epoch,
                 _ids(each.replicas),
                 _ids(each.isr),
+                _ids(each.elr) or None,
                 _ids(each.offline_replicas) or None,
                 *_amount(logs.get((each.partition, each.leader))),
+                _lag(logs.get((each.partition, each.leader))),
             ]
             for each in description.partitions
         ],
@@ -247,6 +256,19 @@ def _amount(log: "LogDescription | None") -> tuple[int | None, str | None]:
     return log.high_watermark - log.log_start_offset, size(log.size_bytes)
 
 
+def _lag(log: "LogDescription | None") -> str | None:
+    """Return how far each follower is behind: `1: 0, 2: 35 (1.2 s)`, a `?` for nobody knows."""
+    if log is None or not log.followers:
+        return None
+    return ", ".join(
+        f"{each.broker_id}: ?"
+        if each.log_end_offset < 0
+        else f"{each.broker_id}: {log.log_end_offset - each.log_end_offset:,}"
+        + (f" ({each.behind_ms / 1000:.1f} s)" if each.behind_ms else "")
+        for each in log.followers
+    )
+
+
 def _log_document(log: "LogDescription") -> dict[str, Any]:
     return {
         "partition": log.partition,
@@ -258,6 +280,17 @@ def _log_document(log: "LogDescription") -> dict[str, Any]:
         "size_bytes": log.size_bytes,
         "segments": log.segments,
         "log_dir": log.log_dir,
+        "leads": log.leads,
+        "followers": [
+            {
+                "broker": each.broker_id,
+                "in_sync": each.is_in_sync,
+                "log_end_offset": each.log_end_offset,
+                "flushed_offset": each.flushed_offset,
+                "behind_ms": each.behind_ms,
+            }
+            for each in log.followers
+        ],
     }
 
 
@@ -278,7 +311,11 @@ def _document(topic: "TopicDescription") -> dict[str, Any]:
                 "leader_address": each.leader_address,
                 "replicas": list(each.replicas),
                 "isr": list(each.isr),
+                "elr": list(each.elr),
                 "offline_replicas": list(each.offline_replicas),
+                "adding_replicas": list(each.adding_replicas),
+                "removing_replicas": list(each.removing_replicas),
+                "is_recovering": each.is_recovering,
             }
             for each in topic.partitions
         ],

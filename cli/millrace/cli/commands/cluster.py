@@ -1,0 +1,308 @@
+"""`millrace cluster`: brokers, what is wrong, and taking brokers out of service."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millrace.cli.cluster import connect_admin
+from millrace.cli.command import Group, bootstrap_option, output_option
+from millrace.cli.failures import ExitCode, Failure
+from millrace.cli.moves import Handover, wait_options, wait_until, yet_to_return
+from millrace.cli.output import print_json, print_table, say
+from millrace.cli.places import count, listed
+from millrace.cli.progress import Bars
+
+if TYPE_CHECKING:
+    from millrace.client import (
+        BrokerInfo,
+        ClusterDescription,
+        ClusterHealth,
+        PartitionHealth,
+        SyncAdmin,
+        TopicDescription,
+    )
+
+
+@click.group(
+    "cluster",
+    cls=Group,
+    examples="""
+    millrace cluster describe
+    millrace cluster health || echo something is wrong
+    millrace cluster drain 2 && echo broker 2 leads nothing any more
+    """,
+)
+def command() -> None:
+    """Show the brokers and what is wrong, take brokers out of service and back."""
+
+
+@command.command(
+    "describe",
+    examples="""
+    millrace cluster describe
+    millrace cluster describe --output json | jq '.brokers[] | select(.state != "alive")'
+    """,
+)
+@bootstrap_option
+@output_option
+def describe(bootstrap: str, output: str) -> None:
+    """Show every broker: its address, zone and state, and what it leads and holds.
+
+    States: alive; fenced (not there, or not caught up: it leads nothing); draining (it is being
+    stopped); drained (by `millrace cluster drain`).
+    """
+    with connect_admin(bootstrap) as admin:
+        cluster = admin.describe_cluster()
+        topics = list(admin.describe_topics().values())
+    rows = [_broker_document(each, cluster, topics) for each in cluster.brokers]
+    if output == "json":
+        print_json(
+            {
+                "cluster_id": cluster.cluster_id,
+                "controller": cluster.controller_id,
+                "controller_epoch": cluster.controller_epoch,
+                "brokers": rows,
+            }
+        )
+        return
+    controller = f"broker {cluster.controller_id}" if cluster.controller_id >= 0 else "none now"
+    print_table(
+        ["BROKER", "NAME", "ADDRESS", "ZONE", "STATE", "LEADS", "PREFERRED", "REPLICAS", "EPOCH"],
+        [
+            [
+                row["broker"],
+                row["name"],
+                row["address"],
+                row["rack"] or None,
+                row["state"],
+                row["leads"],
+                row["preferred"],
+                row["replicas"],
+                row["broker_epoch"],
+            ]
+            for row in rows
+        ],
+        title=(
+            f"cluster {cluster.cluster_id}, controller: {controller} "
+            f"(epoch {cluster.controller_epoch})"
+        ),
+    )
+
+
+def _broker_document(
+    broker: "BrokerInfo", cluster: "ClusterDescription", topics: "list[TopicDescription]"
+) -> dict[str, Any]:
+    partitions = [each for topic in topics for each in topic.partitions]
+    broker_id = broker.broker_id
+    return {
+        "broker": broker_id,
+        "name": broker.name,
+        "address": broker.address,
+        "rack": broker.rack,
+        "state": broker.state,
+        "is_controller": broker_id == cluster.controller_id,
+        "leads": sum(each.leader == broker_id for each in partitions),
+        "preferred": sum(each.preferred_leader == broker_id for each in partitions),
+        "replicas": sum(broker_id in each.replicas for each in partitions),
+        "broker_epoch": broker.broker_epoch,
+    }
+
+
+@command.command(
+    "health",
+    examples="""
+    millrace cluster health
+    millrace cluster health --output json
+    until millrace cluster health; do sleep 1; done        # after a restart, before the next one
+    """,
+)
+@bootstrap_option
+@output_option
+def health(bootstrap: str, output: str) -> None:
+    """Say whether every partition is led and has all its replicas; the exit code says it too.
+
+    Worst first: offline partitions can neither be written nor read; under min ISR, writes with
+    acks=all are refused; recovering ones have lost records in an unclean election; under-replicated
+    ones work, but fewer brokers may fail than planned.
+    """
+    with connect_admin(bootstrap) as admin:
+        found = admin.describe_health()
+    problems = _problems(found)
+    if output == "json":
+        print_json(
+            {
+                "healthy": found.is_healthy,
+                "has_controller": found.has_controller,
+                **{name: [_document(each) for each in each_of] for name, each_of in problems},
+                "fenced_brokers": list(found.fenced_brokers),
+            }
+        )
+    else:
+        _print_health(found)
+    if not found.is_healthy:
+        raise click.exceptions.Exit(ExitCode.UNHEALTHY)
+
+
+def _problems(found: "ClusterHealth") -> "list[tuple[str, tuple[PartitionHealth, ...]]]":
+    return [
+        ("offline", found.offline),
+        ("under_min_isr", found.under_min_isr),
+        ("recovering", found.recovering),
+        ("under_replicated", found.under_replicated),
+    ]
+
+
+def _document(partition: "PartitionHealth") -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "isr": list(partition.isr),
+        "missing": list(partition.missing),
+        "min_insync_replicas": partition.min_insync_replicas,
+    }
+
+
+def _print_health(found: "ClusterHealth") -> None:
+    if not found.has_controller:
+        click.echo("no broker is the controller: nothing is elected or changed until one is")
+    rows = [
+        [
+            name.replace("_", " "),
+            each.topic,
+            each.partition,
+            None if each.leader < 0 else each.leader,
+            _ids(each.isr),
+            _ids(each.missing),
+            each.min_insync_replicas,
+        ]
+        for name, each_of in _problems(found)
+        for each in each_of
+    ]
+    if rows:
+        print_table(
+            ["PROBLEM", "TOPIC", "PARTITION", "LEADER", "IN SYNC", "MISSING", "MIN ISR"], rows
+        )
+    elif found.has_controller:
+        click.echo("healthy: every partition is led, and all its replicas are in sync")
+    if found.fenced_brokers:
+        say(f"not there: broker {_ids(found.fenced_brokers)}")
+
+
+@command.command(
+    "drain",
+    examples="""
+    millrace cluster drain 2                     # before its machine is serviced
+    millrace cluster drain 2 --timeout 300
+    """,
+)
+@click.argument("broker", type=click.IntRange(0))
+@wait_options(60)
+@bootstrap_option
+def drain(broker: int, timeout_s: float, no_wait: bool, bootstrap: str) -> None:
+    """Have BROKER hand over what it leads, and give it nothing new.
+
+    It goes on replicating, and stays drained, also when it is restarted, until `undrain`. The
+    command ends when others lead everything that they can. To move its replicas too, see `millrace
+    reassign plan --remove-broker`.
+    """
+    with connect_admin(bootstrap) as admin:
+        _check_broker(admin, broker)
+        before = _handover(admin, broker).count
+        admin.drain_broker(broker)
+        if no_wait:
+            say(f"broker {broker} is drained")
+            return
+        _wait_for_handover(admin, broker, before, timeout_s)
+
+
+def _wait_for_handover(admin: "SyncAdmin", broker: int, before: int, timeout_s: float) -> None:
+    with Bars() as bars:
+
+        def look() -> bool:
+            left = _handover(admin, broker)
+            total = max(before, left.count, 1)
+            note = f"{left.count:,} of {total:,} still led by broker {broker}"
+            bars.show("handing over", 1 - left.count / total, note)
+            return not left.awaited
+
+        is_done = wait_until(look, timeout_s)
+    left = _handover(admin, broker)
+    moved = max(before - left.count, 0)
+    if not is_done and left.awaited:
+        raise Failure(
+            f"broker {broker} is drained, but still leads {count(len(left.awaited), 'partition')} "
+            f"after {timeout_s:g} s: {listed(left.awaited)}",
+            "no other replica of them is in sync; they move as soon as one is. "
+            "`millrace cluster health` shows what is missing",
+            exit_code=ExitCode.TIMED_OUT,
+        )
+    if left.alone:
+        raise Failure(
+            f"broker {broker} is drained and handed over {count(moved, 'partition')}, but "
+            f"{count(len(left.alone), 'partition')} have no other replica: {listed(left.alone)}",
+            f"move them: `millrace reassign plan --remove-broker {broker} > plan.json`, then "
+            "`millrace reassign apply plan.json`",
+        )
+    say(f"broker {broker} is drained: {count(moved, 'partition')} handed over, it leads nothing")
+
+
+@command.command(
+    "undrain",
+    examples="""
+    millrace cluster undrain 2
+    millrace cluster undrain 2 --no-wait
+    """,
+)
+@click.argument("broker", type=click.IntRange(0))
+@wait_options(60)
+@bootstrap_option
+def undrain(broker: int, timeout_s: float, no_wait: bool, bootstrap: str) -> None:
+    """Take BROKER back into service, and wait until it leads what it should."""
+    with connect_admin(bootstrap) as admin:
+        _check_broker(admin, broker)
+        admin.undrain_broker(broker)
+        if no_wait:
+            say(f"broker {broker} is back in service")
+            return
+        with Bars() as bars:
+            total = 0
+
+            def look() -> bool:
+                nonlocal total
+                left = yet_to_return(admin.describe_topics().values(), broker)
+                total = max(total, len(left))
+                note = f"{len(left):,} of {total:,} still led by others"
+                bars.show("taking back", 1 - len(left) / max(total, 1), note)
+                return not left
+
+            is_done = wait_until(look, timeout_s)
+        left = [] if is_done else yet_to_return(admin.describe_topics().values(), broker)
+    if left:
+        raise Failure(
+            f"broker {broker} is back in service, but others still lead "
+            f"{count(len(left), 'partition')} that it should: {listed(left)}",
+            "they return by themselves once it is in sync: `millrace cluster health`",
+            exit_code=ExitCode.TIMED_OUT,
+        )
+    say(f"broker {broker} is back in service and leads what it should")
+
+
+def _handover(admin: "SyncAdmin", broker: int) -> Handover:
+    return Handover.of(admin.describe_topics().values(), broker)
+
+
+def _check_broker(admin: "SyncAdmin", broker: int) -> None:
+    """Refuse a broker that is not there before anything is changed."""
+    known = [each.broker_id for each in admin.describe_cluster().brokers]
+    if broker not in known:
+        raise Failure(
+            f"there is no broker {broker}",
+            f"there are: {_ids(known)}; see `millrace cluster describe`",
+            code_name="BROKER_ID_NOT_REGISTERED",
+            exit_code=ExitCode.NOT_FOUND,
+        )
+
+
+def _ids(brokers: Any) -> str:
+    return ", ".join(map(str, brokers))

@@ -1,0 +1,83 @@
+"""`millrace elect-leaders`: gives leaderships back to preferred leaders, or to whoever is left."""
+
+import sys
+
+import click
+
+from millrace.cli.cluster import connect_admin
+from millrace.cli.command import Command, bootstrap_option, output_option
+from millrace.cli.failures import Failure
+from millrace.cli.output import print_json, say
+from millrace.cli.places import count, listed, parse, resolve, shown
+
+
+@click.command(
+    "elect-leaders",
+    cls=Command,
+    examples="""
+    millrace elect-leaders                       # preferred leaders, wherever they are in sync
+    millrace elect-leaders flights orders:3
+    millrace elect-leaders --unclean orders:3    # may lose records
+    """,
+)
+@click.argument("partitions", metavar="[TOPIC[:PARTITION]]...", nargs=-1)
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Where nobody leads, let any live replica lead. Acknowledged records that only others "
+    "have are lost; name each partition as TOPIC:PARTITION.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before an unclean election.")
+@bootstrap_option
+@output_option
+def command(
+    *, partitions: tuple[str, ...], unclean: bool, yes: bool, bootstrap: str, output: str
+) -> None:
+    """Have partitions led by their preferred leaders: the ones named, or all.
+
+    Leaderships return by themselves once a broker is in sync again; this is for not waiting.
+    With --unclean: bring back partitions that nobody can lead, at the price of what is lost. The
+    leader's log says which records those were.
+    """
+    if unclean:
+        vague = [name for name in partitions if parse(name)[1] is None]
+        if vague or not partitions:
+            raise click.UsageError(
+                "an unclean election may lose records: name each partition as TOPIC:PARTITION"
+                + (f", not {vague[0]!r}" if vague else "")
+            )
+    with connect_admin(bootstrap) as admin:
+        places = resolve(admin, partitions) if partitions else None
+        if unclean and not yes:
+            _confirm(listed(places or ()))
+        outcomes = admin.elect_leaders(places, kind="unclean" if unclean else "preferred")
+    refused = {place: error for place, error in outcomes.items() if error is not None}
+    if output == "json":
+        print_json(
+            [
+                {
+                    "topic": topic,
+                    "partition": partition,
+                    "error": None if error is None else error.name(),
+                    "message": None if error is None else error.message,
+                }
+                for (topic, partition), error in sorted(outcomes.items(), key=lambda each: each[0])
+            ]
+        )
+    for place, error in refused.items():
+        say(f"{shown(place)}: {error.message} ({error.name()})")
+    if refused:
+        raise Failure(
+            f"{count(len(refused), 'partition')} of {len(outcomes):,} not led as wanted",
+            "`millrace cluster health` shows which replicas are missing",
+        )
+    say(f"{count(len(outcomes), 'partition')} led as wanted")
+
+
+def _confirm(places: str) -> None:
+    if not sys.stdin.isatty():
+        raise Failure(
+            "an unclean election needs a yes, and nobody is there to give it", "add --yes"
+        )
+    if not click.confirm(f"Let any replica lead {places}, and lose what it lacks?", err=True):
+        raise Failure("nothing was changed")

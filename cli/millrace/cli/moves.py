@@ -1,0 +1,148 @@
+"""How far leaderships and replicas have moved: from what the cluster says to what is shown."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from millrace.cli.places import Place
+
+if TYPE_CHECKING:
+    from millrace.client import LogDescription, PartitionDescription, TopicDescription
+
+_LOOK_SECONDS: Final = 0.2
+
+
+def wait_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what adds `--timeout` and `--no-wait` to a command that waits for moves.
+
+    Args:
+        seconds: the default of the former.
+    """
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        no_wait = click.option(
+            "--no-wait", is_flag=True, help="End as soon as it has begun, not when it is done."
+        )
+        timeout = click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(0),
+            default=seconds,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long to wait at the most.",
+        )
+        return timeout(no_wait(command))
+
+    return add
+
+
+def wait_until(look: Callable[[], bool], timeout_s: float) -> bool:
+    """Look until it is so, at most for `timeout_s`; return whether it is."""
+    deadline = time.monotonic() + timeout_s
+    while not look():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(_LOOK_SECONDS, left))
+    return True
+
+
+def partitions_of(
+    topics: "Iterable[TopicDescription]",
+) -> "Iterator[tuple[Place, PartitionDescription]]":
+    """Yield every partition with its name."""
+    for topic in topics:
+        for partition in topic.partitions:
+            yield (topic.name, partition.partition), partition
+
+
+@dataclass(slots=True, frozen=True)
+class Handover:
+    """What a broker that is drained still leads."""
+
+    awaited: Mapping[Place, Sequence[int]]
+    """Partitions that others could lead once in sync, with who is in sync now."""
+    alone: list[Place]
+    """Partitions that no other broker holds: waiting is no use."""
+
+    @staticmethod
+    def of(topics: "Iterable[TopicDescription]", broker_id: int) -> "Handover":
+        """Return what is left to hand over."""
+        awaited: dict[Place, Sequence[int]] = {}
+        alone = []
+        for place, partition in partitions_of(topics):
+            if partition.leader == broker_id:
+                if set(partition.replicas) == {broker_id}:
+                    alone.append(place)
+                else:
+                    awaited[place] = partition.isr
+        return Handover(awaited, alone)
+
+    @property
+    def count(self) -> int:
+        """Return how many partitions it leads."""
+        return len(self.awaited) + len(self.alone)
+
+
+def yet_to_return(topics: "Iterable[TopicDescription]", broker_id: int) -> list[Place]:
+    """Return the partitions that a broker should lead by preference, and does not."""
+    return [
+        place
+        for place, partition in partitions_of(topics)
+        if partition.preferred_leader == broker_id != partition.leader
+    ]
+
+
+@dataclass(slots=True, frozen=True)
+class Copy:
+    """One replica that a reassignment adds."""
+
+    place: Place
+    broker_id: int
+    copied: int
+    """Records of the leader's log that it has."""
+    total: int
+    """Records of the leader's log."""
+    is_in_sync: bool
+
+    @property
+    def share(self) -> float:
+        """Return how much it has, from 0 to 1; 1 only when it is in sync."""
+        if self.is_in_sync:
+            return 1.0
+        return min(self.copied / self.total, 0.999) if self.total else 0.0
+
+
+def copies(
+    topics: "Iterable[TopicDescription]", logs: "Iterable[LogDescription]"
+) -> dict[Place, list[Copy]]:
+    """Return the reassignments under way, each with the replicas that it adds.
+
+    A leader that did not describe its log leaves the progress at 0.
+    """
+    leaders = {(log.topic, log.partition): log for log in logs if log.leads}
+    return {
+        place: [_copy(place, partition, each, leaders) for each in partition.adding_replicas]
+        for place, partition in partitions_of(topics)
+        if partition.is_reassigning
+    }
+
+
+def _copy(
+    place: Place,
+    partition: "PartitionDescription",
+    broker_id: int,
+    leaders: "Mapping[Place, LogDescription]",
+) -> Copy:
+    is_in_sync = broker_id in partition.isr
+    log = leaders.get(place)
+    if log is None:
+        return Copy(place, broker_id, 0, 0, is_in_sync)
+    total = log.log_end_offset - log.log_start_offset
+    end = next((each.log_end_offset for each in log.followers if each.broker_id == broker_id), -1)
+    copied = min(max(end - log.log_start_offset, 0), total)
+    return Copy(place, broker_id, copied, total, is_in_sync)

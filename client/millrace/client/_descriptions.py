@@ -1,0 +1,229 @@
+"""The cluster as administrators see it: values, and how they come from the wire."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.client import _wire
+from millrace.client._wire import BrokerInfo
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicId,
+)
+from millrace.core.metadata.topic_config import TopicConfig
+from millrace.proto.v1 import cluster_pb2
+
+_MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+_SOURCES: Final[Mapping[int, str]] = {
+    cluster_pb2.CONFIG_SOURCE_DEFAULT: "default",
+    cluster_pb2.CONFIG_SOURCE_BROKER: "broker",
+    cluster_pb2.CONFIG_SOURCE_TOPIC: "topic",
+}
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigValue:
+    """A setting of a topic."""
+
+    value: str
+    source: str
+    """`default`, `broker` or `topic`: who decided it."""
+    documentation: str
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionDescription:
+    """One partition."""
+
+    partition: int
+    leader: BrokerId
+    """-1: nobody at present."""
+    leader_epoch: LeaderEpoch
+    """Rises with every new leader."""
+    leader_address: str
+    partition_epoch: PartitionEpoch
+    """Rises with every change of the partition's state."""
+    replicas: tuple[BrokerId, ...]
+    """The preferred leader first; while a reassignment lasts, old and new ones together."""
+    isr: tuple[BrokerId, ...]
+    """In-sync replicas: they have everything that was acknowledged."""
+    elr: tuple[BrokerId, ...]
+    """Eligible leader replicas (KIP-966): not in sync, but they too have all of it."""
+    offline_replicas: tuple[BrokerId, ...]
+    """Replicas on brokers that are not there."""
+    adding_replicas: tuple[BrokerId, ...] = ()
+    """Replicas that a reassignment adds."""
+    removing_replicas: tuple[BrokerId, ...] = ()
+    """Replicas that a reassignment removes in the end."""
+    is_recovering: bool = False
+    """The leader was elected uncleanly and has not settled that yet."""
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Return whether its replicas are being changed."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[BrokerId, ...]:
+        """Return the replicas that it has once no reassignment is under way."""
+        return tuple(each for each in self.replicas if each not in self.removing_replicas)
+
+    @property
+    def preferred_leader(self) -> BrokerId:
+        """Return who should lead it."""
+        return self.target_replicas[0]
+
+    @property
+    def replication_factor(self) -> int:
+        """Return how many replicas count: while a reassignment lasts, the smaller number."""
+        return len(self.replicas) - max(len(self.adding_replicas), len(self.removing_replicas))
+
+
+@dataclass(slots=True, frozen=True)
+class TopicDescription:
+    """A topic with its partitions and settings."""
+
+    name: str
+    topic_id: TopicId
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+    config: Mapping[str, ConfigValue]
+
+    @property
+    def replication_factor(self) -> int:
+        """Return the number of replicas of each partition."""
+        return max((each.replication_factor for each in self.partitions), default=0)
+
+    def min_insync_replicas(self, partition: PartitionDescription) -> int:
+        """Return how many replicas must be in sync for a write with `acks="all"`."""
+        setting = self.config.get(_MIN_INSYNC_REPLICAS)
+        config = TopicConfig() if setting is None else _with_min_insync_replicas(setting.value)
+        return config.effective_min_insync_replicas(partition.replication_factor)
+
+
+def _with_min_insync_replicas(value: str) -> TopicConfig:
+    return TopicConfig(min_insync_replicas=int(value))
+
+
+@dataclass(slots=True, frozen=True)
+class ClusterDescription:
+    """The cluster as its brokers describe it."""
+
+    cluster_id: str
+    controller_id: BrokerId
+    """-1: none at present."""
+    controller_epoch: ControllerEpoch
+    """Rises with every new controller."""
+    brokers: tuple[BrokerInfo, ...]
+    """Every broker that was ever registered, by id."""
+
+    def broker(self, broker_id: int) -> BrokerInfo | None:
+        """Return a broker."""
+        return next((each for each in self.brokers if each.broker_id == broker_id), None)
+
+
+@dataclass(slots=True, frozen=True)
+class FollowerDescription:
+    """A follower as its leader sees it."""
+
+    broker_id: BrokerId
+    log_end_offset: Offset
+    """The next offset that it will write; -1: it has not fetched in this leader epoch."""
+    flushed_offset: Offset
+    """Everything below it is on its disk; -1: as above."""
+    behind_ms: int
+    """Since when, in ms, it has not been at the leader's end; 0: it is."""
+    is_in_sync: bool
+
+
+@dataclass(slots=True, frozen=True)
+class LogDescription:
+    """One replica's log on one broker."""
+
+    topic: str
+    partition: int
+    broker_id: BrokerId
+    log_start_offset: Offset
+    log_end_offset: Offset
+    high_watermark: Offset
+    flushed_offset: Offset
+    size_bytes: int
+    segments: int
+    log_dir: str
+    leads: bool = False
+    """The broker leads the partition."""
+    followers: tuple[FollowerDescription, ...] = ()
+    """The other replicas, by id; empty unless it leads."""
+
+
+def topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicDescription:
+    """Return a topic with everything about it."""
+    info = _wire.topic_from_wire(topic)
+    return TopicDescription(
+        info.name,
+        info.topic_id,
+        info.is_internal,
+        tuple(map(_partition_from_wire, topic.partitions)),
+        {
+            entry.name: ConfigValue(
+                entry.value, _SOURCES.get(entry.source, "unknown"), entry.documentation
+            )
+            for entry in topic.config
+        },
+    )
+
+
+def _partition_from_wire(partition: cluster_pb2.PartitionMetadata) -> PartitionDescription:
+    def broker_ids(numbers: Iterable[int]) -> tuple[BrokerId, ...]:
+        return tuple(map(BrokerId, numbers))
+
+    leader = partition.leader
+    known = partition.HasField("leader") and leader.broker_id >= 0
+    return PartitionDescription(
+        partition=partition.partition,
+        leader=BrokerId(leader.broker_id) if known else NO_BROKER,
+        leader_epoch=LeaderEpoch(leader.leader_epoch),
+        leader_address=leader.address,
+        partition_epoch=PartitionEpoch(partition.partition_epoch),
+        replicas=broker_ids(partition.replicas),
+        isr=broker_ids(partition.isr),
+        elr=broker_ids(partition.elr),
+        offline_replicas=broker_ids(partition.offline_replicas),
+        adding_replicas=broker_ids(partition.adding_replicas),
+        removing_replicas=broker_ids(partition.removing_replicas),
+        is_recovering=partition.recovering,
+    )
+
+
+def log_from_wire(
+    log: cluster_pb2.LogDescription, topic: str, broker_id: BrokerId
+) -> LogDescription:
+    """Return a log that a broker has described."""
+    return LogDescription(
+        topic,
+        log.topic_partition.partition,
+        broker_id,
+        Offset(log.log_start_offset),
+        Offset(log.log_end_offset),
+        Offset(log.high_watermark),
+        Offset(log.flushed_offset),
+        log.size_bytes,
+        log.segments,
+        log.log_dir,
+        log.leads,
+        tuple(
+            FollowerDescription(
+                BrokerId(each.broker_id),
+                Offset(each.log_end_offset),
+                Offset(each.flushed_offset),
+                each.behind_ms,
+                each.in_sync,
+            )
+            for each in sorted(log.followers, key=lambda each: each.broker_id)
+        ),
+    )

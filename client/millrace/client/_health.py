@@ -1,0 +1,80 @@
+"""Whether a cluster keeps what it promises: what is wrong with which partition."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millrace.client._descriptions import (
+    ClusterDescription,
+    PartitionDescription,
+    TopicDescription,
+)
+from millrace.core.ids import BrokerId
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionHealth:
+    """One partition of which something is wrong."""
+
+    topic: str
+    partition: int
+    leader: BrokerId
+    """-1: nobody, so that it can neither be written nor read."""
+    isr: tuple[BrokerId, ...]
+    missing: tuple[BrokerId, ...]
+    """Replicas that should be in sync and are not."""
+    min_insync_replicas: int
+    """How many must be in sync for a write with `acks="all"`."""
+
+
+@dataclass(slots=True, frozen=True)
+class ClusterHealth:
+    """What is wrong, by how bad it is; a partition may be in several of the lists."""
+
+    has_controller: bool
+    """Without one nothing changes: no election, no new topic. What is led goes on."""
+    offline: tuple[PartitionHealth, ...]
+    """Nobody leads them: they can neither be written nor read."""
+    under_min_isr: tuple[PartitionHealth, ...]
+    """Too few replicas are in sync: writes with `acks="all"` are refused."""
+    recovering: tuple[PartitionHealth, ...]
+    """An unclean election is not settled yet."""
+    under_replicated: tuple[PartitionHealth, ...]
+    """Not all replicas are in sync: fewer brokers may fail than planned."""
+    fenced_brokers: tuple[BrokerId, ...]
+    """Brokers that are not there. Whether that matters, the partitions say."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Return whether nothing is wrong."""
+        return self.has_controller and not (
+            self.offline or self.under_min_isr or self.recovering or self.under_replicated
+        )
+
+
+def health_of(cluster: ClusterDescription, topics: Iterable[TopicDescription]) -> ClusterHealth:
+    """Judge a cluster by what it says of itself."""
+    partitions = [
+        (_judge(topic, partition), partition) for topic in topics for partition in topic.partitions
+    ]
+    return ClusterHealth(
+        has_controller=cluster.controller_id >= 0,
+        offline=tuple(health for health, _ in partitions if health.leader < 0),
+        under_min_isr=tuple(
+            health for health, _ in partitions if len(health.isr) < health.min_insync_replicas
+        ),
+        recovering=tuple(health for health, partition in partitions if partition.is_recovering),
+        under_replicated=tuple(health for health, _ in partitions if health.missing),
+        fenced_brokers=tuple(each.broker_id for each in cluster.brokers if each.is_fenced),
+    )
+
+
+def _judge(topic: TopicDescription, partition: PartitionDescription) -> PartitionHealth:
+    awaited = (*partition.isr, *partition.adding_replicas, *partition.removing_replicas)
+    return PartitionHealth(
+        topic.name,
+        partition.partition,
+        partition.leader,
+        partition.isr,
+        tuple(each for each in partition.replicas if each not in awaited),
+        topic.min_insync_replicas(partition),
+    )

@@ -1,0 +1,161 @@
+"""Which replicas to move so that brokers and zones have their share: a plan, as pure functions.
+
+A plan moves as little as it can, because each replica that moves is copied:
+
+1. replicas on brokers that are to hold some stay; the others, and those that are missing, go to the
+   broker of a zone that the partition is not in yet, and among those to the one with the fewest;
+2. where a zone has two replicas of a partition while another has none, one moves there;
+3. while one broker holds at least two replicas more than another, one moves over, unless that put
+   two replicas into one zone that were in two before;
+4. preferred leaders are evened out by the order of replicas, which copies nothing.
+
+Carried out by `reassignment` (P33).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
+
+from millrace.core.errors import InvalidReplicaAssignmentError
+from millrace.core.ids import NO_BROKER, BrokerId
+from millrace.core.metadata import balance
+from millrace.core.metadata.balance import Movable
+from millrace.core.metadata.placement import Candidate
+
+_K = TypeVar("_K")
+
+
+def planned(
+    partitions: Mapping[_K, Sequence[BrokerId]],
+    candidates: Sequence[Candidate],
+    *,
+    replication_factor: int | None = None,
+    other_replicas: Counter[BrokerId] | None = None,
+    other_leaders: Counter[BrokerId] | None = None,
+) -> dict[_K, tuple[BrokerId, ...]]:
+    """Return the new replicas of the partitions that change, the preferred leader first.
+
+    Args:
+        partitions: the replicas of each that may move, the preferred leader first.
+        candidates: the brokers that are to hold them.
+        replication_factor: how many replicas each is to have; None: as many as it has.
+        other_replicas: what each broker holds of partitions that are not to move.
+        other_leaders: how many of those it leads by preference.
+
+    Raises:
+        InvalidReplicaAssignmentError: there are fewer brokers than replicas of a partition.
+    """
+    plan = _Plan[_K](candidates, other_replicas or Counter())
+    for key, replicas in partitions.items():
+        count = len(replicas) if replication_factor is None else replication_factor
+        if not 1 <= count <= len(candidates):
+            raise InvalidReplicaAssignmentError(
+                f"{count} replicas need as many brokers, and there are {len(candidates)} to choose "
+                "from: name more brokers, or a smaller replication factor"
+            )
+        plan.keep(key, replicas, count)
+    for key, replicas in partitions.items():
+        plan.fill(key, len(replicas) if replication_factor is None else replication_factor)
+    plan.spread_zones()
+    plan.even_replicas()
+    plan.even_leaders(other_leaders or Counter())
+    return {
+        key: tuple(after) for key, after in plan.replicas.items() if after != list(partitions[key])
+    }
+
+
+class _Plan(Generic[_K]):
+    """Replicas as they are to be, while that is worked out."""
+
+    def __init__(self, candidates: Sequence[Candidate], other_replicas: Counter[BrokerId]) -> None:
+        self.replicas: dict[_K, list[BrokerId]] = {}
+        self._rack = {each.broker_id: each.rack for each in candidates}
+        self._loads = Counter({each.broker_id: 0 for each in candidates})
+        self._loads.update({each: other_replicas[each] for each in self._rack})
+        # Partitions of each broker; inner dicts keep an order.
+        self._held: dict[BrokerId, dict[_K, None]] = {each: {} for each in self._rack}
+
+    def keep(self, key: _K, replicas: Sequence[BrokerId], count: int) -> None:
+        """Keep the replicas that may stay, at most `count`."""
+        self.replicas[key] = [each for each in replicas if each in self._rack][:count]
+        for each in self.replicas[key]:
+            self._loads[each] += 1
+            self._held[each][key] = None
+
+    def fill(self, key: _K, count: int) -> None:
+        """Add the replicas that are missing."""
+        replicas = self.replicas[key]
+        while len(replicas) < count:
+            racks = Counter(self._rack[each] for each in replicas)
+            chosen = min(
+                (each for each in self._rack if each not in replicas),
+                key=lambda each: (racks[self._rack[each]], self._loads[each], each),
+            )
+            replicas.append(chosen)
+            self._loads[chosen] += 1
+            self._held[chosen][key] = None
+
+    def spread_zones(self) -> None:
+        """Move replicas from zones that have two to zones that have none."""
+        for key, replicas in self.replicas.items():
+            while True:
+                racks = Counter(self._rack[each] for each in replicas)
+                doubled = [each for each in replicas[::-1] if racks[self._rack[each]] > 1]
+                empty = [each for each in self._rack if not racks[self._rack[each]]]
+                if not doubled or not empty:
+                    break
+                giver = max(doubled, key=lambda each: self._loads[each])
+                self._move(key, giver, min(empty, key=lambda each: (self._loads[each], each)))
+
+    def even_replicas(self) -> None:
+        """Move replicas from brokers with many to those with few."""
+        while True:
+            order = sorted(self._rack, key=lambda each: (-self._loads[each], each))
+            move = next(
+                (
+                    (key, giver, taker)
+                    for giver in order
+                    for taker in order[::-1]
+                    if self._loads[giver] - self._loads[taker] >= 2
+                    and (key := self._movable(giver, taker)) is not None
+                ),
+                None,
+            )
+            if move is None:  # Each move makes the sum of the squared loads smaller.
+                return
+            self._move(*move)
+
+    def _movable(self, giver: BrokerId, taker: BrokerId) -> _K | None:
+        """Return a partition that can move, rather one that the giver should only follow."""
+        found: _K | None = None
+        for key in self._held[giver]:
+            replicas = self.replicas[key]
+            if taker in replicas or not self._keeps_zones(replicas, giver, taker):
+                continue
+            if replicas[0] != giver:
+                return key
+            found = key if found is None else found
+        return found
+
+    def _keeps_zones(self, replicas: Sequence[BrokerId], giver: BrokerId, taker: BrokerId) -> bool:
+        others = {self._rack[each] for each in replicas if each != giver}
+        return self._rack[taker] not in others or self._rack[giver] in others
+
+    def _move(self, key: _K, giver: BrokerId, taker: BrokerId) -> None:
+        replicas = self.replicas[key]
+        replicas[replicas.index(giver)] = taker
+        self._loads.update({giver: -1, taker: 1})
+        del self._held[giver][key]
+        self._held[taker][key] = None
+
+    def even_leaders(self, other_leaders: Counter[BrokerId]) -> None:
+        """Put other replicas first, so that each broker leads its share by preference."""
+        loads = Counter({each: other_leaders[each] for each in self._rack})
+        loads.update(replicas[0] for replicas in self.replicas.values())
+        movable = {
+            key: Movable(replicas[0], NO_BROKER, tuple(replicas))
+            for key, replicas in self.replicas.items()
+        }
+        for key, leader in balance.moves(movable, loads, len(movable)).items():
+            rest = [each for each in self.replicas[key] if each != leader]
+            self.replicas[key] = [leader, *rest]

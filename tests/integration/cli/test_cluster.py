@@ -1,0 +1,239 @@
+"""The commands for whole clusters, on three real brokers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.cli.command_line import CommandLine
+from tests.integration.running_broker import wait_until
+from tests.integration.running_cluster import RunningCluster
+
+from millrace.cli.failures import ExitCode
+from millrace.client import LogTruncatedError, SyncConsumer
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """A cluster whose brokers are not stopped by any test."""
+    running = RunningCluster(tmp_path_factory.mktemp("cluster"), racks=("a", "b", "c"))
+    try:
+        yield running.start()
+    finally:
+        running.abandon()
+
+
+@pytest.fixture
+def millrace(shared_cluster: RunningCluster) -> CommandLine:
+    return CommandLine(shared_cluster.bootstrap)
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    """A cluster whose brokers the test may stop."""
+    running = RunningCluster(tmp_path)
+    try:
+        yield running.start()
+    finally:
+        running.abandon()
+
+
+def described(millrace: CommandLine, topic: str) -> list[dict[str, Any]]:
+    document = json.loads(millrace.ok("topic", "describe", topic, "-o", "json"))
+    partitions: list[dict[str, Any]] = document["partitions"]
+    return partitions
+
+
+def leads(millrace: CommandLine) -> dict[int, int]:
+    """How many partitions each broker leads."""
+    brokers = json.loads(millrace.ok("cluster", "describe", "-o", "json"))["brokers"]
+    return {each["broker"]: each["leads"] for each in brokers}
+
+
+def test_describe_shows_every_broker_and_the_controller(
+    millrace: CommandLine, shared_cluster: RunningCluster
+) -> None:
+    found = json.loads(millrace.ok("cluster", "describe", "-o", "json"))
+    assert found["controller"] in (0, 1, 2)
+    assert found["controller_epoch"] > 0
+    assert [
+        (each["name"], each["address"], each["rack"], each["state"]) for each in found["brokers"]
+    ] == [
+        (f"broker-{number}", shared_cluster[number].address, rack, "alive")
+        for number, rack in enumerate("abc")
+    ]
+    epochs = [each["broker_epoch"] for each in found["brokers"]]
+    assert len({*epochs}) == 3
+    table = millrace.ok("cluster", "describe")
+    assert found["cluster_id"] in table
+    assert "ZONE" in table
+
+
+def test_topic_describe_shows_how_far_followers_are(millrace: CommandLine) -> None:
+    millrace.ok("topic", "create", "lags", "--replication-factor", "3")
+    millrace.ok("produce", "lags", stdin="a\nb\n")
+
+    def followers() -> list[dict[str, Any]]:
+        document = json.loads(millrace.ok("topic", "describe", "lags", "-o", "json"))
+        (leader,) = (log for log in document["logs"] if log["leads"])
+        found: list[dict[str, Any]] = leader["followers"]
+        return found
+
+    wait_until(lambda: [f["log_end_offset"] for f in followers()] == [2, 2], "both have both")
+    assert [each["in_sync"] for each in followers()] == [True, True]
+    leader = described(millrace, "lags")[0]["leader"]
+    shown = ", ".join(f"{each}: 0" for each in range(3) if each != leader)
+    assert shown in millrace.ok("topic", "describe", "lags")
+
+
+def test_a_drained_broker_leads_nothing_until_it_is_taken_back(millrace: CommandLine) -> None:
+    millrace.ok("topic", "create", "drained", "--partitions", "6", "--replication-factor", "3")
+    wait_until(lambda: leads(millrace)[1] > 0, "broker 1 leads something")
+    before = leads(millrace)[1]
+    drained = millrace.run("cluster", "drain", "1", "--timeout", "30")
+    assert drained.exit_code == ExitCode.DONE, drained.output
+    assert f"{before} partition" in drained.stderr
+    assert leads(millrace)[1] == 0
+    states = {
+        each["broker"]: each["state"]
+        for each in json.loads(millrace.ok("cluster", "describe", "-o", "json"))["brokers"]
+    }
+    assert states == {0: "alive", 1: "drained", 2: "alive"}
+    millrace.ok("cluster", "undrain", "1", "--timeout", "30")
+    assert leads(millrace)[1] == before
+    assert {each["leader"] for each in described(millrace, "drained")} == {0, 1, 2}
+
+
+def test_draining_says_what_nobody_else_holds_and_how_to_move_it(millrace: CommandLine) -> None:
+    millrace.ok("topic", "create", "alone", "--partitions", "1", "--replication-factor", "1")
+    holder = described(millrace, "alone")[0]["leader"]
+    drained = millrace.run("cluster", "drain", str(holder), "--timeout", "30")
+    try:
+        assert drained.exit_code == ExitCode.FAILED
+        assert "alone-0" in drained.stderr
+        assert f"reassign plan --remove-broker {holder}" in drained.stderr
+        plan = millrace.ok("reassign", "plan", "alone")  # Drained brokers hold nothing new.
+        millrace.ok("reassign", "apply", "-", "--timeout", "30", stdin=plan)
+        assert described(millrace, "alone")[0]["replicas"] != [holder]
+        millrace.ok("cluster", "drain", str(holder), "--timeout", "30")
+    finally:
+        millrace.ok("cluster", "undrain", str(holder), "--no-wait")
+
+
+def test_a_broker_that_is_not_there_is_answered_with_those_that_are(millrace: CommandLine) -> None:
+    for command in ("drain", "undrain"):
+        result = millrace.run("cluster", command, "9")
+        assert result.exit_code == ExitCode.NOT_FOUND
+        assert "there are: 0, 1, 2" in result.stderr
+
+
+def test_a_plan_is_edited_applied_and_watched(millrace: CommandLine, tmp_path: Path) -> None:
+    millrace.ok("topic", "create", "moved", "--partitions", "2", "--replication-factor", "2")
+    millrace.ok("produce", "moved", stdin="a\nb\nc\n")
+    plan = json.loads(millrace.ok("reassign", "plan", "moved", "--remove-broker", "2"))
+    assert plan["partitions"]
+    assert all(2 not in each["replicas"] for each in plan["partitions"])
+    wanted = [2, 0, 1]  # An editor's choice.
+    for each in plan["partitions"]:
+        assert each["was"] == described(millrace, "moved")[each["partition"]]["replicas"]
+        each["replicas"] = wanted
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    millrace.ok("reassign", "apply", str(path), "--timeout", "60")
+    for each in plan["partitions"]:
+        partition = described(millrace, "moved")[each["partition"]]
+        assert partition["replicas"] == wanted
+        assert sorted(partition["isr"]) == [0, 1, 2]
+    assert json.loads(millrace.ok("reassign", "status", "--wait", "-o", "json")) == []
+    assert sorted(millrace.ok("consume", "moved").split()) == ["a", "b", "c"]
+
+
+def test_a_plan_that_is_no_plan_is_refused_with_the_place(millrace: CommandLine) -> None:
+    millrace.ok("topic", "create", "planned", "--partitions", "1")
+    wrong = {"version": 1, "partitions": [{"topic": "planned", "partition": 0, "replicas": [9]}]}
+    result = millrace.run("reassign", "apply", "-", stdin=json.dumps(wrong))
+    assert result.exit_code == ExitCode.FAILED
+    assert "planned-0" in result.stderr
+    assert "broker 9" in result.stderr
+    result = millrace.run("reassign", "plan", "no-such-topic")
+    assert result.exit_code == ExitCode.NOT_FOUND
+
+
+def test_preferred_leaders_are_elected_by_name_or_everywhere(millrace: CommandLine) -> None:
+    millrace.ok("topic", "create", "elected", "--partitions", "3", "--replication-factor", "3")
+    for words in ((), ("elected",), ("elected:1",)):
+        result = millrace.run("elect-leaders", *words)
+        assert result.exit_code == ExitCode.DONE, result.output
+    assert all(each["leader"] == each["replicas"][0] for each in described(millrace, "elected"))
+    result = millrace.run("elect-leaders", "elected:7")
+    assert result.exit_code == ExitCode.FAILED
+    assert "elected-7" in result.stderr
+
+
+def test_an_unclean_election_needs_partitions_by_name_and_a_yes(millrace: CommandLine) -> None:
+    millrace.ok("topic", "create", "unclean", "--partitions", "1")
+    for words in ((), ("unclean",)):
+        result = millrace.run("elect-leaders", "--unclean", "--yes", *words)
+        assert result.exit_code == ExitCode.USAGE
+        assert "TOPIC:PARTITION" in result.stderr
+    result = millrace.run("elect-leaders", "--unclean", "unclean:0")
+    assert result.exit_code == ExitCode.FAILED
+    assert "--yes" in result.stderr
+
+
+def test_health_says_what_is_missing_and_a_lost_tail_is_told(own_cluster: RunningCluster) -> None:
+    millrace = CommandLine(own_cluster.bootstrap)
+    settings = ("--set", "min.insync.replicas=1", "--replication-factor", "2")
+    millrace.ok("topic", "create", "t", "--partitions", "1", *settings)
+    assert "healthy" in millrace.ok("cluster", "health")
+    millrace.ok("produce", "t", stdin="kept\n")
+    with SyncConsumer(own_cluster.bootstrap) as consumer:
+        consumer.subscribe(["t"])
+        found: list[bytes | None] = []
+
+        def read(count: int) -> None:
+            def has_all() -> bool:
+                found.extend(record.value for record in consumer.poll(timeout_ms=100))
+                return len(found) >= count
+
+            wait_until(has_all, f"{count} records come")
+
+        read(1)
+        partition = described(millrace, "t")[0]
+        leader = partition["leader"]
+        (follower,) = (each for each in partition["replicas"] if each != leader)
+        own_cluster[follower].kill()
+
+        def health() -> tuple[int, dict[str, Any]]:
+            result = millrace.run("cluster", "health", "-o", "json")
+            return result.exit_code, json.loads(result.stdout)
+
+        wait_until(lambda: health()[1]["under_replicated"], "the follower is missed")
+        code, report = health()
+        assert code == ExitCode.UNHEALTHY
+        assert report["fenced_brokers"] == [follower]
+        assert report["under_replicated"][0]["missing"] == [follower]
+        assert report["offline"] == report["under_min_isr"] == []
+
+        millrace.ok("produce", "t", stdin="lost\n")  # The leader alone is enough here.
+        read(2)
+        own_cluster[leader].kill()
+        wait_until(lambda: health()[1]["offline"], "nobody leads")
+        own_cluster[follower].start()
+        wait_until(lambda: follower not in health()[1]["fenced_brokers"], "the follower is back")
+        assert health()[1]["offline"][0]["leader"] == -1
+        assert "offline" in millrace.run("cluster", "health").stdout
+
+        refused = millrace.run("elect-leaders", "t:0")
+        assert refused.exit_code == ExitCode.FAILED
+        assert "PREFERRED_LEADER_NOT_AVAILABLE" in refused.stderr
+        millrace.ok("elect-leaders", "--unclean", "--yes", "t:0")
+        assert described(millrace, "t")[0]["leader"] == follower
+        millrace.ok("produce", "t", stdin="in its place\n")
+        with pytest.raises(LogTruncatedError) as caught:
+            read(3)
+        assert (caught.value.position, caught.value.end_offset) == (2, 1)
+        consumer.seek(("t", 0), caught.value.end_offset)
+        read(3)
+        assert found == [b"kept", b"lost", b"in its place"]

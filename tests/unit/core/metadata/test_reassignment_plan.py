@@ -1,0 +1,95 @@
+"""Plans: nothing moves without need, and in the end each broker and zone has its share."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.core.errors import InvalidReplicaAssignmentError
+from millrace.core.ids import BrokerId
+from millrace.core.metadata.placement import Candidate
+from millrace.core.metadata.reassignment_plan import planned
+
+Replicas = tuple[BrokerId, ...]
+
+
+def brokers(*racks: str) -> list[Candidate]:
+    return [Candidate(BrokerId(number), rack) for number, rack in enumerate(racks)]
+
+
+def ids(*numbers: int) -> Replicas:
+    return tuple(map(BrokerId, numbers))
+
+
+def loads(partitions: dict[int, Replicas]) -> Counter[BrokerId]:
+    return Counter(each for replicas in partitions.values() for each in replicas)
+
+
+def test_what_is_even_stays() -> None:
+    even = {0: ids(0, 1), 1: ids(1, 2), 2: ids(2, 0)}
+    assert planned(even, brokers("", "", "")) == {}
+
+
+def test_a_broker_that_is_left_out_loses_its_replicas_and_no_other_moves() -> None:
+    before = {0: ids(0, 1), 1: ids(1, 2), 2: ids(2, 0)}
+    plan = planned(before, brokers("", "", "")[:2])
+    assert set(plan) == {1, 2}
+    assert set(plan[1]) == set(plan[2]) == {0, 1}
+
+
+def test_a_new_broker_gets_its_share() -> None:
+    before = {number: ids(0, 1) for number in range(6)}
+    plan = planned(before, brokers("", "", ""))
+    after = before | plan
+    assert loads(after) == {0: 4, 1: 4, 2: 4}
+    assert Counter(replicas[0] for replicas in after.values()) == {0: 2, 1: 2, 2: 2}
+
+
+def test_replicas_spread_over_zones_first() -> None:
+    before = {0: ids(0, 1), 1: ids(1, 0)}
+    after = before | planned(before, brokers("a", "a", "b"))
+    assert all(2 in replicas for replicas in after.values())
+
+
+def test_evening_out_puts_no_two_replicas_into_one_zone() -> None:
+    # Broker 2 is alone in its zone: it keeps one replica of each, more than the others.
+    before = {number: ids(number % 2, 2) for number in range(4)}
+    after = before | planned(before, brokers("a", "a", "b"))
+    assert [set(each) for each in after.values()] == [set(each) for each in before.values()]
+
+
+def test_the_number_of_replicas_can_be_changed() -> None:
+    before = {0: ids(0, 1), 1: ids(1)}
+    after = planned(before, brokers("", "", ""), replication_factor=3)
+    assert {key: set(each) for key, each in after.items()} == {0: {0, 1, 2}, 1: {0, 1, 2}}
+    assert planned({0: ids(0, 1)}, brokers("", ""), replication_factor=1)[0][0] in (0, 1)
+
+
+def test_replicas_of_other_partitions_count() -> None:
+    plan = planned({0: ids(0)}, brokers("", ""), other_replicas=Counter({BrokerId(0): 5}))
+    assert plan == {0: ids(1)}
+
+
+def test_too_few_brokers_are_refused() -> None:
+    with pytest.raises(InvalidReplicaAssignmentError, match="name more brokers"):
+        planned({0: ids(0, 1)}, brokers("", "")[:1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_plan_is_even_within_one_and_the_next_one_is_empty(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 6))
+    factor = data.draw(st.integers(1, count))
+    before = {
+        key: tuple(data.draw(st.permutations([BrokerId(n) for n in range(count)]))[:factor])
+        for key in range(data.draw(st.integers(1, 12)))
+    }
+    candidates = brokers(*[""] * count)
+    after = before | planned(before, candidates)
+    assert all(len({*replicas}) == factor for replicas in after.values())
+    held = [loads(after)[each.broker_id] for each in candidates]
+    led = Counter(replicas[0] for replicas in after.values())
+    assert max(held) - min(held) <= 1
+    assert max(led.values()) - min(led[each.broker_id] for each in candidates) <= 1
+    assert planned(after, candidates) == {}
