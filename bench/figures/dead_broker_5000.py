@@ -7,20 +7,21 @@ value is the slowest round; detection is part of it.
 """
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from bench.administration import lead_by
 from bench.loads.spec import Load, Moved, command_line
 from bench.many_partitions import fill
 from bench.measure import Bench, Bound, Outcome, figure, say
 from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
 from bench.processes import LoadFailedError, last_json, start, stop, until
 
-from millrace.client import SyncProducer, TopicDescription
+from millrace.client import MillraceError, SyncProducer, TopicDescription
 
 PARTITIONS = 5000
 SAMPLED = 100
+CHANGED_AT_ONCE = 1000
 TIMEOUT_S = 120
 SECONDS_MAX = 4
 
@@ -46,8 +47,15 @@ def measure(bench: Bench) -> Outcome:
 
 
 def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> None:
-    address = cluster.address_of(cluster.controller())
-    lead_by(address, broker_id, cluster.admin.describe_topics(topics).values())
+    """Make a broker the preferred leader of everything, and have it lead."""
+    wanted = [
+        (key, [broker_id, *(each for each in partition.replicas if each != broker_id)])
+        for key, partition in cluster.partitions(topics).items()
+    ]
+    for first in range(0, len(wanted), CHANGED_AT_ONCE):
+        changes = dict(wanted[first : first + CHANGED_AT_ONCE])
+        _check(cluster.admin.reassign_partitions(changes))
+    _check(cluster.admin.elect_leaders())
     until(
         lambda: (
             {each.leader for each in cluster.partitions(topics).values()} == {broker_id} or None
@@ -56,6 +64,12 @@ def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> Non
         TIMEOUT_S,
     )
     cluster.wait_until_in_sync(topics)
+
+
+def _check(outcomes: Mapping[tuple[str, int], MillraceError | None]) -> None:
+    refused = [error for error in outcomes.values() if error is not None]
+    if refused:
+        raise LoadFailedError(f"{len(refused)} partitions were refused: {refused[0]}")
 
 
 def _die(cluster: MillraceCluster, victim: int, topics: list[str], log: Path) -> dict[str, float]:

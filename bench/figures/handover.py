@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy
 from bench.acknowledgements import longest_stall_ms
-from bench.administration import drain
 from bench.measure import Bench, Bound, Outcome, figure, say
 from bench.millrace_cluster import BROKERS, MillraceCluster, running_millrace_cluster
 from bench.processes import until
@@ -93,7 +92,10 @@ def _move(
     time.sleep(seconds)
     before = _leaders(cluster)
     started = time.monotonic()
-    drain(cluster.address.partition(",")[0], broker_id, back=back)
+    if back:
+        cluster.admin.undrain_broker(broker_id)
+    else:
+        cluster.admin.drain_broker(broker_id)
     until(
         lambda: (broker_id in _leaders(cluster).values()) is back or None,
         "the move of leaderships",
