@@ -218,9 +218,10 @@ def java_command(directory: Path, heap: str, main_class: str, *arguments: str) -
 
 
 def _format(directory: Path, properties: Path, cluster_id: str) -> None:
+    # One argument: an id may begin with a hyphen.
     command = java_command(
         directory, "256m", "kafka.tools.StorageTool",
-        "format", "--cluster-id", cluster_id, "--config", str(properties),
+        "format", f"--cluster-id={cluster_id}", "--config", str(properties),
     )  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
