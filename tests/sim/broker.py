@@ -315,6 +315,7 @@ class SimulatedBroker:
                 metadata_epoch=-1 if image is None else image.epoch,
                 wants_shutdown=self._wants_shutdown,
                 log_ends=ends,
+                offline=() if self.replicas is None else self.replicas.offline(),
             ),
             self._on_beat,
         )

@@ -217,7 +217,6 @@ class Partitions:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self.perform(self.replicas.tick(monotonic_now()))
-            self.on_sessions_concerned()  # Pauses may have ended.
 
     def on_written(self, partition: Partition, end_offset: Offset) -> None:
         """All before `end_offset` is in the file."""

@@ -37,6 +37,7 @@ from millrace.core.metadata.model import (
     Topic,
     shard_of,
 )
+from millrace.core.metadata.offline import OfflineReplicas
 from millrace.core.metadata.recovery import LogEnds
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
@@ -83,6 +84,7 @@ class Decisions:
         self._draft = draft
         self._membership = Membership(config, draft, image)
         self._log_ends = LogEnds(config)
+        self._offline = OfflineReplicas()
         self._balanced_at: MonotonicMs | None = None
         self._handlers: dict[type, Callable[..., Decision]] = {
             CreateTopics: self._create_topics,
@@ -143,6 +145,7 @@ class Decisions:
         if now - self._balanced_at < self._config.leader_balance_interval_ms:
             return []
         self._balanced_at = now
+        self._offline.forget_past(self._draft)
         return self._look_for_leaders(touched)
 
     def _complete_reassignments(self) -> set[TopicPartition]:
@@ -176,7 +179,15 @@ class Decisions:
         decision = self._membership.heartbeat(request, now)
         if not decision.is_refusal:
             self._log_ends.on_report(self._draft, request.life, request.log_ends)
+            if request.offline:
+                decision.keys += self._give_up(request.life, request.offline)
         return decision
+
+    def _give_up(self, life: BrokerLife, keys: Iterable[TopicPartition]) -> list[str]:
+        """Do without a broker's damaged replicas."""
+        self._offline.on_report(self._draft, life, keys)
+        changes = leadership.given_up(self._draft, self._config, self._offline, keys)
+        return self._draft.put_partitions(changes)
 
     def _rules(self, topic_id: TopicId) -> elections.Rules | None:
         topic = self._draft.topic(topic_id)
@@ -236,7 +247,9 @@ class Decisions:
             key = TopicPartition(change.topic_id, change.partition)
             if key in changes:
                 raise InvalidReplicaAssignmentError(f"{key} is named twice in one request")
-            changes[key] = isr_changes.altered(self._draft, self._rules(key.topic_id), change)
+            changes[key] = isr_changes.altered(
+                self._draft, self._rules(key.topic_id), change, self._offline.of(key)
+            )
             return changes[key]
 
         return self._put_each(alter, request.changes, changes)
@@ -298,7 +311,7 @@ class Decisions:
 
         def elect(key: TopicPartition) -> PartitionState:
             changes[key] = leadership.elected_on_request(
-                self._draft, self._config, request.kind, key
+                self._draft, self._config, request.kind, key, self._offline.of(key)
             )
             return changes[key]
 

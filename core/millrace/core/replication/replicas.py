@@ -239,6 +239,22 @@ class Replicas:
             "have been deleted"
         )
 
+    def offline(self) -> list[TopicPartition]:
+        """Return where the metadata counts on a replica that is damaged or gone here (P65).
+
+        Not where nobody else has one: there is nobody who could take over.
+        """
+        found = []
+        for topic_partition in self._failed:
+            state = None if self._image is None else self._image.partition(topic_partition)
+            if (
+                state is not None
+                and self.broker in (*state.isr, *state.elr)
+                and len(state.replicas) > 1
+            ):
+                found.append(topic_partition)
+        return found
+
     # --- What the metadata says --------------------------------------------------------------
 
     def on_image(self, image: MetadataImage, now: MonotonicMs) -> list[Effect]:

@@ -209,6 +209,25 @@ def test_a_log_that_opens_after_its_topic_was_deleted_is_closed() -> None:
     assert opened == [CloseReplica(world.partition)]
 
 
+def test_a_damaged_replica_is_reported_until_the_metadata_does_without_it(leader: World) -> None:
+    assert leader.machine.offline() == []
+    leader.machine.on_failed(leader.partition, CorruptLogError("damaged"))
+    assert leader.machine.offline() == [leader.partition]
+    leader.cluster.driver.beat(leader.cluster.life(leader.here), offline=leader.machine.offline())
+    leader.learn()
+    assert leader.machine.offline() == []
+
+
+def test_a_damaged_replica_that_is_the_only_one_is_not_reported() -> None:
+    world = World(leads=True)
+    topic_id = world.cluster.create("alone", replication_factor=1)
+    alone = TopicPartition(topic_id, 0)
+    machine = Replicas(world.cluster.life(world.cluster.state(topic_id).leader), CONFIG)
+    machine.on_image(world.image, NOW)
+    machine.on_failed(alone, CorruptLogError("damaged"))
+    assert machine.offline() == []
+
+
 def test_a_damaged_log_says_why_anew_each_time(leader: World) -> None:
     leader.machine.on_failed(leader.partition, CorruptLogError("damaged"))
     for _ in range(2):
