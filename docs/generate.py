@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from millrace.broker.config import ENVIRONMENT_PREFIX, BrokerConfig
+from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core import settings
 from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
 
 CONFIGURATION: Final = Path(__file__).with_name("configuration.md")
+METRICS: Final = Path(__file__).with_name("metrics.md")
 
 _INTRODUCTION: Final = f"""\
 # Configuration
@@ -81,5 +83,35 @@ def _sections(cls: type, name: str) -> Iterator[str]:
         yield from _sections(section, f"{name}.{inner}".lstrip("."))
 
 
+_METRICS: Final = """\
+# Metrics
+
+This page is made from the code by `make docs`.
+
+Each broker serves them for Prometheus at `/metrics` of the address that it prints when it is ready
+(`[metrics]` in its configuration). What counts up ends in `_total`. Labels are bounded: topics by
+the number of topics, followers by the number of brokers, errors by the number of codes.
+
+What to be woken for: `millrace_under_min_isr_partitions` and `millrace_offline_partitions` above 0
+(some writes fail), `sum(millrace_controller_active)` other than 1 for longer than a lease, any
+`millrace_unclean_leader_elections_total` and any `millrace_halted_replicas`. What to look at by
+day: `millrace_under_replicated_partitions` that stays above 0, and ISRs that shrink often.
+
+| name | kind | meaning |
+|---|---|---|
+"""
+
+
+def metrics() -> str:
+    """Return the page about metrics; those of the process itself are Prometheus' own."""
+    rows = []
+    for family in BrokerMetrics().registry.collect():
+        if family.name.startswith("millrace_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            rows.append(f"| `{name}` | {family.type} | {family.documentation} |")
+    return _METRICS + "\n".join(rows) + "\n"
+
+
 if __name__ == "__main__":
     CONFIGURATION.write_text(configuration(), encoding="utf-8")
+    METRICS.write_text(metrics(), encoding="utf-8")

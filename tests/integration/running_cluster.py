@@ -60,5 +60,9 @@ class RunningCluster:
         """Return the broker that clients reach there."""
         return next(each for each in self.brokers if each.address == address)
 
+    def named(self, name: str) -> RunningBroker:
+        """Return a broker by its stable name."""
+        return next(each for each in self.brokers if each.settings["node.name"] == name)
+
     def __getitem__(self, broker_id: BrokerId | int) -> RunningBroker:
         return self.brokers[broker_id]

@@ -1,7 +1,11 @@
 """Readers of three brokers: leaders that move, brokers that come back elsewhere, zones."""
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.integration.running_broker import wait_until
@@ -54,6 +58,29 @@ def test_a_reader_follows_when_its_leader_is_killed(cluster: RunningCluster) -> 
         written = write(producer, 10, "after")
         assert [each.value for each in read(consumer, 10)] == written
         assert consumer.lag() == {("t", 0): 0}
+
+
+def test_a_leader_that_is_paused_is_not_waited_for_once_another_leads(
+    cluster: RunningCluster,
+) -> None:
+    addresses = cluster.bootstrap.split(",")
+    with SyncAdmin(cluster.bootstrap) as admin:
+        leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
+    # It is the first that clients ask, too.
+    bootstrap = ",".join([cluster[leader].address, *addresses])
+    with SyncProducer(bootstrap) as producer:
+        write(producer, 10, "before")
+        os.kill(cluster[leader].pid, signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            write(producer, 10, "after")
+            assert time.monotonic() - started < 15, "the request time-out is 30 s"
+        finally:
+            os.kill(cluster[leader].pid, signal.SIGCONT)
+    with SyncConsumer(cluster.bootstrap) as consumer:
+        consumer.subscribe(["t"])
+        values = [each.value for each in read(consumer, 20)]
+        assert len({*values}) == 20, "nothing twice"
 
 
 def test_a_broker_that_comes_back_at_another_address_is_found(cluster: RunningCluster) -> None:
@@ -116,3 +143,19 @@ def test_a_reader_of_another_zone_reads_from_the_leader(cluster: RunningCluster)
         read_after(producer, consumer, "first")
         followers = [each for each in range(3) if each != leader]
         assert [fetched_bytes(cluster, each) for each in followers] == [0, 0]
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all", -1])
+def test_every_kind_of_acknowledgement_ends_with_the_records_there(
+    cluster: RunningCluster, acks: Literal["all", -1, 0, 1]
+) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", replication_factor=3)
+    with SyncProducer(cluster.bootstrap, acks=acks) as producer:
+        handles = [producer.send("t", b"%d" % number) for number in range(100)]
+        producer.flush()
+        offsets = [handle.result(0).offset for handle in handles]
+    assert offsets == ([-1] * 100 if acks == 0 else list(range(100)))
+    with SyncConsumer(cluster.bootstrap) as consumer:
+        consumer.subscribe(["t"])
+        assert [each.value for each in read(consumer, 100)] == [b"%d" % n for n in range(100)]

@@ -1,5 +1,7 @@
 """Three brokers: what was acknowledged by all in-sync replicas outlives any one of them."""
 
+import os
+import signal
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -135,6 +137,33 @@ def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluste
     assert sorted(read_all(cluster, "t", 10)) == [b"%d" % each for each in range(10)]
 
 
+def test_a_controller_that_stands_still_is_replaced_and_nobody_else_is_fenced(
+    cluster: RunningCluster,
+) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks="all") as producer,
+    ):
+        admin.create_topic("t", partitions=3, replication_factor=3)
+        controller_id = admin.describe_cluster().controller_id
+        stopped = cluster.named(f"broker-{controller_id}")
+        paused = stopped.pid
+        os.kill(paused, signal.SIGSTOP)
+        try:
+            sent = [producer.send("t", b"meanwhile", partition=each) for each in range(3)]
+            for each in sent:
+                assert each.result(20).offset >= 0
+        finally:
+            os.kill(paused, signal.SIGCONT)
+        wait_until(
+            lambda: all(
+                set(each.isr) == {0, 1, 2} for each in admin.describe_topic("t").partitions
+            ),
+            "the one that stood still is in sync again",
+            40,
+        )
+
+
 def test_too_few_replicas_in_sync_refuse_a_write_that_all_must_have(
     cluster: RunningCluster,
 ) -> None:
@@ -252,3 +281,48 @@ def test_nothing_acknowledged_is_lost_while_brokers_are_killed_in_turn(
     files = [each.folder.glob("log/*-0/*.log") for each in cluster.brokers]
     contents = {b"".join(path.read_bytes() for path in sorted(found)) for found in files}
     assert len(contents) == 1, "the replicas differ"
+
+
+def test_the_metrics_tell_of_followers_elections_and_what_is_missing(
+    cluster: RunningCluster,
+) -> None:
+    def sample(broker: RunningBroker, name: str) -> float:
+        return broker.metrics().get(f"millrace_{name}", 0)
+
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks="all") as producer,
+    ):
+        leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
+        producer.send("t", b"v").result(30)
+        others = [each for number, each in enumerate(cluster.brokers) if number != leader]
+        cluster[leader].kill()
+        producer.send("t", b"v").result(30)
+        new = admin.describe_topic("t").partitions[0].leader
+        leading = cluster[new]
+        wait_until(
+            lambda: sample(leading, "under_replicated_partitions") == 1, "a replica is missed"
+        )
+        assert sample(leading, "led_partitions") == 1
+        assert sample(leading, "at_min_isr_partitions") == 1
+        assert sample(leading, "under_min_isr_partitions") == 0
+        assert sample(leading, 'topic_isr_size_min{topic="t"}') == 2
+        assert sample(leading, "leader_elections_total") == 1
+        assert sample(leading, "isr_shrinks_total") == 1
+        assert sample(leading, f'follower_lag_records_max{{follower="{leader}"}}') > 0
+        assert sum(sample(each, "controller_active") for each in others) == 1
+        assert sum(sample(each, "fenced_brokers") for each in others) == 1
+        assert {sample(each, "offline_partitions") for each in others} == {0}
+
+        cluster[leader].start()
+        wait_until(
+            lambda: (
+                sum(sample(each, "under_replicated_partitions") for each in cluster.brokers) == 0
+            ),
+            "all replicas are in sync",
+        )
+        assert sum(sample(each, "isr_expands_total") for each in cluster.brokers) >= 1
+        wait_until(
+            lambda: len({sample(each, "controller_epoch") for each in cluster.brokers}) == 1,
+            "all know the same controller",
+        )

@@ -64,6 +64,7 @@ from millrace.core.errors import (
     StorageError,
 )
 from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, ControllerEpoch
+from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import RegisterBroker
 from millrace.core.metadata.topic_config import TopicConfig
@@ -206,7 +207,13 @@ class Broker:
         partitions = await self._take_up_partitions(broker, channel, has_new_directory)
         self._add_services(broker, channel, partitions)
         assert self._reader is not None
-        housekeeping = Housekeeping(partitions, self._reader, config.storage, self.metrics)
+        housekeeping = Housekeeping(
+            partitions,
+            self._reader,
+            config.storage,
+            self.metrics,
+            is_controller=lambda: controller.is_controller,
+        )
         self._spawn(housekeeping.run())
         await self._server.start()
         ready = BrokerAddress(
@@ -381,7 +388,7 @@ class Broker:
             mailbox=self._mailbox,
             log_config=self._log_config,
             inflated_bytes_max=config.limits.batch_inflated_bytes_max,
-            on_deleted_topic=self.metrics.forget_topic,
+            on_changes=partial(self._count_changes, broker),
             on_all_failed=self._fail,
             on_failure=self._fail,
             reader=self._reader,
@@ -415,6 +422,11 @@ class Broker:
         self._spawn(channel.heartbeats())
         await self._or_stopped(partitions.settled())
         return partitions
+
+    def _count_changes(self, broker: BrokerLife, changes: MetadataChanges) -> None:
+        for topic in changes.deleted:
+            self.metrics.forget_topic(str(topic.name))
+        self.metrics.replication.on_changes(changes, broker.broker_id)
 
     async def _until_unfenced(self, channel: ControllerChannel) -> None:
         while True:

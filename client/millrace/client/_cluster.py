@@ -10,6 +10,7 @@ partition's leader never goes back to an earlier leader epoch, nor a broker to a
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -48,6 +49,8 @@ from millrace.proto.v1 import (
 
 SOFTWARE_NAME: Final = "millrace-python"
 _CONNECT_TIMEOUT_S: Final = 10.0
+_LOOK_UP_S: Final = 3.0
+"""How long one broker may take to tell where the leaders are, as another one knows it too."""
 
 Result = TypeVar("Result")
 
@@ -148,40 +151,61 @@ class Cluster:
             )
         return connection
 
-    async def any_broker(self) -> Connection:
-        """Return a connection to whichever broker answers, the last good one first.
+    async def call(
+        self,
+        method: Callable[[Connection], Awaitable[Result]],
+        *,
+        attempt_s: float | None = None,
+    ) -> Result:
+        """Call whichever broker answers, the last good one first.
+
+        Args:
+            method: what to call.
+            attempt_s: how long one broker may take before the next is asked; None: the client's
+                time-out.
 
         Raises:
-            ConnectionFailedError: none does; says why for each.
+            ConnectionFailedError: none answers; says why.
         """
-        addresses = [self._last_address] if self._last_address else []
-        addresses += self._bootstrap
-        addresses += [broker.address for broker in self.brokers.values() if not broker.is_fenced]
+        waiting = deque(self._addresses())
+        again: set[str] = set()
         problems = []
-        for address in dict.fromkeys(addresses):
+        last: ConnectionFailedError | None = None
+        while waiting:
+            address = waiting.popleft()
             try:
-                connection = await self.connection(address)
-            except ClosedError:
-                raise
-            except MillraceError as error:
-                problems.append(error.message)
-            else:
-                self._last_address = address
-                return connection
-        raise ConnectionFailedError(
+                # The last one gets all the time there is: nobody else could be asked meanwhile.
+                async with asyncio.timeout(attempt_s if waiting else None):
+                    try:
+                        connection = await self.connection(address)
+                    except ClosedError:
+                        raise
+                    except MillraceError as error:
+                        problems.append(error.message)
+                        continue
+                    result = await self.on(connection, method)
+            except TimeoutError:
+                problems.append(f"the broker at {address} did not answer in {attempt_s:g} s")
+                continue
+            except ConnectionFailedError as error:
+                last = error
+                # A connection that was there broke. There may be a new one behind the others.
+                if address not in self._connections and address not in again:
+                    again.add(address)
+                    waiting.append(address)
+                continue
+            self._last_address = address
+            return result
+        raise last or ConnectionFailedError(
             "no broker can be reached: " + "; ".join(problems) + ". Is one running there?"
         )
 
-    async def call(self, method: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Call any broker; one that does not answer is left for the next."""
-        for _ in range(len(self._bootstrap) + len(self.brokers) + 1):
-            connection = await self.any_broker()
-            try:
-                return await self.on(connection, method)
-            except ConnectionFailedError as error:
-                last = error
-                self._last_address = ""
-        raise last
+    def _addresses(self) -> list[str]:
+        """Return where to ask, in this order."""
+        addresses = [self._last_address] if self._last_address else []
+        addresses += self._bootstrap
+        addresses += [broker.address for broker in self.brokers.values() if not broker.is_fenced]
+        return list(dict.fromkeys(addresses))
 
     async def on(
         self, connection: Connection, method: Callable[[Connection], Awaitable[Result]]
@@ -304,7 +328,9 @@ class Cluster:
     async def _refresh(self, wanted: frozenset[str]) -> None:
         everything = "" in wanted
         request = cluster_pb2.GetMetadataRequest(topics=() if everything else sorted(wanted))
-        response = await self.call(lambda connection: connection.cluster.GetMetadata(request))
+        response = await self.call(
+            lambda connection: connection.cluster.GetMetadata(request), attempt_s=_LOOK_UP_S
+        )
         self.learn(response)
         if everything:
             seen = {str(parse_topic_name(t.name)) for t in response.topics if not t.error.code}

@@ -174,7 +174,8 @@ def channel_options() -> list[tuple[str, int | str]]:
         ("grpc.optimization_target", "throughput"),
         ("grpc.http2.max_frame_size", 1024 * 1024),
         ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        # Not more often than brokers allow (`limits.client_ping_interval_ms_min`).
+        ("grpc.keepalive_time_ms", 15_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
         ("grpc.use_local_subchannel_pool", 1),
     ]

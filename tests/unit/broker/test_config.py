@@ -199,3 +199,8 @@ def test_every_field_is_a_setting_or_a_section() -> None:
 def test_the_page_about_configuration_is_what_the_code_says() -> None:
     written = generate.CONFIGURATION.read_text(encoding="utf-8")
     assert written == generate.configuration(), "Run: make docs"
+
+
+def test_the_page_about_metrics_is_what_the_code_says() -> None:
+    written = generate.METRICS.read_text(encoding="utf-8")
+    assert written == generate.metrics(), "Run: make docs"

@@ -500,8 +500,10 @@ class _FetchStream:
 
     def _nearer_replica(self, position: Position, partition: Partition) -> BrokerId | None:
         """Return the follower that the reader should read from, if there is one (KIP-392)."""
+        if not position.may_be_sent_on:
+            return None
         leader, image = partition.replica.leader, self._service.partitions.image
-        if not position.may_be_sent_on or leader is None or image is None:
+        if leader is None or image is None:
             return None
         return preferred_read_replica(
             self._rack,

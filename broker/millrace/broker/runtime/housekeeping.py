@@ -33,11 +33,14 @@ class Housekeeping:
         reader: LogReader,
         config: StorageConfig,
         metrics: BrokerMetrics,
+        *,
+        is_controller: Callable[[], bool],
     ) -> None:
         self._partitions = partitions
         self._reader = reader
         self._config = config
         self._metrics = metrics
+        self._is_controller = is_controller
 
     async def run(self) -> None:
         """Do everything in its interval, for as long as the broker runs."""
@@ -97,6 +100,11 @@ class Housekeeping:
 
     async def _observe(self) -> None:
         self._metrics.partitions.set(len(self._partitions))
+        if self._partitions.image is not None:
+            self._metrics.replication.on_image(
+                self._partitions.image, is_controller=self._is_controller()
+            )
+        await self._metrics.replication.observe(self._partitions.all(), monotonic_now)
         self._metrics.offline_log_dirs.set(
             sum(opened.failure is not None for opened in self._partitions.directories)
         )

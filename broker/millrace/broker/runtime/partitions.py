@@ -38,7 +38,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
-from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import BrokerLife, Topic
 from millrace.core.metadata.requests import (
     AlterPartition,
@@ -103,7 +103,7 @@ class Partitions:
         mailbox: Mailbox,
         log_config: Callable[[TopicConfig], LogConfig],
         inflated_bytes_max: int,
-        on_deleted_topic: Callable[[str], None],
+        on_changes: Callable[[MetadataChanges], None],
         on_all_failed: Callable[[LogDirFailedError], None],
         on_failure: Callable[[BaseException], None],
         reader: LogReader,
@@ -116,7 +116,7 @@ class Partitions:
         self._channel = channel
         self._log_config = log_config
         self._inflated_bytes_max = inflated_bytes_max
-        self._on_deleted_topic = on_deleted_topic
+        self._on_changes = on_changes
         self._on_all_failed = on_all_failed
         self._on_failure = on_failure
         self._reader = reader
@@ -197,8 +197,7 @@ class Partitions:
         self.perform(self.replicas.on_image(image, monotonic_now()))
         self._is_first_image = False
         if before is not None:
-            for topic in image.changes_since(before).deleted:
-                self._on_deleted_topic(str(topic.name))
+            self._on_changes(image.changes_since(before))
         if self._deleting is None or self._deleting.done():
             self._deleting = self._spawn(self._delete_deleted())
 

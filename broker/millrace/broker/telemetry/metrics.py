@@ -6,6 +6,7 @@ Labels are bounded by design: topics by the number of topics, errors by the numb
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
+from millrace.broker.telemetry.replication import ReplicationMetrics
 from millrace.core.errors import MillraceError
 from millrace.core.records.header import BatchHeader
 
@@ -18,14 +19,18 @@ class BrokerMetrics:
         ProcessCollector(registry=self.registry)
         registry = self.registry
         self._appended_bytes = Counter(
-            "millrace_topic_appended_bytes", "Bytes of batches appended.", ["topic"],
+            "millrace_topic_appended_bytes", "Bytes of batches appended, by topic.", ["topic"],
             registry=registry,
         )  # fmt: skip
         self._appended_records = Counter(
-            "millrace_topic_appended_records", "Records appended.", ["topic"], registry=registry
+            "millrace_topic_appended_records",
+            "Records appended, by topic.",
+            ["topic"],
+            registry=registry,
         )
         self._fetched_bytes = Counter(
-            "millrace_topic_fetched_bytes", "Bytes of batches sent to readers.", ["topic"],
+            "millrace_topic_fetched_bytes",
+            "Bytes of batches sent to readers and followers, by topic.", ["topic"],
             registry=registry,
         )  # fmt: skip
         self._refusals = Counter(
@@ -42,13 +47,18 @@ class BrokerMetrics:
             "millrace_request_memory_bytes", "Bytes of requests held.", registry=registry
         )
         self.partitions = Gauge(
-            "millrace_partitions", "Partitions led by this broker.", registry=registry
+            "millrace_partitions",
+            "Partitions of which this broker holds a replica.",
+            registry=registry,
         )
         self.offline_log_dirs = Gauge(
             "millrace_offline_log_dirs", "Log directories that failed.", registry=registry
         )
         self.log_dir_free_bytes = Gauge(
-            "millrace_log_dir_free_bytes", "Free space.", ["log_dir"], registry=registry
+            "millrace_log_dir_free_bytes",
+            "Free space, by log directory.",
+            ["log_dir"],
+            registry=registry,
         )
         self.loop_lag_seconds = Histogram(
             "millrace_loop_lag_seconds",
@@ -56,6 +66,7 @@ class BrokerMetrics:
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2),
             registry=registry,
         )
+        self.replication = ReplicationMetrics(registry)
         self._refused: dict[type[MillraceError], Counter] = {}
         self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
 

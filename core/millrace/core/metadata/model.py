@@ -122,6 +122,12 @@ class PartitionState:
         return tuple(each for each in self.replicas if each not in self.removing)
 
     @property
+    def missing(self) -> tuple[BrokerId, ...]:
+        """Replicas that should be in sync and are not; those that come or go do not count."""
+        present = {life.broker_id for life in self.isr}.union(self.adding, self.removing)
+        return tuple(each for each in self.replicas if each not in present)
+
+    @property
     def replication_factor(self) -> int:
         """How many replicas count for min ISR: while a reassignment lasts, the smaller number.
 

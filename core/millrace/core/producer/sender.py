@@ -69,6 +69,8 @@ _KNOWN_FOR_MS: Final = 3_600_000
 """How long a leader surely remembers a producer after acknowledging: Kafka's do for a day."""
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
+_SILENT_MS: Final = 2_000
+"""A broker that has not answered for so long may be a leader no more without knowing it."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -149,6 +151,7 @@ Answer = Acknowledged | Refusal
 @dataclass(slots=True)
 class _Request:
     batches: list[ProducerBatch]
+    sent_at: MonotonicMs
     deadline: MonotonicMs
 
 
@@ -163,6 +166,8 @@ class _Broker:
     requests: dict[int, _Request] = field(default_factory=dict)
     not_before: MonotonicMs = _LONG_AGO
     """The broker asked for a pause until then."""
+    doubted_at: MonotonicMs = _LONG_AGO
+    """When it was last looked up whether others lead by now, as it is silent."""
 
 
 @dataclass(slots=True)
@@ -356,7 +361,8 @@ class Sender:
             if broker.not_before > now:
                 moments.append(broker.not_before)
             for request in broker.requests.values():  # In order of their deadlines.
-                moments.append(request.deadline)
+                doubt_at = max(request.sent_at, broker.doubted_at) + _SILENT_MS
+                moments.append(min(request.deadline, doubt_at))
                 break
         if self._leaderless and not self._is_refreshing:
             moments.append(self._refresh_at)
@@ -490,7 +496,7 @@ class Sender:
                 self._on_acknowledged(batch, Acknowledged(UNKNOWN_OFFSET, WallMs(-1)), now)
             return
         deadline = MonotonicMs(now + self._config.request_timeout_ms + _ANSWER_GRACE_MS)
-        broker.requests[correlation_id] = _Request([batch for batch, _ in batches], deadline)
+        broker.requests[correlation_id] = _Request([batch for batch, _ in batches], now, deadline)
 
     # Numbering anew.
 
@@ -641,12 +647,9 @@ class Sender:
 
     def _expire(self, now: MonotonicMs) -> None:
         for broker in self._brokers.values():
-            overdue = [r for r in broker.requests.values() if r.deadline <= now]
-            if overdue:
-                reason = (
-                    f"no answer within request_timeout_ms={self._config.request_timeout_ms} and "
-                    f"{_ANSWER_GRACE_MS} ms more"
-                )
+            oldest = next(iter(broker.requests.values()), None)
+            reason = "" if oldest is None else self._silence(broker, oldest, now)
+            if reason:
                 self._effects.append(Disconnect(broker.broker_id, reason))
                 self.on_disconnected(broker.broker_id, reason, now)
         while self._by_age:
@@ -665,6 +668,28 @@ class Sender:
                 )
                 self._fail(self._partitions[batch.topic_partition], batch, error)
             self._by_age.popleft()
+
+    def _silence(self, broker: _Broker, oldest: _Request, now: MonotonicMs) -> str:
+        """Return why not to wait for a broker any longer; empty while there is no reason.
+
+        One that is paused or cut off keeps its connections, but not its leaderships. So when it is
+        silent it is looked up who leads; what it has is repeated elsewhere, under its sequences.
+        """
+        if oldest.deadline <= now:
+            return (
+                f"no answer within request_timeout_ms={self._config.request_timeout_ms} and "
+                f"{_ANSWER_GRACE_MS} ms more"
+            )
+        if now - oldest.sent_at < _SILENT_MS:
+            return ""
+        leaders = [self._leaders[batch.topic_partition].broker_id for batch in oldest.batches]
+        if any(0 <= leader != broker.broker_id for leader in leaders):
+            return "it is silent, and another broker leads by now"
+        if now - broker.doubted_at >= _SILENT_MS:
+            broker.doubted_at = now
+            for batch in oldest.batches:
+                self._miss_leader(batch.topic)
+        return ""
 
     # Bookkeeping.
 

@@ -250,6 +250,30 @@ def test_a_refusal_that_names_no_news_is_looked_up_after_a_pause(epoch: int) -> 
     assert sender.next_wake(at(1)) == 101
 
 
+def test_when_a_broker_is_silent_it_is_looked_up_whether_others_lead_by_now() -> None:
+    sender = make()
+    batches = [batch_of(), batch_of(partition=1)]
+    sender.on_batches(batches)
+    sender.poll(at(0))
+    assert sender.next_wake(at(0)) == 2_000
+    assert sender.poll(at(1_999)) == []
+    assert sender.poll(at(2_000)) == [RefreshMetadata(["t"])]
+    sender.on_refreshed(at(2_001))
+    assert sender.poll(at(2_001)) == [], "nobody else leads: it is waited for"
+    assert sender.next_wake(at(2_001)) == 4_000
+    assert sender.poll(at(4_000)) == [RefreshMetadata(["t"])]
+    other = Leader(BrokerId(2), LeaderEpoch(EPOCH + 1))
+    sender.on_leaders({PLACES[0]: other, PLACES[1]: other})
+    sender.on_refreshed(at(4_001))
+    given_up, connect, *_ = sender.poll(at(4_001))
+    assert isinstance(given_up, Disconnect)
+    assert connect == Connect(BrokerId(2))
+    sender.on_connected(BrokerId(2))
+    sequences = [(batch.producer_epoch, batch.base_sequence) for batch in batches]
+    assert sent(sender.poll(at(4_002))) == [batches]
+    assert sequences == [(batch.producer_epoch, batch.base_sequence) for batch in batches]
+
+
 def test_older_news_about_a_leader_are_ignored() -> None:
     sender = make()
     sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(EPOCH - 1))})
@@ -407,7 +431,9 @@ def test_a_silent_broker_is_given_up() -> None:
     batch = batch_of()
     sender.on_batches([batch])
     sender.poll(at(0))
-    assert sender.next_wake(at(0)) == 35_000
+    effects = sender.poll(at(34_999))
+    assert sender.next_wake(at(34_999)) == 35_000
+    assert not any(isinstance(effect, Disconnect) for effect in effects)
     effects = sender.poll(at(35_000))
     assert isinstance(effects[0], Disconnect)
     assert Connect(BROKER) in effects

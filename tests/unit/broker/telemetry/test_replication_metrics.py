@@ -1,0 +1,76 @@
+"""Changes of leaders and in-sync replicas, counted by the broker that leads."""
+
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from millrace.broker.telemetry.replication import ReplicationMetrics
+from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.metadata.image import MetadataChanges
+from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
+from millrace.core.topics import parse_topic_name
+
+ME = BrokerId(1)
+OTHER = BrokerId(2)
+
+
+def life(broker_id: int) -> BrokerLife:
+    return BrokerLife(BrokerId(broker_id), BrokerEpoch(broker_id))
+
+
+def state(leader: int, *isr: int) -> PartitionState:
+    return PartitionState(
+        replicas=(BrokerId(0), ME, OTHER),
+        leader=BrokerId(leader),
+        leader_epoch=LeaderEpoch(3),
+        partition_epoch=PartitionEpoch(7),
+        isr=tuple(map(life, isr)),
+    )
+
+
+def topic(*partitions: PartitionState) -> Topic:
+    return Topic(topic_id=TopicId(b"t" * 16), name=parse_topic_name("t"), partitions=partitions)
+
+
+class Counted:
+    """What one broker counts of one change."""
+
+    def __init__(self, before: PartitionState, after: PartitionState, broker_id: int = ME) -> None:
+        self._registry = CollectorRegistry()
+        metrics = ReplicationMetrics(self._registry)
+        changes = MetadataChanges((), ((topic(before), topic(after)),), (), False)
+        metrics.on_changes(changes, BrokerId(broker_id))
+
+    def __getitem__(self, name: str) -> float | None:
+        return self._registry.get_sample_value(f"millrace_{name}_total")
+
+
+def test_a_replica_that_leaves_and_one_that_joins_are_counted_by_the_leader() -> None:
+    before = state(1, 0, 1)
+    after = before.successor(leader=ME, isr=(life(1), life(2)))
+    counted = Counted(before, after)
+    assert (counted["isr_shrinks"], counted["isr_expands"]) == (1, 1)
+    assert counted["leader_elections"] == 0
+    assert Counted(before, after, OTHER)["isr_shrinks"] == 0
+
+
+def test_an_election_is_counted_by_the_new_leader_with_what_it_did_to_the_isr() -> None:
+    before = state(2, 0, 1, 2)
+    after = before.successor(leader=ME, isr=(life(0), life(1)))
+    counted = Counted(before, after)
+    assert (counted["leader_elections"], counted["isr_shrinks"]) == (1, 1)
+    assert counted["unclean_leader_elections"] == 0
+    assert Counted(before, after, OTHER)["leader_elections"] == 0
+
+
+def test_another_life_of_the_same_leader_is_another_election() -> None:
+    before = state(1, 1)
+    after = before.successor(leader=ME, isr=(BrokerLife(ME, BrokerEpoch(9)),))
+    assert Counted(before, after)["leader_elections"] == 1
+
+
+def test_an_unclean_election_is_counted_as_one() -> None:
+    before = replace(state(-1), isr=(life(0),))
+    after = before.successor(leader=ME, isr=(life(1),), is_unclean=True)
+    counted = Counted(before, after)
+    assert (counted["leader_elections"], counted["unclean_leader_elections"]) == (1, 1)

@@ -1,0 +1,102 @@
+"""What counts as wrong with a cluster."""
+
+from collections.abc import Sequence
+
+from millrace.client import (
+    BrokerInfo,
+    ClusterDescription,
+    ClusterHealth,
+    ConfigValue,
+    PartitionDescription,
+    TopicDescription,
+)
+from millrace.client._health import health_of
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    PartitionEpoch,
+    TopicId,
+)
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+def judged(
+    isr: Sequence[int],
+    *,
+    leader: int = 0,
+    replicas: Sequence[int] = (0, 1, 2),
+    min_isr: str = "-1",
+    adding: Sequence[int] = (),
+    removing: Sequence[int] = (),
+    controller: int = 0,
+    is_recovering: bool = False,
+) -> ClusterHealth:
+    """Judge a cluster of one partition."""
+    partition = PartitionDescription(
+        0,
+        BrokerId(leader),
+        LeaderEpoch(1),
+        "",
+        PartitionEpoch(1),
+        ids(*replicas),
+        ids(*isr),
+        (),
+        (),
+        ids(*adding),
+        ids(*removing),
+        is_recovering,
+    )
+    config = {"min.insync.replicas": ConfigValue(min_isr, "topic", "")}
+    topic = TopicDescription("t", TopicId(b"t" * 16), False, (partition,), config)
+    brokers = tuple(
+        BrokerInfo(BrokerId(n), f"b{n}", "h:1", "", n == 2, BrokerEpoch(n)) for n in range(3)
+    )
+    cluster = ClusterDescription("c", BrokerId(controller), ControllerEpoch(1), brokers)
+    return health_of(cluster, [topic])
+
+
+def test_all_replicas_in_sync_is_healthy_whatever_broker_is_gone() -> None:
+    health = judged((0, 1), replicas=(0, 1))
+    assert health.is_healthy
+    assert health.fenced_brokers == (2,)
+
+
+def test_a_missing_replica_is_named() -> None:
+    health = judged((0, 1))
+    assert not health.is_healthy
+    (found,) = health.under_replicated
+    assert found.missing == (2,)
+    assert health.under_min_isr == health.offline == ()
+
+
+def test_below_min_isr_by_default_is_fewer_than_all_but_one() -> None:
+    (found,) = judged((0,)).under_min_isr
+    assert found.min_insync_replicas == 2
+
+
+def test_min_isr_is_never_more_than_there_are_replicas() -> None:
+    assert judged((0, 1), replicas=(0, 1), min_isr="3").is_healthy
+    assert judged((0, 1, 2), min_isr="3").is_healthy
+    assert judged((0, 1), min_isr="3").under_min_isr
+
+
+def test_a_partition_that_nobody_leads_is_offline() -> None:
+    (found,) = judged((), leader=-1).offline
+    assert found.leader == -1
+
+
+def test_replicas_that_come_or_go_are_not_missed() -> None:
+    health = judged((0, 1), replicas=(3, 1, 0), adding=(3,), removing=(0,))
+    assert health.is_healthy
+
+
+def test_without_a_controller_and_while_a_loss_is_not_settled_it_is_not_healthy() -> None:
+    assert not judged((0, 1, 2), controller=-1).is_healthy
+    health = judged((0, 1, 2), is_recovering=True)
+    assert not health.is_healthy
+    assert health.recovering
