@@ -45,7 +45,7 @@ from bench.settings import (
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-REPORT_WIDTH = 132
+REPORT_WIDTH = 140
 
 
 def main() -> None:

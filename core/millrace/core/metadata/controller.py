@@ -90,7 +90,7 @@ class Controller:
         config: the same on every broker.
         new_cluster_id: the id to give when the store is empty: a new cluster.
         known_cluster_id: the id that this process knows its cluster by, if it does.
-        deposed: the controller before, if its lease ran out.
+        deposed: whose controller acted before, if that is known.
 
     Attributes:
         objects: by key, what is stored as far as this machine knows: what a broker that has just

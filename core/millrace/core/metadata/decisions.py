@@ -69,7 +69,7 @@ class Decisions:
     Args:
         draft: changed by every decision.
         image: of what is stored.
-        deposed: the controller before, if its lease ran out.
+        deposed: whose controller acted before, if that is known.
     """
 
     def __init__(

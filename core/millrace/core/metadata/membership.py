@@ -66,7 +66,7 @@ class Membership:
         """Give every broker that was alive for the controller before a session (P29).
 
         Args:
-            deposed: the controller before, if its lease ran out.
+            deposed: whose controller acted before, if that is known.
         """
         for _, broker in sorted(self._draft.cluster.brokers.items()):
             if not broker.is_fenced:

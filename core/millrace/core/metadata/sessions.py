@@ -7,9 +7,9 @@ controller's (P29).
 
 A new controller has heard of nobody. It expects every broker that was alive for its predecessor,
 and gives each a whole session before it says otherwise: a change of the controller is no reason for
-elections. Only whoever let the lease run out has been silent for long already, and gets but the
-time to find the new controller. Such a session is not confirmed: it does not prove that the process
-lives (P28).
+elections. Only the predecessor's own broker is about to stop, or has been silent for long already:
+it gets but the time to find the new controller. Such a session is not confirmed: it does not prove
+that the process lives (P28).
 
 A controller that was paused itself has heard of nobody either, and that is its own fault: after a
 gap in its ticks every session begins anew.

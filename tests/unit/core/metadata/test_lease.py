@@ -113,6 +113,29 @@ def test_whose_lease_ran_out_is_known_as_long_as_one_holds_it() -> None:
     assert candidate.deposed == Deposed(holder="b", grace_ms=500)
 
 
+def test_who_gave_the_lease_back_is_known_to_those_that_saw_it_hold_it() -> None:
+    candidate = election()
+    candidate.on_read(record("b", 1), at(0))
+    wanted = candidate.on_read(record(NOBODY, 2), at(100))
+    assert wanted is not None
+    candidate.on_written(wanted, sent_at=at(100))
+    assert candidate.deposed == Deposed(holder="b", grace_ms=500)
+
+
+def test_one_looks_again_at_the_moment_when_the_lease_runs_out() -> None:
+    candidate = election()
+    candidate.on_read(record("b", 1), at(100))
+    assert candidate.pause_ms(at(100)) == 250
+    assert candidate.pause_ms(at(1500)) == 100
+    assert candidate.pause_ms(at(1600)) == 250  # It was another's turn.
+
+
+def test_the_holder_renews_with_its_own_pause() -> None:
+    candidate = election()
+    candidate.on_written(record("a", 1), sent_at=at(0))
+    assert candidate.pause_ms(at(1400)) == 250
+
+
 @pytest.mark.parametrize("before", [None, record(NOBODY, 7), record("a", 7)])
 def test_nobody_is_deposed_by_who_takes_a_free_lease_or_its_own(
     before: LeaseRecord | None,
