@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.processes import LoadFailedError, children, start, stop, until
 
@@ -144,9 +145,12 @@ class MillraceCluster:
 
 @contextmanager
 def running_millrace_cluster(
-    directory: Path, *, replication: int = REPLICATION
+    directory: Path, settings: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[MillraceCluster]:
     """Start a cluster with its data below `directory`, and stop it at the end of the block.
+
+    Args:
+        settings: of the brokers' environment, besides our own.
 
     Raises:
         LoadFailedError: it did not come up; with the end of its log.
@@ -160,7 +164,7 @@ def running_millrace_cluster(
         "--output", "json",
     ]  # fmt: skip
     # It ends its brokers on SIGTERM, and would leave them behind on SIGKILL.
-    process = start(command, log, ends_by="TERM", settings=SETTINGS)
+    process = start(command, log, ends_by="TERM", settings={**SETTINGS, **settings})
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
         while (announced := _announced(log)) is None:
@@ -175,7 +179,7 @@ def running_millrace_cluster(
                 address=address,
                 admin=admin,
                 supervisor=process.pid,
-                replication=replication,
+                replication=REPLICATION,
                 names={each.broker_id: each.name for each in admin.describe_cluster().brokers},
             )
     finally:
