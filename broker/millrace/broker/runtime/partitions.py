@@ -313,6 +313,7 @@ class Partitions:
                 case Advanced(topic_partition):
                     partition = self._open_here.get(topic_partition)
                     if partition is not None:
+                        partition.log.high_watermark = partition.replica.high_watermark
                         partition.on_readers_concerned()
                 case Extended(topic_partition):
                     partition = self._open_here.get(topic_partition)
@@ -477,8 +478,7 @@ class Partitions:
             inflated_bytes_max=self._inflated_bytes_max,
             owner=self,
         )
-        # What was committed is not remembered over restarts: the log's start surely was (P68).
-        effects = self.replicas.on_opened(topic_partition, log, log.log_start_offset, now)
+        effects = self.replicas.on_opened(topic_partition, log, log.high_watermark, now)
         replica = self.replicas.find(topic_partition)
         if replica is not None:
             partition.replica = replica
