@@ -9,8 +9,11 @@ from millrace.client import (
     Admin,
     BatchHandle,
     BatchMetadata,
+    ClusterHealth,
     Consumer,
     FetchedRecords,
+    FollowerDescription,
+    MillraceError,
     Producer,
     Record,
     RecordHandle,
@@ -36,7 +39,9 @@ async def asynchronous() -> None:
         assert_type(await producer.send_batch("orders", pa.array(["a"])), BatchMetadata)
         await producer.wait_for_room(1000)
         await producer.flush()
-    async with Consumer(["a:1", "b:2"], auto_offset_reset="latest") as consumer:
+    async with Consumer(
+        ["a:1", "b:2"], auto_offset_reset="latest", client_rack="zone-a"
+    ) as consumer:
         await consumer.assign(["orders", ("payments", 0)], start="beginning")
         assert_type(await consumer.poll(), Records)
         assert_type(await consumer.poll_batches(), list[FetchedRecords])
@@ -46,6 +51,13 @@ async def asynchronous() -> None:
         assert_type(await consumer.position(("orders", 0)), int)
     async with Admin("localhost:7092") as admin:
         assert_type(await admin.create_topic("orders", partitions=2), TopicDescription)
+        assert_type(await admin.describe_health(), ClusterHealth)
+        await admin.drain_broker(2)
+        refused = await admin.reassign_partitions({("orders", 0): [1, 2], ("orders", 1): None})
+        assert_type(refused, dict[tuple[str, int], MillraceError | None])
+        await admin.elect_leaders([("orders", 0)], kind="unclean")
+        for log in await admin.describe_logs("orders"):
+            assert_type(log.followers, tuple[FollowerDescription, ...])
 
 
 def synchronous() -> None:

@@ -31,6 +31,8 @@ from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
 
 _PAUSE_S: Final = 0.1
+_DESCRIBE_S: Final = 10.0
+"""How long a broker may take to describe its logs before it is left out."""
 Result = TypeVar("Result")
 _KINDS: Final = {
     "preferred": cluster_pb2.ELECTION_KIND_PREFERRED,
@@ -144,7 +146,7 @@ class Admin:
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted; internal ones only when asked for."""
-        response = await self._metadata(cluster_pb2.GetMetadataRequest())
+        response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest())
         return sorted(
             str(parse_topic_name(topic.name))
             for topic in response.topics
@@ -162,7 +164,7 @@ class Admin:
         wanted = None if names is None else [str(parse_topic_name(name)) for name in names]
         if wanted == []:
             return {}
-        response = await self._metadata(
+        response = await self._cluster.look_up(
             cluster_pb2.GetMetadataRequest(topics=wanted or (), with_documentation=True)
         )
         described = {}
@@ -190,7 +192,7 @@ class Admin:
         for broker in (await admin.describe_cluster()).brokers:
             print(broker.broker_id, broker.address, broker.rack, broker.state)
         """
-        await self._metadata(cluster_pb2.GetMetadataRequest(brokers_only=True))
+        await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
         return self._describe_cluster()
 
     def _describe_cluster(self) -> ClusterDescription:
@@ -208,7 +210,7 @@ class Admin:
         for partition in health.under_min_isr:
             print(partition.topic, partition.partition, "lacks", partition.missing)
         """
-        response = await self._metadata(cluster_pb2.GetMetadataRequest())
+        response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest())
         topics = [topic_from_wire(topic) for topic in response.topics if not topic.error.code]
         return health_of(self._describe_cluster(), topics)
 
@@ -365,7 +367,7 @@ class Admin:
                 for follower in log.followers:
                     print(log.partition, follower.broker_id, follower.log_end_offset)
         """
-        await self._metadata(
+        await self._cluster.look_up(
             cluster_pb2.GetMetadataRequest(
                 topics=() if topic is None else [str(parse_topic_name(topic))]
             )
@@ -390,9 +392,10 @@ class Admin:
             return response
 
         try:
-            connection = await self._cluster.broker(broker.broker_id)
-            response = await self._cluster.on(connection, describe)
-        except ConnectionFailedError:
+            async with asyncio.timeout(_DESCRIBE_S):
+                connection = await self._cluster.broker(broker.broker_id)
+                response = await self._cluster.on(connection, describe)
+        except (ConnectionFailedError, TimeoutError):
             return []
         names = self._cluster.topic_names
         return [
@@ -417,13 +420,6 @@ class Admin:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-    async def _metadata(
-        self, request: cluster_pb2.GetMetadataRequest
-    ) -> cluster_pb2.GetMetadataResponse:
-        response = await self._cluster.call(lambda c: c.cluster.GetMetadata(request))
-        self._cluster.learn(response)
-        return response  # type: ignore[no-any-return]
 
     async def _change(
         self, method: Callable[[Connection], Awaitable[cluster_pb2.CreateTopicsResponse]]

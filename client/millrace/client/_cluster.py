@@ -328,14 +328,21 @@ class Cluster:
     async def _refresh(self, wanted: frozenset[str]) -> None:
         everything = "" in wanted
         request = cluster_pb2.GetMetadataRequest(topics=() if everything else sorted(wanted))
-        response = await self.call(
-            lambda connection: connection.cluster.GetMetadata(request), attempt_s=_LOOK_UP_S
-        )
-        self.learn(response)
+        response = await self.look_up(request)
         if everything:
             seen = {str(parse_topic_name(t.name)) for t in response.topics if not t.error.code}
             for name in [name for name in self.topics if name not in seen]:
                 self._forget(name)
+
+    async def look_up(
+        self, request: cluster_pb2.GetMetadataRequest
+    ) -> cluster_pb2.GetMetadataResponse:
+        """Ask whichever broker answers about brokers and topics, and take what it says."""
+        response: cluster_pb2.GetMetadataResponse = await self.call(
+            lambda connection: connection.cluster.GetMetadata(request), attempt_s=_LOOK_UP_S
+        )
+        self.learn(response)
+        return response
 
     def learn(self, response: cluster_pb2.GetMetadataResponse) -> None:
         """Take what a broker says about the cluster."""

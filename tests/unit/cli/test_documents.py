@@ -12,7 +12,13 @@ from millrace.cli.explanations import _HINTS
 from millrace.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[3]
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "docs/configuration.md", "docs/format.md"]
+DOCUMENTS = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "docs/clusters.md",
+    "docs/configuration.md",
+    "docs/format.md",
+]
 
 
 COMMAND_LINE = re.compile(r"`millrace ([^`]+)`|^ {4}(?:.*\| )?millrace (.+)$", re.MULTILINE)

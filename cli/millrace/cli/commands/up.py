@@ -122,6 +122,7 @@ def _run_cluster(
             click.echo("\nTry in another terminal:")
             click.echo(f"  export MILLRACE_BOOTSTRAP={addresses}")
             click.echo("  millrace topic create greetings")
+            click.echo("  millrace cluster describe")
         cluster.supervise()
     except local_cluster.StartFailedError as error:
         if cluster.is_stopping:
