@@ -120,13 +120,37 @@ class Bench:
         return runs
 
 
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """A figure's name, unit and goal."""
+
+    name: str
+    unit: str
+    goal: str
+
+
 def figure(name: str, *, unit: str, goal: str, measure: Callable[[Bench], Outcome]) -> None:
     """Measure a figure as the command line says, and print its JSON as the last line.
 
     A side that cannot be had or fails ends the program with a message, a non-zero exit code and no
     value. A bound that does not hold is a value like any other, with `ok` false.
     """
-    bench_options = _parse(f"Measure the figure {name}: {goal} ({unit}).")
+    named = Named(name=name, unit=unit, goal=goal)
+    figures([named], wanted=name, measure=lambda bench: {name: measure(bench)})
+
+
+def figures(
+    named: Sequence[Named], *, wanted: str, measure: Callable[[Bench], Mapping[str, Outcome]]
+) -> None:
+    """Measure figures that one measurement gives, and print a line for each, as in `figure`.
+
+    Args:
+        wanted: the one whose line is the last.
+        measure: returns the outcomes by name.
+    """
+    in_order = sorted(named, key=lambda each: each.name == wanted)
+    last = in_order[-1]
+    bench_options = _parse(f"Measure the figure {last.name}: {last.goal} ({last.unit}).")
     unwind_on_terminate()
     started = time.monotonic()
     try:
@@ -134,26 +158,31 @@ def figure(name: str, *, unit: str, goal: str, measure: Callable[[Bench], Outcom
             bench = Bench(
                 rounds=bench_options.rounds, seconds=bench_options.seconds, directory=directory
             )
-            outcome = measure(bench)
+            outcomes = measure(bench)
     except (PeerMissingError, LoadFailedError) as error:
-        print(f"{name} was not measured: {error}", file=sys.stderr)
+        print(f"{last.name} was not measured: {error}", file=sys.stderr)
         raise SystemExit(3) from error
+    minutes = round((time.monotonic() - started) / 60, 1)
+    for each in in_order:
+        print(json.dumps(_answer(each, bench, outcomes[each.name], minutes)), flush=True)
+
+
+def _answer(named: Named, bench: Bench, outcome: Outcome, minutes: float) -> dict[str, Any]:
     detail = {
         "bounds": [{**asdict(bound), "holds": bound.holds} for bound in outcome.bounds],
         "seconds_per_run": bench.seconds,
-        "minutes": round((time.monotonic() - started) / 60, 1),
+        "minutes": minutes,
         **outcome.detail,
     }
-    answer = {
-        "name": name,
+    return {
+        "name": named.name,
         "value": rounded(outcome.bounds[0].value),
-        "goal": goal,
-        "unit": unit,
+        "goal": named.goal,
+        "unit": named.unit,
         "ok": bench.is_full and all(bound.holds for bound in outcome.bounds),
         "rounds": bench.rounds,
         "detail": rounded(detail),
     }
-    print(json.dumps(answer), flush=True)
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:

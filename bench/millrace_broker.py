@@ -43,6 +43,11 @@ class Millrace:
     metrics_address: str
     pid: int
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The broker's process."""
+        return (self.pid,)
+
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic; it has its leaders when this returns."""
         with SyncAdmin(self.address) as admin:

@@ -10,15 +10,18 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import FrameType, MappingProxyType
+from typing import Any, TypeVar
 
 from bench.places import CHECKOUT
 
 from millrace.cli.allocator import KEPT_BYTES, MMAP_BYTES
+
+T = TypeVar("T")
 
 SAMPLE_INTERVAL_S = 0.1
 STOP_TIMEOUT_S = 30
@@ -42,14 +45,33 @@ class Usage:
         )
 
 
-def usage(pid: int) -> Usage:
-    """Read the accounts of the running process `pid`."""
-    # The command name stands in parentheses and may hold anything; the fields follow the last one.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])  # utime, stime
+def usage(*pids: int) -> Usage:
+    """Read the accounts of running processes, all together."""
+    ticks = 0
+    for pid in pids:
+        fields = _stat(pid)
+        ticks += int(fields[11]) + int(fields[12])  # utime, stime
     return Usage(
-        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"), peak_rss_bytes=status_bytes(pid, "VmHWM")
+        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
+        peak_rss_bytes=sum(status_bytes(pid, "VmHWM") for pid in pids),
     )
+
+
+def children(pid: int) -> list[tuple[int, list[str]]]:
+    """Return the running children of a process, with their command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        # One may end at any time; one that has ended and was not waited for has no command line.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            command = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            if command and int(_stat(int(path.name))[1]) == pid:
+                found.append((int(path.name), command))
+    return sorted(found)
+
+
+def _stat(pid: int) -> list[str]:
+    # The command name stands in parentheses and may hold anything; the fields follow the last one.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def status_bytes(pid: int, field: str) -> int:
@@ -60,9 +82,10 @@ def status_bytes(pid: int, field: str) -> int:
     return 0
 
 
-def reset_peak(pid: int) -> None:
-    """Let `VmHWM` of a child start again from what is resident now."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
+def reset_peak(*pids: int) -> None:
+    """Let `VmHWM` of children start again from what is resident now."""
+    for pid in pids:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def environment() -> dict[str, str]:
@@ -81,15 +104,24 @@ def environment() -> dict[str, str]:
 
 
 def start(
-    command: Sequence[str], log: Path, *, stdin: int = subprocess.DEVNULL
+    command: Sequence[str],
+    log: Path,
+    *,
+    stdin: int = subprocess.DEVNULL,
+    ends_by: str = "KILL",
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
     """Start a process that ends with this one; what it prints goes to the file `log`.
 
     That it ends even when this one is killed is done by util-linux' setpriv, where there is one: a
     `preexec_fn` would fork a process that runs gRPC's threads.
+
+    Args:
+        ends_by: the signal that ends it then.
+        settings: of its environment, over this process's.
     """
     setpriv = shutil.which("setpriv")
-    prefix = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+    prefix = [setpriv, "--pdeathsig", ends_by, "--"] if setpriv else []
     with log.open("ab") as out:
         return subprocess.Popen(
             [*prefix, *command],
@@ -97,7 +129,7 @@ def start(
             stdout=out,
             stderr=subprocess.STDOUT,
             cwd=log.parent,
-            env=environment(),
+            env={**environment(), **settings},
         )
 
 
@@ -174,6 +206,24 @@ def run_loads(
                 process.wait()
     printed = [path.read_text(errors="replace") for path in logs]
     return [(text, usage) for text, usage in zip(printed, used, strict=True) if usage is not None]
+
+
+def until(found: Callable[[], T | None], what: str, timeout_s: float, poll_s: float = 0.05) -> T:
+    """Ask until there is an answer, and return it.
+
+    Args:
+        found: returns None while there is none.
+        what: is waited for.
+
+    Raises:
+        LoadFailedError: it did not come in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (answer := found()) is None:
+        if time.monotonic() > deadline:
+            raise LoadFailedError(f"{what} did not come in {timeout_s:.0f} s")
+        time.sleep(poll_s)
+    return answer
 
 
 def last_json(printed: str) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """Measures all figures, one after another, and writes docs/bench/figures.json and figures.md.
 
-Each figure runs as its own program with the same options. One that could not be measured is written
-with the reason and without a value, and makes this program end non-zero.
+Each figure runs as its own program with the same options. A program that gets several figures out
+of one measurement prints all of them, and then runs once for all. A figure that could not be
+measured is written with the reason and without a value, and makes this program end non-zero.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,13 @@ DOCUMENTS = CHECKOUT / "docs" / "bench"
 FIGURES = (
     "produce_100b", "produce_1kb", "send_100b", "send_1kb", "consume_100b", "consume_1kb",
     "produce_fsync_1kb", "wire_share", "disk_share", "latency_10k", "many_clients",
-    "restart_10gb", "idle_rss", "load_rss", "partitions_1000",
+    "restart_10gb", "idle_rss", "load_rss", "partitions_1000", "failover", "failover_p99",
+    "handover", "produce_r3_100b", "produce_r3_1kb", "controller_failover", "dead_broker_5000",
+    "start_2000",
 )  # fmt: skip
+
+Run = Callable[[str, Sequence[str]], "subprocess.CompletedProcess[str]"]
+"""Runs the program of the figure with this name, with these options."""
 
 
 def main() -> None:
@@ -38,7 +45,7 @@ def main() -> None:
     if known.data_root:
         options += ["--data-root", str(known.data_root)]
     unwind_on_terminate()
-    answers = [_measured(name, options) for name in FIGURES if name in (known.names or FIGURES)]
+    answers = measured([name for name in FIGURES if name in (known.names or FIGURES)], options)
     described = machine.describe(known.data_root)
     known.output.mkdir(parents=True, exist_ok=True)
     (known.output / "figures.json").write_text(
@@ -50,7 +57,34 @@ def main() -> None:
     raise SystemExit(any("value" not in answer for answer in answers))
 
 
-def _measured(name: str, options: list[str]) -> dict[str, Any]:
+def measured(
+    names: Sequence[str],
+    options: Sequence[str],
+    run: Run | None = None,
+) -> list[dict[str, Any]]:
+    """Return what each figure's program says, in the order of the names.
+
+    Args:
+        options: of every program.
+        run: runs a figure's program; None: as a child of this one.
+    """
+    answers: dict[str, dict[str, Any]] = {}
+    for name in names:
+        if name in answers:
+            continue  # Another one's measurement gave it.
+        done = (run or _run)(name, options)
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            answers[name] = {"name": name, "ok": False, "error": reason}
+            continue
+        for line in done.stdout.splitlines():
+            if line.startswith('{"name"'):
+                answer = json.loads(line)
+                answers[answer["name"]] = answer
+    return [answers[name] for name in names]
+
+
+def _run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     print(f"== {name}", file=sys.stderr, flush=True)
     done = subprocess.run(
         [sys.executable, "-m", f"bench.figures.{name}", *options],
@@ -61,11 +95,7 @@ def _measured(name: str, options: list[str]) -> dict[str, Any]:
         env=environment(),
     )
     print(done.stderr, file=sys.stderr, flush=True)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return {"name": name, "ok": False, "error": reason}
-    answer: dict[str, Any] = json.loads(done.stdout.rstrip().rpartition("\n")[2])
-    return answer
+    return done
 
 
 def _table(answers: list[dict[str, Any]], machine_sentence: str) -> str:

@@ -2,6 +2,7 @@
 
 For 1 and 16 partitions, each codec and both durabilities, Kafka's Java perf tool,
 confluent-kafka-python and our client produce; for each codec and number of partitions they consume.
+Then likewise on three brokers of each, with one replica and with three.
 Raw gRPC streaming is the ceiling. Rates, CPU seconds per million records and the peak memory of
 every process go to the terminal and to docs/bench as a table, JSON and a picture.
 """
@@ -18,11 +19,13 @@ from bench.comparisons.matrix import (
     RECORD_BYTES,
     Case,
     ceilings,
+    cluster_cases,
     consume_cases,
     produce_cases,
 )
 from bench.measure import rounded, settle, summary
 from bench.millrace_broker import running_millrace
+from bench.millrace_cluster import BROKERS, REPLICATION, running_millrace_cluster
 from bench.peers.grpc_server import running_grpc_server
 from bench.peers.kafka import running_kafka
 from bench.peers.maven import PeerMissingError
@@ -42,7 +45,7 @@ from bench.settings import (
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-REPORT_WIDTH = 132
+REPORT_WIDTH = 140
 
 
 def main() -> None:
@@ -53,17 +56,26 @@ def main() -> None:
         with run_directory(options.data_root) as directory, ExitStack() as stack:
             kafka = stack.enter_context(running_kafka(directory / "kafka"))
             millrace = stack.enter_context(running_millrace(directory / "millrace"))
+            records = write_event_records(directory / "records", RECORD_BYTES)
             servers = {
                 kind: stack.enter_context(running_grpc_server(directory, kind, GRPC_OPTIONS))
                 for kind in ("sync", "aio")
             }
-            records = write_event_records(directory / "records", RECORD_BYTES)
             cases = [
                 *ceilings(servers, directory),
                 *produce_cases(kafka, millrace, directory, records),
                 *consume_cases(kafka, millrace, directory, records),
             ]
             _run(cases, options.rounds, options.seconds)
+        with run_directory(options.data_root) as directory, ExitStack() as stack:
+            nodes = stack.enter_context(
+                running_kafka(directory / "kafka", nodes=BROKERS, replication=REPLICATION)
+            )
+            cluster = stack.enter_context(running_millrace_cluster(directory / "millrace"))
+            records = write_event_records(directory / "records", RECORD_BYTES)
+            of_clusters = list(cluster_cases(nodes, cluster, directory, records))
+            _run(of_clusters, options.rounds, options.seconds)
+            cases += of_clusters
     except (PeerMissingError, LoadFailedError) as error:
         print(f"the comparison was not made: {error}", file=sys.stderr)
         raise SystemExit(3) from error
@@ -89,7 +101,7 @@ def _run(cases: list[Case], rounds: int, seconds: float) -> None:
                     progress.update(
                         task,
                         description=f"{case.what} {case.partitions or ''} {case.codec}"
-                        f" {case.durability} {name}",
+                        f" {case.durability} {case.replication}/{case.brokers} {name}",
                     )
                     settle()
                     case.runs.setdefault(name, []).append(case.sides[name](seconds))
@@ -104,6 +116,8 @@ def _write_report(cases: list[Case], options: argparse.Namespace) -> None:
             "partitions": case.partitions,
             "codec": case.codec,
             "durability": case.durability,
+            "brokers": case.brokers,
+            "replication": case.replication,
             "clients": {name: summary(runs) for name, runs in case.runs.items()},
         }
         for case in cases

@@ -29,15 +29,15 @@ _topic_numbers = itertools.count()
 
 
 class Broker(Protocol):
-    """Either system's broker process."""
+    """Either system's broker, or cluster of brokers."""
 
     @property
     def address(self) -> str:
-        """Where clients connect."""
+        """Where clients connect; several addresses have commas between them."""
 
     @property
-    def pid(self) -> int:
-        """The broker's process."""
+    def pids(self) -> tuple[int, ...]:
+        """The processes of all brokers."""
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic that is ready for use."""
@@ -61,11 +61,11 @@ def run_client(broker: Broker, module: str, load: Load, log: Path) -> Run:
     Raises:
         LoadFailedError: the load failed or did not end.
     """
-    reset_peak(broker.pid)
-    before = usage(broker.pid)
+    reset_peak(*broker.pids)
+    before = usage(*broker.pids)
     printed, used = run_load(command_line(module, load), log, load.seconds + GRACE_S)
     return Run(
-        moved=Moved(**last_json(printed)), client=used, broker=usage(broker.pid).since(before)
+        moved=Moved(**last_json(printed)), client=used, broker=usage(*broker.pids).since(before)
     )
 
 
@@ -113,8 +113,8 @@ class JavaProduce:
         """Produce for at least so many seconds to a fresh topic."""
         while True:
             with fresh_topic(self.broker, self.partitions, self.topic_config) as topic:
-                reset_peak(self.broker.pid)
-                before = usage(self.broker.pid)
+                reset_peak(*self.broker.pids)
+                before = usage(*self.broker.pids)
                 moved, used = kafka_tools.produce(
                     self.directory,
                     self.broker.address,
@@ -125,7 +125,7 @@ class JavaProduce:
                     settings=dict(self.settings),
                     timeout_s=10 * seconds + GRACE_S,
                 )
-                run = Run(moved=moved, client=used, broker=usage(self.broker.pid).since(before))
+                run = Run(moved=moved, client=used, broker=usage(*self.broker.pids).since(before))
             self.rate = run.records_per_second
             if moved.seconds >= seconds:
                 return run
@@ -171,8 +171,8 @@ class JavaConsume:
     def __call__(self, seconds: float) -> Run:
         """Consume for at least so many seconds; the time in which the tool fetches counts."""
         records, elapsed, cpu, peak = 0, 0.0, 0.0, 0
-        reset_peak(self.broker.pid)
-        before = usage(self.broker.pid)
+        reset_peak(*self.broker.pids)
+        before = usage(*self.broker.pids)
         while elapsed < seconds:
             moved, used = kafka_tools.consume(
                 self.directory,
@@ -191,7 +191,7 @@ class JavaConsume:
         return Run(
             moved=Moved(records=records, bytes=records * self.record_bytes, seconds=elapsed),
             client=Usage(cpu_seconds=cpu, peak_rss_bytes=peak),
-            broker=usage(self.broker.pid).since(before),
+            broker=usage(*self.broker.pids).since(before),
         )
 
 

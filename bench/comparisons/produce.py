@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 from bench.measure import Bench, Bound, Outcome, median_ratio, summaries
 from bench.millrace_broker import running_millrace
+from bench.millrace_cluster import BROKERS, REPLICATION, running_millrace_cluster
 from bench.peers.kafka import running_kafka
 from bench.records import write_random_records
 from bench.settings import (
@@ -13,7 +14,7 @@ from bench.settings import (
     MILLRACE_PRODUCER,
     MILLRACE_TOPIC,
 )
-from bench.sides import JavaProduce, Produce
+from bench.sides import Broker, JavaProduce, Produce
 
 CONFLUENT_WAY_OF = {"each": "each", "keyed": "keyed", "handle": "callback"}
 """Our way of sending single records, and confluent's that does the same."""
@@ -26,43 +27,81 @@ def compare_batches(
 
     Confluent is measured by both of its calls; the better median counts.
     """
-    records = write_random_records(bench.directory / "records", record_bytes)
-    with ExitStack() as stack:
-        kafka = stack.enter_context(running_kafka(bench.directory / "kafka"))
-        millrace = stack.enter_context(running_millrace(bench.directory / "millrace"))
-
-        def confluent(way: str) -> Produce:
-            return Produce(
-                broker=kafka,
-                module="confluent_produce",
-                way=way,
-                records_file=records,
-                topic_config=KAFKA_TOPIC["replicated"],
-                settings=CONFLUENT_PRODUCER,
-            )
-
-        runs = bench.interleave(
-            {
-                "millrace": Produce(
-                    broker=millrace,
-                    module="millrace_produce",
-                    way="batch",
-                    records_file=records,
-                    topic_config=MILLRACE_TOPIC["replicated"],
-                    settings=MILLRACE_PRODUCER,
-                ),
-                "confluent_batch": confluent("batch"),
-                "confluent_each": confluent("each"),
-                "java": JavaProduce(
-                    broker=kafka,
-                    directory=bench.directory / "kafka",
-                    records_file=records,
-                    record_bytes=record_bytes,
-                    topic_config=KAFKA_TOPIC["replicated"],
-                    settings=JAVA_PRODUCER,
-                ),
-            }
+    with (
+        running_kafka(bench.directory / "kafka") as kafka,
+        running_millrace(bench.directory / "millrace") as millrace,
+    ):
+        return _compare_batches(
+            bench,
+            kafka,
+            millrace,
+            record_bytes,
+            over_confluent=over_confluent,
+            over_java=over_java,
         )
+
+
+def compare_replicated_batches(
+    bench: Bench, record_bytes: int, *, over_confluent: float, over_java: float
+) -> Outcome:
+    """Compare likewise on three brokers of each system, with three replicas."""
+    with (
+        running_kafka(bench.directory / "kafka", nodes=BROKERS, replication=REPLICATION) as kafka,
+        running_millrace_cluster(bench.directory / "millrace") as millrace,
+    ):
+        return _compare_batches(
+            bench,
+            kafka,
+            millrace,
+            record_bytes,
+            over_confluent=over_confluent,
+            over_java=over_java,
+        )
+
+
+def _compare_batches(
+    bench: Bench,
+    kafka: Broker,
+    millrace: Broker,
+    record_bytes: int,
+    *,
+    over_confluent: float,
+    over_java: float,
+) -> Outcome:
+    records = write_random_records(bench.directory / "records", record_bytes)
+
+    def confluent(way: str) -> Produce:
+        return Produce(
+            broker=kafka,
+            module="confluent_produce",
+            way=way,
+            records_file=records,
+            topic_config=KAFKA_TOPIC["replicated"],
+            settings=CONFLUENT_PRODUCER,
+        )
+
+    runs = bench.interleave(
+        {
+            "millrace": Produce(
+                broker=millrace,
+                module="millrace_produce",
+                way="batch",
+                records_file=records,
+                topic_config=MILLRACE_TOPIC["replicated"],
+                settings=MILLRACE_PRODUCER,
+            ),
+            "confluent_batch": confluent("batch"),
+            "confluent_each": confluent("each"),
+            "java": JavaProduce(
+                broker=kafka,
+                directory=bench.directory / "kafka",
+                records_file=records,
+                record_bytes=record_bytes,
+                topic_config=KAFKA_TOPIC["replicated"],
+                settings=JAVA_PRODUCER,
+            ),
+        }
+    )
     ours = runs["millrace"]
     over_better = min(
         median_ratio(ours, runs["confluent_batch"]), median_ratio(ours, runs["confluent_each"])

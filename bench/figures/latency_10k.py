@@ -96,12 +96,12 @@ def _side(
                 )
                 for way, settings in (("consume", {}), ("produce", producer_settings))
             ]
-            before = usage(broker.pid)
+            before = usage(*broker.pids)
             (printed, used), _ = run_loads(commands, log, seconds + WARM_UP_S + GRACE_S)
             return Run(
                 moved=Moved(**last_json(printed)),
                 client=used,
-                broker=usage(broker.pid).since(before),
+                broker=usage(*broker.pids).since(before),
             )
 
     return run

@@ -1,28 +1,33 @@
-"""One Apache Kafka node as a process: KRaft broker and controller in one JVM, fresh data directory.
+"""Apache Kafka nodes as processes: KRaft broker and controller in one JVM, fresh data directories.
 
 Heap and garbage collector are those of Kafka's own start script; the only broker settings that
-differ from its defaults are the replication factors of internal topics (there is one node) and
-quick removal of deleted topics, so that one round's files do not weigh on the next.
+differ from its defaults are replication (what the number of nodes allows, and where three replicas
+are, two must be in sync) and quick removal of deleted topics, so that one round's files do not
+weigh on the next.
 """
 
 import base64
+import re
+import signal
 import socket
 import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.peers.maven import class_path, java
 from bench.processes import LoadFailedError, start, stop
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 from confluent_kafka.cimpl import NewTopic
 
 START_TIMEOUT_S = 60
 ADMIN_TIMEOUT_S = 30
+REPLICATION_MAX = 3
+LEADER_ID = re.compile(r"LeaderId:\s+(\d+)")
 HEAP = "1g"  # kafka-server-start.sh: -Xms1G -Xmx1G
 JVM_OPTIONS = (
     "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
@@ -31,18 +36,19 @@ JVM_OPTIONS = (
 
 SERVER_PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
+node.id={node_id}
+controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-log.dirs={directory}/data
+log.dirs={directory}
 auto.create.topics.enable=false
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
+default.replication.factor={replication}
+offsets.topic.replication.factor={replication}
+transaction.state.log.replication.factor={replication}
+transaction.state.log.min.isr={min_isr}
+share.coordinator.state.topic.replication.factor={replication}
+share.coordinator.state.topic.min.isr={min_isr}
 group.initial.rebalance.delay.ms=0
 log.segment.delete.delay.ms=1000
 """
@@ -57,12 +63,45 @@ appender.console.layout.pattern=[%d] %p %m (%c)%n
 """
 
 
+@dataclass(kw_only=True)
+class Node:
+    """One node, which may be killed and started again."""
+
+    command: list[str]
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> float:
+        """Kill it with -9; return the monotonic time of that."""
+        self.process.send_signal(signal.SIGKILL)
+        killed_at = time.monotonic()
+        self.process.wait()
+        return killed_at
+
+    def start_again(self) -> None:
+        """Start it on the data that it has; it is not up yet when this returns."""
+        self.process = start(self.command, self.log)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kafka:
-    """A running node."""
+    """Running nodes of one cluster.
+
+    Attributes:
+        address: of all nodes, with commas.
+        nodes: by node id.
+        replication: of the topics that `create_topic` makes.
+    """
 
     address: str
-    pid: int
+    directory: Path
+    replication: int
+    nodes: dict[int, Node] = field(default_factory=dict)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The nodes' processes."""
+        return tuple(node.process.pid for node in self.nodes.values())
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic and wait until its partitions have a leader.
@@ -71,16 +110,20 @@ class Kafka:
             LoadFailedError: Kafka refused it or it was not there in time.
         """
         admin = self._admin()
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config))
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=self.replication,
+            config={"min.insync.replicas": str(max(1, self.replication - 1)), **config},
+        )
         try:
             admin.create_topics([topic])[name].result(ADMIN_TIMEOUT_S)
         except KafkaException as error:
             raise LoadFailedError(f"Kafka did not create {name}: {error}") from error
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while time.monotonic() < deadline:
-            described = admin.list_topics(name, timeout=ADMIN_TIMEOUT_S).topics[name]
-            leaders = [partition.leader for partition in described.partitions.values()]
-            if len(leaders) == partitions and all(leader >= 0 for leader in leaders):
+            found = self.partitions(name)
+            if len(found) == partitions and all(each.leader >= 0 for each in found.values()):
                 return
             time.sleep(0.02)
         raise LoadFailedError(f"Kafka's topic {name} has no leaders")
@@ -90,33 +133,79 @@ class Kafka:
         admin = self._admin()  # Held: a client that goes away cancels its requests.
         admin.delete_topics([name])[name].result(ADMIN_TIMEOUT_S)
 
+    def partitions(self, name: str) -> dict[int, PartitionMetadata]:
+        """Return a topic's partitions by number; none while it is not known."""
+        admin = self._admin()
+        found: dict[int, PartitionMetadata] = (
+            admin.list_topics(name, timeout=ADMIN_TIMEOUT_S).topics[name].partitions
+        )
+        return found
+
+    def controller(self) -> int:
+        """Return the node that is the active controller.
+
+        Raises:
+            LoadFailedError: Kafka's tool does not say.
+        """
+        command = java_command(
+            self.directory, "256m", "org.apache.kafka.tools.MetadataQuorumCommand",
+            "--bootstrap-server", self.address, "describe", "--status",
+        )  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        leader = LEADER_ID.search(done.stdout)
+        if leader is None:
+            raise LoadFailedError(f"no controller from Kafka's tool:\n{done.stdout}{done.stderr}")
+        return int(leader[1])
+
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.address, "log_level": 3})
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
 
 
 @contextmanager
-def running_kafka(directory: Path) -> Iterator[Kafka]:
-    """Start a node with its data below `directory`, and stop it at the end of the block.
+def running_kafka(directory: Path, *, nodes: int = 1, replication: int = 1) -> Iterator[Kafka]:
+    """Start nodes with their data below `directory`, and stop them at the end of the block.
 
     Raises:
-        LoadFailedError: it did not come up; with the end of its log.
+        LoadFailedError: they did not come up; with the end of the log.
     """
     directory.mkdir(parents=True)
-    port, controller_port = _free_ports(2)
-    properties = directory / "server.properties"
-    properties.write_text(
-        SERVER_PROPERTIES.format(port=port, controller_port=controller_port, directory=directory)
-    )
     (directory / "log4j2.properties").write_text(LOG4J_PROPERTIES)
-    _format(directory, properties)
-    log = directory / "kafka.log"
-    process = start(java_command(directory, HEAP, "kafka.Kafka", str(properties)), log)
+    ports = _free_ports(2 * nodes)
+    node_ids = range(1, nodes + 1)
+    voters = ",".join(
+        f"{node_id}@127.0.0.1:{port}" for node_id, port in zip(node_ids, ports[nodes:], strict=True)
+    )
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    kafka = Kafka(
+        address=",".join(f"127.0.0.1:{port}" for port in ports[:nodes]),
+        directory=directory,
+        replication=replication,
+    )
     try:
-        address = f"127.0.0.1:{port}"
-        _wait_until_up(process, address, log)
-        yield Kafka(address=address, pid=process.pid)
+        for number, node_id in enumerate(node_ids):
+            properties = directory / f"server-{node_id}.properties"
+            properties.write_text(
+                SERVER_PROPERTIES.format(
+                    node_id=node_id,
+                    voters=voters,
+                    port=ports[number],
+                    controller_port=ports[nodes + number],
+                    directory=directory / f"data-{node_id}",
+                    replication=min(nodes, REPLICATION_MAX),
+                    min_isr=max(1, min(nodes, REPLICATION_MAX) - 1),
+                )
+            )
+            _format(directory, properties, cluster_id)
+            log = directory / f"kafka-{node_id}.log"
+            command = java_command(directory, HEAP, "kafka.Kafka", str(properties))
+            kafka.nodes[node_id] = Node(command=command, log=log, process=start(command, log))
+        _wait_until_up(kafka)
+        yield kafka
     finally:
-        stop(process)
+        for node in kafka.nodes.values():
+            node.process.terminate()  # All at once: each waits for the others' votes.
+        for node in kafka.nodes.values():
+            stop(node.process)
 
 
 def java_command(directory: Path, heap: str, main_class: str, *arguments: str) -> list[str]:
@@ -128,8 +217,8 @@ def java_command(directory: Path, heap: str, main_class: str, *arguments: str) -
     ]  # fmt: skip
 
 
-def _format(directory: Path, properties: Path) -> None:
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+def _format(directory: Path, properties: Path, cluster_id: str) -> None:
+    # One argument: an id may begin with a hyphen.
     command = java_command(
         directory, "256m", "kafka.tools.StorageTool",
         "format", f"--cluster-id={cluster_id}", "--config", str(properties),
@@ -141,16 +230,22 @@ def _format(directory: Path, properties: Path) -> None:
         )
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+def _wait_until_up(kafka: Kafka) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
     deadline = time.monotonic() + START_TIMEOUT_S
-    while process.poll() is None and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        for node in kafka.nodes.values():
+            if node.process.poll() is not None:
+                raise LoadFailedError(
+                    f"Kafka did not start:\n{node.log.read_text(errors='replace')[-4000:]}"
+                )
         try:
-            if admin.list_topics(timeout=1).brokers:
+            if len(admin.list_topics(timeout=1).brokers) == len(kafka.nodes):
                 return
         except KafkaException:
-            time.sleep(0.1)
-    raise LoadFailedError(f"Kafka did not start:\n{log.read_text(errors='replace')[-4000:]}")
+            pass
+        time.sleep(0.1)
+    raise LoadFailedError(f"Kafka was not up in {START_TIMEOUT_S} s")
 
 
 def _free_ports(count: int) -> list[int]:

@@ -41,7 +41,8 @@ def as_markdown(report: dict[str, Any], machine_sentence: str) -> str:
             f" {report['rounds']} rounds of {report['seconds_per_run']:g} s. CPU seconds are per"
             " million records and include the start of a client; `of ours` is the rate over ours"
             " in the same row. Consumers make key and value of every record; Arrow leaves them in"
-            " columns. `side_by_side.json` has every round and all settings.",
+            " columns. A case that ends in `3of3` is three replicas on three brokers; the others"
+            " are one broker. `side_by_side.json` has every round and all settings.",
             "",
             f"The ceiling, raw Python gRPC streaming of 1 MiB messages, in MB/s: {ceilings}.",
             "",
@@ -62,6 +63,8 @@ def as_markdown(report: dict[str, Any], machine_sentence: str) -> str:
 def case_name(row: dict[str, Any]) -> str:
     """Return the short name of a case."""
     names = [f"{row['partitions']}p", row["codec"], row["durability"]]
+    if row["brokers"] > 1:
+        names.append(f"{row['replication']}of{row['brokers']}")
     return " ".join(name for name in names if name)
 
 

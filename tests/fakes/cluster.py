@@ -7,6 +7,7 @@ from tests.fakes.controller_driver import ControllerDriver, Objects
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
 from millrace.core.metadata.requests import (
     AlterPartition,
@@ -56,10 +57,14 @@ class Cluster:
             self.driver.start_broker(registration(broker_id))
         self.driver.tick()
 
-    def replace_controller(self) -> None:
-        """Let another controller take over; the clock goes on."""
+    def replace_controller(self, deposed: Deposed | None = None) -> None:
+        """Let another controller take over; the clock goes on.
+
+        Args:
+            deposed: whose lease ran out before.
+        """
         now = self.driver.now
-        self.driver = ControllerDriver(self.objects, self.config)
+        self.driver = ControllerDriver(self.objects, self.config, deposed=deposed)
         self.driver.now = now
         self.driver.take_over()
 

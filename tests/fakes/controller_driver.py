@@ -16,6 +16,7 @@ from millrace.core.metadata.effects import (
     WriteObject,
 )
 from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration
 from millrace.core.metadata.requests import (
     Heartbeat,
@@ -61,10 +62,14 @@ class ControllerDriver:
         config: ClusterConfig | None = None,
         *,
         known_cluster_id: str | None = None,
+        deposed: Deposed | None = None,
     ) -> None:
         self.objects = objects
         self.machine = Controller(
-            config or ClusterConfig(), new_cluster_id="new", known_cluster_id=known_cluster_id
+            config or ClusterConfig(),
+            new_cluster_id="new",
+            known_cluster_id=known_cluster_id,
+            deposed=deposed,
         )
         self.results: dict[int, object] = {}
         self.images: list[MetadataImage] = []

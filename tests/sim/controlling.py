@@ -100,7 +100,10 @@ class ControllerHost:
         if self.controller is None and self._election.is_held(self._now):
             self._machine.world.note(f"{self._machine.name} takes over as controller")
             self.controller = Controller(
-                self._config, new_cluster_id=CLUSTER_ID, known_cluster_id=self._known_cluster_id
+                self._config,
+                new_cluster_id=CLUSTER_ID,
+                known_cluster_id=self._known_cluster_id,
+                deposed=self._election.deposed,
             )
             self._perform(self.controller, self.controller.take_over())
 

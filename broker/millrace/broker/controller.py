@@ -240,11 +240,12 @@ class ControllerShell:
                     self._config,
                     new_cluster_id=self._random_bytes(_CLUSTER_ID_BYTES).hex(),
                     known_cluster_id=self._known_cluster_id,
+                    deposed=self._election.deposed,
                 )
                 self._perform(self._machine, self._machine.take_over())
             elif self._machine is None and self.holder[0]:
                 self._set_started()  # Another broker is the controller.
-            await asyncio.sleep(self._retry_s)
+            await asyncio.sleep(self._election.pause_ms(monotonic_now()) / 1000)
 
     async def _tick(self) -> None:
         while True:

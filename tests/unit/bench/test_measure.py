@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench import measure
 from bench.loads.spec import Moved
-from bench.measure import Bench, Bound, Outcome, Run, figure
+from bench.measure import Bench, Bound, Named, Outcome, Run, figure, figures
 from bench.peers.maven import PeerMissingError
 from bench.processes import LoadFailedError, Usage
 
@@ -79,6 +79,17 @@ def test_a_figure_is_not_ok_when_one_of_its_bounds_does_not_hold(
     outcome = Outcome(bounds=[*HOLDING.bounds, failing])
     (line,) = printed_by(capsys, tmp_path, monkeypatch, lambda _: outcome)
     assert json.loads(line)["ok"] is False
+
+
+def test_figures_of_one_measurement_have_a_line_each_and_the_wanted_one_is_the_last(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["figure", "--data-root", str(tmp_path)])
+    failing = Outcome(bounds=[Bound(what="s", value=4, at_most=3)])
+    named = [Named(name=name, unit="s", goal="<= 3") for name in ("a", "b")]
+    figures(named, wanted="a", measure=lambda _: {"a": failing, "b": HOLDING})
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["name"], each["ok"]) for each in answers] == [("b", True), ("a", False)]
 
 
 def test_an_upper_bound_holds_up_to_itself() -> None:

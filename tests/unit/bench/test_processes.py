@@ -6,7 +6,17 @@ import time
 from pathlib import Path
 
 import pytest
-from bench.processes import LoadFailedError, last_json, run_load, run_loads, start, stop, usage
+from bench.processes import (
+    LoadFailedError,
+    children,
+    last_json,
+    run_load,
+    run_loads,
+    start,
+    stop,
+    until,
+    usage,
+)
 
 MEGABYTE = 1_000_000
 
@@ -66,3 +76,31 @@ def test_a_process_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> 
         time.sleep(0.01)
     stop(process, timeout_s=0.2)
     assert process.returncode == -9
+
+
+def test_children_are_found_with_their_command_lines_while_they_run(tmp_path: Path) -> None:
+    child = start(program("import time\ntime.sleep(60)"), tmp_path / "log")
+    try:
+        found = until(
+            lambda: {pid: c for pid, c in children(os.getpid()) if "time.sleep" in c[-1]} or None,
+            "the child",
+            10,
+        )
+        assert list(found) == [child.pid]
+    finally:
+        child.kill()
+    child.wait()
+    assert child.pid not in dict(children(os.getpid()))
+
+
+def test_several_processes_are_accounted_for_together() -> None:
+    alone, twice = usage(os.getpid()), usage(os.getpid(), os.getpid())
+    assert twice.peak_rss_bytes >= 2 * alone.peak_rss_bytes
+    assert twice.cpu_seconds >= 2 * alone.cpu_seconds
+
+
+def test_an_answer_that_does_not_come_in_time_is_a_failure() -> None:
+    answers = iter([None, None, "there"])
+    assert until(lambda: next(answers), "an answer", 10, 0) == "there"
+    with pytest.raises(LoadFailedError, match="an answer did not come in 0 s"):
+        until(lambda: None, "an answer", 0, 0)

@@ -102,6 +102,7 @@ class ControllerChannel:
         self._cache = MetadataCache(cluster_id, controller_epoch)
         self._life: BrokerLife | None = None
         self._is_up = asyncio.Event()
+        self._has_new_session = asyncio.Event()
         self._outgoing: deque[pb.SessionRequest] = deque()
         self._has_outgoing = asyncio.Event()
         self._correlation_ids = itertools.count(1)
@@ -187,13 +188,16 @@ class ControllerChannel:
         return answer
 
     async def heartbeats(self) -> None:
-        """Send heartbeats for as long as the broker runs.
+        """Send heartbeats for as long as the broker runs, one as soon as there is a new session.
 
         Raises:
             StaleBrokerEpochError: another process has this broker's name: this one must stop.
         """
         while True:
-            await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.broker_heartbeat_interval_ms / 1000):
+                    await self._has_new_session.wait()
+            self._has_new_session.clear()
             try:
                 await self.heartbeat()
             except StaleBrokerEpochError:
@@ -366,3 +370,4 @@ class ControllerChannel:
             self.on_image(image)
         if update.is_full:
             self._is_up.set()
+            self._has_new_session.set()

@@ -56,6 +56,7 @@ from millrace.core.metadata.encoding import (
     encode_shard,
 )
 from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
@@ -89,6 +90,7 @@ class Controller:
         config: the same on every broker.
         new_cluster_id: the id to give when the store is empty: a new cluster.
         known_cluster_id: the id that this process knows its cluster by, if it does.
+        deposed: whose controller acted before, if that is known.
 
     Attributes:
         objects: by key, what is stored as far as this machine knows: what a broker that has just
@@ -96,13 +98,19 @@ class Controller:
     """
 
     def __init__(
-        self, config: ClusterConfig, *, new_cluster_id: str, known_cluster_id: str | None
+        self,
+        config: ClusterConfig,
+        *,
+        new_cluster_id: str,
+        known_cluster_id: str | None,
+        deposed: Deposed | None = None,
     ) -> None:
         self.phase = Phase.TAKING_OVER
         self.objects: dict[str, StoredObject] = {}
         self._config = config
         self._new_cluster_id = new_cluster_id
         self._known_cluster_id = known_cluster_id
+        self._deposed = deposed
         self._controller_epoch = ControllerEpoch(0)
         self._draft = Draft(ClusterState(cluster_id=new_cluster_id))
         self._image = MetadataImage.empty(self._draft.cluster)  # Of confirmed writes only.
@@ -244,7 +252,7 @@ class Controller:
         if self._unclaimed:
             return []
         self.phase = Phase.ACTIVE
-        self._decisions = Decisions(self._config, self._draft, self._image)
+        self._decisions = Decisions(self._config, self._draft, self._image, self._deposed)
         return [PublishImage(self._image, dict(self.objects))]
 
     def _answer(self, request_id: int, decision: Decision) -> list[Effect]:

@@ -26,6 +26,7 @@ from millrace.core.metadata.draft import Draft
 from millrace.core.metadata.effects import AskLogEnds, ElectedUncleanly
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.leadership import Changes, RulesByTopic
+from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.membership import Membership, led_by_draining
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
@@ -68,10 +69,18 @@ class Decisions:
     Args:
         draft: changed by every decision.
         image: of what is stored.
+        deposed: whose controller acted before, if that is known.
     """
 
-    def __init__(self, config: ClusterConfig, draft: Draft, image: MetadataImage) -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        draft: Draft,
+        image: MetadataImage,
+        deposed: Deposed | None = None,
+    ) -> None:
         self._config = config
+        self._deposed = deposed
         self._draft = draft
         self._membership = Membership(config, draft, image)
         self._log_ends = LogEnds(config)
@@ -127,7 +136,7 @@ class Decisions:
         """Do what is due; return whom to ask for log ends."""
         if self._balanced_at is None:
             self._balanced_at = now
-            self._membership.expect_all(now)
+            self._membership.expect_all(now, self._deposed)
             # Mend what a predecessor left half done: an entry that does not count (P37).
             every = leadership.all_partitions(self._draft)
             self._draft.put_partitions(leadership.elected(self._draft, self._config, every))

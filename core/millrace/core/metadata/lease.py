@@ -46,11 +46,27 @@ class LeaseTimes:
     retry_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deposed:
+    """The holder before: it let the lease run out, or gave it back because it stops.
+
+    Most likely its broker is gone, and not only slow.
+
+    Attributes:
+        holder: its name.
+        grace_ms: in which it finds the new controller if it lives: it looks at the lease twice.
+    """
+
+    holder: str
+    grace_ms: int
+
+
 class LeaseElection:
     """One candidate's view. The shell reads the record every `retry_ms`, and writes when told.
 
     Attributes:
         seen: the record as it was read or written last.
+        deposed: who held the lease before us; None when nobody else is known to have had it.
     """
 
     def __init__(self, holder: str, address: str, times: LeaseTimes) -> None:
@@ -62,6 +78,8 @@ class LeaseElection:
         self.seen = LeaseRecord(holder=NOBODY, address="", duration_ms=0, version=0)
         self._seen_at = MonotonicMs(0)
         self._held_until: MonotonicMs | None = None
+        self._held_before = NOBODY
+        self.deposed: Deposed | None = None
 
     def is_held(self, now: MonotonicMs) -> bool:
         """Whether this candidate may act as controller. To be asked before each write."""
@@ -74,6 +92,8 @@ class LeaseElection:
                 self.seen, self._seen_at = replace(self.seen, version=0), now
         elif record != self.seen:  # Of a lease made anew the version may be the same.
             self.seen, self._seen_at = record, now
+            if record.holder != NOBODY:
+                self._held_before = record.holder
         if self.seen.holder not in (NOBODY, self._holder):
             self._held_until = None  # Somebody took it.
             if now - self._seen_at < self.seen.duration_ms:
@@ -85,8 +105,22 @@ class LeaseElection:
             version=self.seen.version + 1,
         )
 
+    def pause_ms(self, now: MonotonicMs) -> int:
+        """Return when to look again: after `retry_ms`, or sooner when the lease runs out before."""
+        if self.seen.holder in (NOBODY, self._holder):
+            return self.times.retry_ms
+        left_ms = self._seen_at + self.seen.duration_ms - now
+        return max(1, min(self.times.retry_ms, left_ms)) if left_ms > 0 else self.times.retry_ms
+
     def on_written(self, record: LeaseRecord, sent_at: MonotonicMs) -> None:
         """Our write was confirmed. The lease counts from when the write was sent, not answered."""
+        if not self.is_held(sent_at):
+            is_other = self._held_before not in (NOBODY, self._holder)
+            self.deposed = (
+                Deposed(holder=self._held_before, grace_ms=2 * self.times.retry_ms)
+                if is_other
+                else None
+            )
         self.seen, self._seen_at = record, sent_at
         self._held_until = MonotonicMs(sent_at + self.times.renew_deadline_ms)
 

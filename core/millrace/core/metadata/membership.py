@@ -22,6 +22,7 @@ from millrace.core.metadata.decision import Decision, GrantEpoch
 from millrace.core.metadata.draft import Draft
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.leadership import RulesByTopic
+from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.model import CLUSTER_KEY, BrokerLife, BrokerRegistration
 from millrace.core.metadata.requests import (
     DrainBroker,
@@ -61,11 +62,17 @@ class Membership:
                     self._shown_since[broker_id] = image.epoch
         self._image = image
 
-    def expect_all(self, now: MonotonicMs) -> None:
-        """Give every broker that was alive for the controller before a whole session."""
+    def expect_all(self, now: MonotonicMs, deposed: Deposed | None) -> None:
+        """Give every broker that was alive for the controller before a session (P29).
+
+        Args:
+            deposed: whose controller acted before, if that is known.
+        """
         for _, broker in sorted(self._draft.cluster.brokers.items()):
             if not broker.is_fenced:
-                self._sessions.expect(broker.life, now)
+                is_silent = deposed is not None and broker.name == deposed.holder
+                grace_ms = deposed.grace_ms if deposed is not None and is_silent else None
+                self._sessions.expect(broker.life, now, grace_ms)
 
     def tick(self, now: MonotonicMs) -> None:
         """Fence the brokers whose session is over."""

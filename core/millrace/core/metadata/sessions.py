@@ -7,7 +7,9 @@ controller's (P29).
 
 A new controller has heard of nobody. It expects every broker that was alive for its predecessor,
 and gives each a whole session before it says otherwise: a change of the controller is no reason for
-elections. Such a session is not confirmed: it does not prove that the process lives (P28).
+elections. Only the predecessor's own broker is about to stop, or has been silent for long already:
+it gets but the time to find the new controller. Such a session is not confirmed: it does not prove
+that the process lives (P28).
 
 A controller that was paused itself has heard of nobody either, and that is its own fault: after a
 gap in its ticks every session begins anew.
@@ -39,11 +41,20 @@ class Sessions:
         self._sessions: dict[BrokerId, _Session] = {}
         self._ticked_at: MonotonicMs | None = None
 
-    def expect(self, life: BrokerLife, now: MonotonicMs) -> None:
-        """Begin the session of a broker that was alive for the controller before."""
+    def expect(self, life: BrokerLife, now: MonotonicMs, grace_ms: int | None = None) -> None:
+        """Begin the session of a broker that was alive for the controller before.
+
+        Args:
+            grace_ms: of one that has been silent already; None for the others. It is never less
+                than that of a broken connection.
+        """
         if life.broker_id not in self._sessions:
+            allowed_ms = self._timeout_ms if grace_ms is None else max(grace_ms, self._grace_ms)
             self._sessions[life.broker_id] = _Session(
-                life, MonotonicMs(now + self._timeout_ms), is_confirmed=False, metadata_epoch=-1
+                life,
+                MonotonicMs(now + min(allowed_ms, self._timeout_ms)),
+                is_confirmed=False,
+                metadata_epoch=-1,
             )
 
     def on_heartbeat(self, life: BrokerLife, metadata_epoch: int, now: MonotonicMs) -> None:

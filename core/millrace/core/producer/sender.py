@@ -436,8 +436,10 @@ class Sender:
             if not broker.is_connecting:
                 broker.is_connecting = True
                 self._effects.append(Connect(leader.broker_id))
-                if broker.failures:
-                    self._miss_leader(partition.topic)  # Perhaps somebody else leads by now.
+            if broker.failures:
+                # Perhaps somebody else leads by now. The pauses between attempts to connect get
+                # longer and longer; a new leader is to be found soon.
+                self._miss_leader(partition.topic)
             return None
         return leader if now >= broker.not_before else None
 

@@ -1,7 +1,7 @@
 import pytest
 
 from millrace.core.ids import MonotonicMs
-from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
+from millrace.core.metadata.lease import NOBODY, Deposed, LeaseElection, LeaseRecord, LeaseTimes
 
 TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250)
 
@@ -97,6 +97,54 @@ def test_a_holder_that_sees_another_stops_at_once() -> None:
     candidate.on_written(record("a", 1), sent_at=at(0))
     assert candidate.on_read(record("b", 2), at(10)) is None
     assert not candidate.is_held(at(10))
+
+
+def test_whose_lease_ran_out_is_known_as_long_as_one_holds_it() -> None:
+    candidate = election()
+    candidate.on_read(record("b", 1), at(0))
+    assert candidate.deposed is None
+    wanted = candidate.on_read(record("b", 1), at(1500))
+    assert wanted is not None
+    candidate.on_written(wanted, sent_at=at(1500))
+    assert candidate.deposed == Deposed(holder="b", grace_ms=500)
+    renewed = candidate.on_read(wanted, at(1750))
+    assert renewed is not None
+    candidate.on_written(renewed, sent_at=at(1750))
+    assert candidate.deposed == Deposed(holder="b", grace_ms=500)
+
+
+def test_who_gave_the_lease_back_is_known_to_those_that_saw_it_hold_it() -> None:
+    candidate = election()
+    candidate.on_read(record("b", 1), at(0))
+    wanted = candidate.on_read(record(NOBODY, 2), at(100))
+    assert wanted is not None
+    candidate.on_written(wanted, sent_at=at(100))
+    assert candidate.deposed == Deposed(holder="b", grace_ms=500)
+
+
+def test_one_looks_again_at_the_moment_when_the_lease_runs_out() -> None:
+    candidate = election()
+    candidate.on_read(record("b", 1), at(100))
+    assert candidate.pause_ms(at(100)) == 250
+    assert candidate.pause_ms(at(1500)) == 100
+    assert candidate.pause_ms(at(1600)) == 250  # It was another's turn.
+
+
+def test_the_holder_renews_with_its_own_pause() -> None:
+    candidate = election()
+    candidate.on_written(record("a", 1), sent_at=at(0))
+    assert candidate.pause_ms(at(1400)) == 250
+
+
+@pytest.mark.parametrize("before", [None, record(NOBODY, 7), record("a", 7)])
+def test_nobody_is_deposed_by_who_takes_a_free_lease_or_its_own(
+    before: LeaseRecord | None,
+) -> None:
+    candidate = election()
+    wanted = candidate.on_read(before, at(0))
+    assert wanted is not None
+    candidate.on_written(wanted, sent_at=at(0))
+    assert candidate.deposed is None
 
 
 def test_a_lease_that_is_given_back_is_free_for_others() -> None:

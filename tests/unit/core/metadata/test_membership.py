@@ -17,6 +17,7 @@ from millrace.core.errors import (
 from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.effects import ElectedUncleanly
 from millrace.core.metadata.encoding import decode_shard, encode_shard
+from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
@@ -180,6 +181,26 @@ def test_a_zombie_s_entry_of_an_earlier_life_is_removed(cluster: Cluster) -> Non
 
 
 # Sessions and fencing (P29).
+
+
+def test_a_new_controller_gives_the_one_that_let_the_lease_run_out_less_time(
+    cluster: Cluster,
+) -> None:
+    topic = cluster.create(partitions=6)
+    cluster.replace_controller(Deposed(holder="b1", grace_ms=500))
+    cluster.driver.tick()  # The first one: from now on it counts.
+    cluster.driver.pass_time(400, silent=[B])
+    assert set(leaders(cluster, topic)) == {A, B, C}
+    cluster.driver.pass_time(100, silent=[B])
+    assert set(leaders(cluster, topic)) == {A, C}
+
+
+def test_the_one_that_let_the_lease_run_out_stays_when_it_is_heard_of(cluster: Cluster) -> None:
+    topic = cluster.create(partitions=6)
+    cluster.replace_controller(Deposed(holder="b1", grace_ms=500))
+    cluster.driver.tick()
+    cluster.driver.pass_time(3000, silent=[A])  # Silent for less than a session.
+    assert set(leaders(cluster, topic)) == {A, B, C}
 
 
 def test_a_dead_broker_s_partitions_are_led_by_the_others_in_one_write_for_each_shard(

@@ -101,3 +101,17 @@ def test_what_a_broker_has_seen_is_known_as_long_as_its_session() -> None:
     started.end(A.broker_id)
     assert started.metadata_epoch(A.broker_id) == -1
     assert ended_between(started, 100, 5000) == []
+
+
+def test_one_that_has_been_silent_already_gets_less_time_but_the_grace_at_least() -> None:
+    started = sessions()
+    started.expect(A, at(0), 900)
+    started.expect(B, at(0), 100)
+    assert ended_between(started, 100, 5000) == [(400, B), (900, A)]
+
+
+def test_one_that_was_silent_and_comes_back_goes_on() -> None:
+    started = sessions()
+    started.expect(A, at(0), 500)
+    started.on_heartbeat(A, 5, at(400))
+    assert ended_between(started, 500, 4300) == []

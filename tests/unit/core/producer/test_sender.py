@@ -45,6 +45,7 @@ from millrace.core.producer.sender import (
 )
 
 BROKER = BrokerId(1)
+OTHER_BROKER = BrokerId(2)
 EPOCH = LeaderEpoch(7)
 PLACES = [TopicPartition(TopicId(b"t" * 16), number) for number in range(3)]
 ACKNOWLEDGED = Acknowledged(Offset(40), WallMs(-1))
@@ -571,6 +572,24 @@ def test_a_topic_that_is_found_again_was_never_gone() -> None:
     sender.on_topics({"t": PLACES[0].topic_id})
     sender.on_batches([batch])
     assert sent(sender.poll(at(0))) == [[batch]]
+
+
+def test_a_new_leader_is_looked_for_while_the_old_one_cannot_be_reached() -> None:
+    """However long the pauses between the attempts to connect have become."""
+    sender = make()
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_disconnected(BROKER, "gone", at(0))
+    assert sender.poll(at(0)) == [Connect(BROKER), RefreshMetadata(["t"])]
+    for ms in (10, 120, 230):  # It cannot be connected to all that time.
+        sender.on_refreshed(at(ms))
+        assert sender.poll(at(ms)) == []
+        assert sender.next_wake(at(ms)) == ms + 100
+        assert sender.poll(at(ms + 100)) == [RefreshMetadata(["t"])]
+    sender.on_leaders({PLACES[0]: Leader(OTHER_BROKER, LeaderEpoch(8))})
+    sender.on_refreshed(at(340))
+    assert sender.poll(at(340)) == [Connect(OTHER_BROKER)]
 
 
 def test_what_is_in_the_air_to_a_topic_made_again_is_in_doubt_until_it_is_answered() -> None:

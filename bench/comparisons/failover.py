@@ -1,0 +1,217 @@
+"""Leaders killed with -9 under a steady load: seconds until the next acknowledged write.
+
+Every kill chooses a partition whose leader is, in every third kill, the controller too, and in the
+others is not. A killed broker is started again, as its supervisor does, and the next one dies only
+after all replicas are in sync again and have had some load. What counts is the first record that
+was sent to the partition after the kill and was acknowledged.
+
+Both systems and both clients are as by default: three replicas, two of which must be in sync,
+`acks=all`; Millrace flushes before it acknowledges, as by its default.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+from bench import acknowledgements
+from bench.acknowledgements import Records, percentile, seconds_until_acknowledged
+from bench.measure import Bench, Bound, Named, Outcome, say
+from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
+from bench.peers.kafka import Kafka, running_kafka
+from bench.processes import LoadFailedError, until
+from bench.steady_load import SteadyLoad, steady_load
+
+KILLS_PER_ROUND = 6
+KAFKA_KILLS = 6
+CONTROLLER_EVERY = 3
+"""Every third kill takes the controller."""
+TOPIC = "under-load"
+PARTITIONS = 12
+RATE = 1000
+"""Records of 1 KB a second, over all partitions."""
+RECOVERY_TIMEOUT_S = 90
+MEDIAN_MAX_S, P99_MAX_S = 1, 3
+FIGURES = (
+    Named(name="failover", unit="s", goal="<= 1"),
+    Named(name="failover_p99", unit="s", goal="<= 3"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    """One leader that was killed."""
+
+    at: float
+    """Monotonic seconds."""
+    partition: int
+    """That it led, and that counts."""
+    all_partitions: Sequence[int]
+    """That it led."""
+    was_controller: bool
+
+
+class Victims(Protocol):
+    """One system under test."""
+
+    def leaders(self) -> dict[int, int]:
+        """Return the leader of each partition."""
+
+    def controller(self) -> int:
+        """Return who the controller is."""
+
+    def kill(self, broker_id: int) -> float:
+        """Kill it, see that it is started again, and return when it was killed."""
+
+    def wait_until_in_sync(self) -> None:
+        """Return once all replicas of all partitions are in sync."""
+
+
+def measure(bench: Bench) -> dict[str, Outcome]:
+    """Kill, and return both figures."""
+    with (
+        running_millrace_cluster(bench.directory / "millrace") as millrace,
+        _load(bench.directory, millrace.address, "steady_millrace") as load,
+    ):
+        millrace.create_topic(TOPIC, PARTITIONS, {})
+        load.begin()
+        kills = _kill(_Millrace(millrace), KILLS_PER_ROUND * bench.rounds, bench.seconds)
+        ours = _summary(kills, load.end())
+    with (
+        running_kafka(bench.directory / "kafka", nodes=3, replication=3) as kafka,
+        _load(bench.directory, kafka.address, "steady_confluent") as load,
+    ):
+        kafka.create_topic(TOPIC, PARTITIONS, {})
+        load.begin()
+        kills = _kill(_Kafka(kafka), min(KAFKA_KILLS, len(kills)), bench.seconds)
+        theirs = _summary(kills, load.end())
+    detail = {"kills": len(ours["each"]), "millrace": ours, "kafka": theirs}
+    return {
+        "failover": Outcome(
+            bounds=[Bound(what="median in s", value=ours["p50"], at_most=MEDIAN_MAX_S)],
+            detail=detail,
+        ),
+        "failover_p99": Outcome(
+            bounds=[Bound(what="p99 in s", value=ours["p99"], at_most=P99_MAX_S)], detail=detail
+        ),
+    }
+
+
+def _load(directory: Path, address: str, module: str) -> AbstractContextManager[SteadyLoad]:
+    return steady_load(directory, address, module, topic=TOPIC, partitions=PARTITIONS, rate=RATE)
+
+
+def _kill(victims: Victims, count: int, seconds: float) -> list[Kill]:
+    kills: list[Kill] = []
+    for number in range(1, count + 1):
+        time.sleep(seconds)
+        controller, leaders = victims.controller(), victims.leaders()
+        wants_controller = number % CONTROLLER_EVERY == 0
+        chosen = [
+            partition
+            for partition, leader in leaders.items()
+            if (leader == controller) is wants_controller
+        ]
+        if not chosen:
+            raise LoadFailedError(f"nobody fits among the leaders {leaders} of {controller}")
+        partition = chosen[number % len(chosen)]
+        victim = leaders[partition]
+        led = [each for each, leader in leaders.items() if leader == victim]
+        killed_at = victims.kill(victim)
+        kills.append(
+            Kill(
+                at=killed_at,
+                partition=partition,
+                all_partitions=led,
+                was_controller=wants_controller,
+            )
+        )
+        victims.wait_until_in_sync()
+        say(
+            f"kill {number}/{count}, broker {victim}{', the controller' * wants_controller}:"
+            f" in sync again after {time.monotonic() - killed_at:.1f} s"
+        )
+    return kills
+
+
+def _summary(kills: Sequence[Kill], records: Records) -> dict[str, Any]:
+    """Return what the kills cost, in seconds."""
+    each = [seconds_until_acknowledged(records, kill.partition, kill.at) for kill in kills]
+    slowest = [
+        max(
+            seconds_until_acknowledged(records, partition, kill.at)
+            for partition in kill.all_partitions
+        )
+        for kill in kills
+    ]
+    of_controllers = [value for value, kill in zip(each, kills, strict=True) if kill.was_controller]
+    of_others = [value for value, kill in zip(each, kills, strict=True) if not kill.was_controller]
+    return {
+        "p50": median(each),
+        "p99": percentile(each, 0.99),
+        "controllers_p50": median(of_controllers) if of_controllers else None,
+        "others_p50": median(of_others) if of_others else None,
+        "slowest_partition_p50": median(slowest),
+        "slowest_partition_max": max(slowest),
+        "each": each,
+        "was_controller": [kill.was_controller for kill in kills],
+        "records_not_acknowledged": int(
+            (records["acknowledged_ns"] == acknowledgements.NEVER).sum()
+        ),
+    }
+
+
+class _Millrace:
+    def __init__(self, cluster: MillraceCluster) -> None:
+        self._cluster = cluster
+
+    def leaders(self) -> dict[int, int]:
+        return {
+            number: each.leader for (_, number), each in self._cluster.partitions([TOPIC]).items()
+        }
+
+    def controller(self) -> int:
+        return self._cluster.controller()
+
+    def kill(self, broker_id: int) -> float:
+        killed_at = self._cluster.kill(broker_id)
+        until(
+            lambda: broker_id not in self.leaders().values() or None,
+            "other leaders",
+            RECOVERY_TIMEOUT_S,
+        )
+        return killed_at
+
+    def wait_until_in_sync(self) -> None:
+        self._cluster.wait_until_in_sync([TOPIC], RECOVERY_TIMEOUT_S)
+
+
+class _Kafka:
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+
+    def leaders(self) -> dict[int, int]:
+        return {number: each.leader for number, each in self._kafka.partitions(TOPIC).items()}
+
+    def controller(self) -> int:
+        return self._kafka.controller()
+
+    def kill(self, broker_id: int) -> float:
+        killed_at = self._kafka.nodes[broker_id].kill()
+        until(
+            lambda: broker_id not in self.leaders().values() or None,
+            "other leaders",
+            RECOVERY_TIMEOUT_S,
+        )
+        self._kafka.nodes[broker_id].start_again()
+        return killed_at
+
+    def wait_until_in_sync(self) -> None:
+        def settled() -> bool | None:
+            found = self._kafka.partitions(TOPIC).values()
+            return all(len(each.isrs) == len(each.replicas) for each in found) or None
+
+        until(settled, "all replicas in sync", RECOVERY_TIMEOUT_S)

@@ -1,0 +1,98 @@
+"""The controller dies by kill -9: seconds until another one has taken its place.
+
+Three brokers, 1,000 partitions with three replicas, one SQLite file; then likewise with an API
+server. The time ends when the new controller has carried out a request that came after the kill,
+and when all partitions that the dead broker led are led by others, as the brokers that live tell
+clients. The dead one stays dead until then. The value is the slowest round.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.many_partitions import fill
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
+from bench.peers.api_server import running_api_server
+from bench.processes import until
+
+from millrace.client import RetriableError
+
+PARTITIONS = 1000
+POLL_S = 0.02
+TIMEOUT_S = 60
+SECONDS_MAX, API_SERVER_SECONDS_MAX = 3, 8
+
+
+def measure(bench: Bench) -> Outcome:
+    """Kill the controller once a round, with either store."""
+    sqlite = _rounds(bench, bench.directory / "sqlite", {})
+    with running_api_server(bench.directory / "api-server") as settings:
+        api_server = _rounds(bench, bench.directory / "kubernetes", settings)
+    return Outcome(
+        bounds=[
+            Bound(what="slowest failover in s", value=sqlite["slowest"], at_most=SECONDS_MAX),
+            Bound(
+                what="likewise with an API server",
+                value=api_server["slowest"],
+                at_most=API_SERVER_SECONDS_MAX,
+            ),
+        ],
+        detail={"partitions": PARTITIONS, "sqlite": sqlite, "api_server": api_server},
+    )
+
+
+def _rounds(bench: Bench, directory: Path, settings: Mapping[str, str]) -> dict[str, Any]:
+    taken: list[dict[str, float]] = []
+    with running_millrace_cluster(directory, settings) as cluster:
+        topics = fill(cluster, PARTITIONS)
+        for number in range(1, bench.rounds + 1):
+            time.sleep(bench.seconds)
+            taken.append(_fail_over(cluster, topics))
+            say(f"round {number}/{bench.rounds} {taken[-1]}")
+            cluster.wait_until_in_sync(topics)
+    slowest = [max(each.values()) for each in taken]
+    return {"slowest": max(slowest), "median": median(slowest), "rounds": taken}
+
+
+def _fail_over(cluster: MillraceCluster, topics: list[str]) -> dict[str, float]:
+    controller = cluster.controller()
+    led = [key for key, each in cluster.partitions(topics).items() if each.leader == controller]
+    with cluster.without_restarts():
+        killed_at = cluster.kill(controller)
+        answered: list[float] = []
+
+        def administer() -> None:
+            until(lambda: _is_altered(cluster, topics[0]) or None, "a new controller", TIMEOUT_S)
+            answered.append(time.monotonic() - killed_at)
+
+        asking = threading.Thread(target=administer)
+        asking.start()
+
+        def others_lead() -> float | None:
+            try:
+                found = cluster.partitions(topics)
+            except RetriableError:
+                return None
+            if any(found[key].leader in (controller, -1) for key in led):
+                return None
+            return time.monotonic() - killed_at
+
+        led_by_others = until(others_lead, "other leaders", TIMEOUT_S, POLL_S)
+        asking.join()
+    return {"administration": answered[0], "leaders": led_by_others}
+
+
+def _is_altered(cluster: MillraceCluster, topic: str) -> bool:
+    try:
+        cluster.admin.alter_topic(topic, set_config={"retention.ms": "604800000"})
+    except RetriableError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    figure("controller_failover", unit="s", goal="<= 3", measure=measure)

@@ -1,0 +1,135 @@
+"""A broker that led 5,000 partitions dies by kill -9: seconds until all are served by others.
+
+Three brokers, three replicas of each partition, one SQLite file; then likewise with an API server.
+The broker that dies is not the controller, and stays dead until the end. The time ends when every
+partition has answered a fetch in its new leader epoch, and 100 of them have acknowledged a write
+that was sent after the kill. The value is the slowest round; detection is part of it.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.loads.spec import Load, Moved, command_line
+from bench.many_partitions import fill
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
+from bench.peers.api_server import running_api_server
+from bench.processes import LoadFailedError, last_json, start, stop, until
+
+from millrace.client import MillraceError, SyncProducer, TopicDescription
+
+PARTITIONS = 5000
+SAMPLED = 100
+CHANGED_AT_ONCE = 1000
+TIMEOUT_S = 120
+SECONDS_MAX, API_SERVER_SECONDS_MAX = 4, 8
+
+
+def measure(bench: Bench) -> Outcome:
+    """Have one broker lead everything, and kill it, once a round, with either store."""
+    sqlite = _rounds(bench, bench.directory / "sqlite", {})
+    with running_api_server(bench.directory / "api-server") as settings:
+        api_server = _rounds(bench, bench.directory / "kubernetes", settings)
+    return Outcome(
+        bounds=[
+            Bound(what="slowest take-over in s", value=sqlite["slowest"], at_most=SECONDS_MAX),
+            Bound(
+                what="likewise with an API server",
+                value=api_server["slowest"],
+                at_most=API_SERVER_SECONDS_MAX,
+            ),
+        ],
+        detail={"partitions": PARTITIONS, "sqlite": sqlite, "api_server": api_server},
+    )
+
+
+def _rounds(bench: Bench, directory: Path, settings: Mapping[str, str]) -> dict[str, Any]:
+    taken: list[dict[str, float]] = []
+    with running_millrace_cluster(directory, settings) as cluster:
+        topics = fill(cluster, PARTITIONS)
+        for number in range(1, bench.rounds + 1):
+            controller = cluster.controller()
+            victim = next(each for each in sorted(cluster.names) if each != controller)
+            _lead_by(cluster, victim, topics)
+            time.sleep(bench.seconds)
+            taken.append(_die(cluster, victim, topics, directory / "watcher.log"))
+            say(f"round {number}/{bench.rounds} {taken[-1]}")
+            cluster.wait_until_in_sync(topics)
+    slowest = [max(each["all_served"], each["writes"]) for each in taken]
+    return {"slowest": max(slowest), "median": median(slowest), "rounds": taken}
+
+
+def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> None:
+    """Make a broker the preferred leader of everything, and have it lead."""
+    wanted = [
+        (key, [broker_id, *(each for each in partition.replicas if each != broker_id)])
+        for key, partition in cluster.partitions(topics).items()
+    ]
+    for first in range(0, len(wanted), CHANGED_AT_ONCE):
+        changes = dict(wanted[first : first + CHANGED_AT_ONCE])
+        _check(cluster.admin.reassign_partitions(changes))
+    _check(cluster.admin.elect_leaders())
+    until(
+        lambda: (
+            {each.leader for each in cluster.partitions(topics).values()} == {broker_id} or None
+        ),
+        f"broker {broker_id} as leader of everything",
+        TIMEOUT_S,
+    )
+    cluster.wait_until_in_sync(topics)
+
+
+def _check(outcomes: Mapping[tuple[str, int], MillraceError | None]) -> None:
+    refused = [error for error in outcomes.values() if error is not None]
+    if refused:
+        raise LoadFailedError(f"{len(refused)} partitions were refused: {refused[0]}")
+
+
+def _die(cluster: MillraceCluster, victim: int, topics: list[str], log: Path) -> dict[str, float]:
+    """Kill a broker; return what came when, in seconds since then."""
+    described = list(cluster.admin.describe_topics(topics).values())
+    living = {each: cluster.address_of(each) for each in cluster.names if each != victim}
+    load = Load(
+        address=cluster.address,
+        topic="",
+        partitions=0,
+        seconds=TIMEOUT_S,
+        settings={"topics": topics, "addresses": living},
+    )
+    log.unlink(missing_ok=True)
+    with SyncProducer(cluster.address, linger_ms=0) as producer, cluster.without_restarts():
+        sampled = _sample(described)
+        _write(producer, sampled)  # Connected, and known to the leader.
+        watching = start(command_line("take_over", load), log)
+        try:
+            until(lambda: log.read_text() or None, "the watcher", TIMEOUT_S)
+            killed_at = cluster.kill(victim)
+            _write(producer, sampled)
+            written_at = time.monotonic()
+            until(watching.poll, "every partition's new leader", TIMEOUT_S)
+        finally:
+            stop(watching)
+    if watching.returncode:
+        raise LoadFailedError(log.read_text(errors="replace")[-4000:])
+    moments = {**Moved(**last_json(log.read_text())).detail, "writes": written_at}
+    return {what: at - killed_at for what, at in moments.items()}
+
+
+def _sample(topics: list[TopicDescription]) -> list[tuple[str, int]]:
+    every = [(topic.name, each.partition) for topic in topics for each in topic.partitions]
+    return every[:: max(1, len(every) // SAMPLED)][:SAMPLED]
+
+
+def _write(producer: SyncProducer, sampled: list[tuple[str, int]]) -> None:
+    handles = [
+        producer.send(topic, b"a record", partition=partition) for topic, partition in sampled
+    ]
+    for handle in handles:
+        handle.result(TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    figure("dead_broker_5000", unit="s", goal="<= 4", measure=measure)

@@ -1,0 +1,115 @@
+"""The longest that a record waits while a leadership is moved on purpose, in ms.
+
+Three brokers, three replicas, a steady load on all partitions. In each round a broker is drained,
+which hands over all that it leads, and taken back, whereupon it leads again what it did. A stall
+is the time from `send()` to the acknowledgement of a record of a partition that moved, from just
+before the move until a second after it. The value is the longest of all rounds.
+
+The topic is `replicated`, so that what is measured is the move and not the disk; `fsync` is detail.
+"""
+
+import time
+from statistics import median
+from typing import Any
+
+import numpy
+from bench.acknowledgements import longest_stall_ms
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.millrace_cluster import BROKERS, MillraceCluster, running_millrace_cluster
+from bench.processes import until
+from bench.settings import DURABILITIES, MILLRACE_TOPIC
+from bench.steady_load import steady_load
+
+TOPIC = "moved"
+PARTITIONS = 6
+RATE = 600
+"""Records of 1 KB a second: one in 10 ms for each partition."""
+AFTERWARDS_S = 1.0
+MOVE_TIMEOUT_S = 30
+MS_MAX = 200
+
+
+def measure(bench: Bench) -> Outcome:
+    """Move leaderships with both durabilities; the first one's stalls count."""
+    detail = {durability: _stalls(bench, durability) for durability in DURABILITIES}
+    return Outcome(
+        bounds=[
+            Bound(
+                what="longest stall in ms",
+                value=detail[DURABILITIES[0]]["longest_ms"],
+                at_most=MS_MAX,
+            )
+        ],
+        detail=detail,
+    )
+
+
+def _stalls(bench: Bench, durability: str) -> dict[str, Any]:
+    directory = bench.directory / durability
+    with (
+        running_millrace_cluster(directory) as cluster,
+        steady_load(
+            directory,
+            cluster.address,
+            "steady_millrace",
+            topic=TOPIC,
+            partitions=PARTITIONS,
+            rate=RATE,
+        ) as load,
+    ):
+        cluster.create_topic(TOPIC, PARTITIONS, MILLRACE_TOPIC[durability])
+        load.begin()
+        moves = [
+            move
+            for number in range(bench.rounds)
+            for move in (
+                _move(cluster, number % BROKERS, bench.seconds / 2, back=back)
+                for back in (False, True)
+            )
+        ]
+        records = load.end()
+    stalls = [longest_stall_ms(records, *move) for move in moves]
+    say(f"{durability}: {len(moves)} moves, the longest stall {max(stalls):.0f} ms")
+    waited_ms = (records["acknowledged_ns"] - records["sent_ns"]) / 1e6
+    return {
+        "longest_ms": max(stalls),
+        "median_ms": median(stalls),
+        "each_ms": stalls,
+        "all_records_ms": dict(
+            zip(("p50", "p99"), numpy.percentile(waited_ms, [50, 99]).tolist(), strict=True)
+        ),
+    }
+
+
+def _move(
+    cluster: MillraceCluster, broker_id: int, seconds: float, *, back: bool
+) -> tuple[list[int], float, float]:
+    """Drain a broker or take it back, after so many seconds of load.
+
+    Returns:
+        Which partitions moved; from when to when stalls count.
+    """
+    time.sleep(seconds)
+    before = _leaders(cluster)
+    started = time.monotonic()
+    if back:
+        cluster.admin.undrain_broker(broker_id)
+    else:
+        cluster.admin.drain_broker(broker_id)
+    until(
+        lambda: (broker_id in _leaders(cluster).values()) is back or None,
+        "the move of leaderships",
+        MOVE_TIMEOUT_S,
+    )
+    time.sleep(AFTERWARDS_S)
+    after = _leaders(cluster)
+    moved = [number for number, leader in before.items() if after[number] != leader]
+    return moved, started, time.monotonic()
+
+
+def _leaders(cluster: MillraceCluster) -> dict[int, int]:
+    return {number: each.leader for (_, number), each in cluster.partitions([TOPIC]).items()}
+
+
+if __name__ == "__main__":
+    figure("handover", unit="ms", goal="<= 200", measure=measure)

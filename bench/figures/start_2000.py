@@ -1,0 +1,75 @@
+"""Seconds from the start of three brokers with 2,000 partitions until all of them are led.
+
+Each partition has three replicas and a record. The brokers are stopped in good order before each
+start; in `detail`, also killed with -9. The value is the slowest start after a stop.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+from statistics import median
+
+from bench.many_partitions import fill
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.millrace_cluster import running_millrace_cluster
+from bench.processes import until
+
+from millrace.client import RetriableError
+
+PARTITIONS = 2000
+POLL_S = 0.02
+TIMEOUT_S = 120
+SECONDS_MAX = 10
+
+
+def measure(bench: Bench) -> Outcome:
+    """Fill, then stop and start once a round; kill and start at last."""
+    data = bench.directory / "millrace"
+    with running_millrace_cluster(data) as cluster:
+        topics = fill(cluster, PARTITIONS)
+        time.sleep(bench.seconds)
+    taken = []
+    for number in range(1, bench.rounds + 1):
+        taken.append(_start(data, topics, bench.seconds, is_killed=number == bench.rounds))
+        say(f"round {number}/{bench.rounds} {taken[-1]:.2f} s")
+    after_kill = _start(data, topics, 0, is_killed=False)
+    return Outcome(
+        bounds=[Bound(what="slowest start in s", value=max(taken), at_most=SECONDS_MAX)],
+        detail={
+            "partitions": PARTITIONS,
+            "median": median(taken),
+            "rounds": taken,
+            "after_kill": after_kill,
+        },
+    )
+
+
+def _start(data: Path, topics: list[str], seconds: float, *, is_killed: bool) -> float:
+    """Start, wait until all is led, run for a while; return how long it took to be led."""
+    started = time.monotonic()
+    with running_millrace_cluster(data) as cluster:
+
+        def led() -> float | None:
+            try:
+                partitions = cluster.partitions(topics).values()
+            except RetriableError:
+                return None
+            if any(each.leader < 0 for each in partitions):
+                return None
+            return time.monotonic() - started
+
+        taken = until(led, "a leader for every partition", TIMEOUT_S, POLL_S)
+        cluster.wait_until_in_sync(topics)
+        time.sleep(seconds)
+        if is_killed:
+            pids = cluster.pids
+            with cluster.without_restarts():
+                for pid in pids:
+                    os.kill(pid, signal.SIGKILL)
+                os.kill(cluster.supervisor, signal.SIGTERM)
+    return taken
+
+
+if __name__ == "__main__":
+    figure("start_2000", unit="s", goal="<= 10", measure=measure)

@@ -1,0 +1,194 @@
+"""Three Millrace brokers as `millrace up --brokers 3` runs them: a process each, which it starts
+again when one ends.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from bench.processes import LoadFailedError, children, start, stop, until
+
+from millrace.client import PartitionDescription, RetriableError, SyncAdmin
+
+BROKERS = 3
+REPLICATION = 3
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 90
+SETTLE_TIMEOUT_S = 120
+ADMIN_TIMEOUT_MS = 300_000
+POLL_S = 0.05
+
+SETTINGS = {
+    "MILLRACE_BROKER__STORAGE__TRASH_DELAY_MS": "1000",
+    "MILLRACE_BROKER__STORAGE__RETENTION_CHECK_INTERVAL_MS": "1000",
+}
+"""All else is as by default; deleted topics' files go as quickly as Kafka's do here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MillraceCluster:
+    """A running cluster.
+
+    Attributes:
+        address: of all brokers, with commas, as they were at the start: a broker that is started
+            again has another one, which the others know.
+        admin: a client of it.
+        supervisor: the process that started the brokers.
+        replication: of the topics that `create_topic` makes.
+        names: of the brokers, by their id.
+    """
+
+    address: str
+    admin: SyncAdmin
+    supervisor: int
+    replication: int
+    names: Mapping[int, str]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The brokers' processes, as they are now."""
+        return tuple(pid for pid, _ in children(self.supervisor))
+
+    def pid_of(self, broker_id: int) -> int:
+        """Return the process of a broker, as it is now.
+
+        Raises:
+            LoadFailedError: it has none.
+        """
+        configuration = f"/{self.names[broker_id]}.toml"
+        for pid, command in children(self.supervisor):
+            if any(part.endswith(configuration) for part in command):
+                return pid
+        raise LoadFailedError(f"{self.names[broker_id]} is not running")
+
+    def address_of(self, broker_id: int) -> str:
+        """Return where clients connect to a broker, as it is now."""
+        brokers = self.admin.describe_cluster().brokers
+        return next(each.address for each in brokers if each.broker_id == broker_id)
+
+    def kill(self, broker_id: int) -> float:
+        """Kill a broker with -9; return the monotonic time of that."""
+        pid = self.pid_of(broker_id)
+        os.kill(pid, signal.SIGKILL)
+        return time.monotonic()
+
+    @contextmanager
+    def without_restarts(self) -> Iterator[None]:
+        """Let a broker that is killed in the block stay dead until its end."""
+        os.kill(self.supervisor, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.supervisor, signal.SIGCONT)
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        """Create a topic; all its replicas are in sync when this returns."""
+        self.admin.create_topic(name, partitions, self.replication, config)
+        self.wait_until_in_sync([name])
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; its files go a second later."""
+        self.admin.delete_topic(name)
+
+    def controller(self) -> int:
+        """Return who the controller is.
+
+        Raises:
+            LoadFailedError: nobody is.
+        """
+
+        def found() -> int | None:
+            with suppress(RetriableError):
+                controller_id = self.admin.describe_cluster().controller_id
+                return controller_id if controller_id >= 0 else None
+            return None
+
+        return until(found, "a controller", SETTLE_TIMEOUT_S)
+
+    def partitions(self, topics: Sequence[str]) -> dict[tuple[str, int], PartitionDescription]:
+        """Return all partitions of some topics as some broker knows them."""
+        described = self.admin.describe_topics(topics)
+        return {
+            (name, partition.partition): partition
+            for name, topic in described.items()
+            for partition in topic.partitions
+        }
+
+    def wait_until_in_sync(
+        self, topics: Sequence[str], timeout_s: float = SETTLE_TIMEOUT_S
+    ) -> None:
+        """Return once all partitions are led and have all their replicas in sync.
+
+        Raises:
+            LoadFailedError: not so in time.
+        """
+
+        def settled() -> bool | None:
+            try:
+                partitions = self.partitions(topics).values()
+            except RetriableError:
+                return None
+            return (
+                all(each.leader >= 0 and len(each.isr) == len(each.replicas) for each in partitions)
+                or None
+            )
+
+        until(settled, "all replicas in sync", timeout_s, POLL_S)
+
+
+@contextmanager
+def running_millrace_cluster(
+    directory: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[MillraceCluster]:
+    """Start a cluster with its data below `directory`, and stop it at the end of the block.
+
+    Args:
+        settings: of the brokers' environment, besides our own.
+
+    Raises:
+        LoadFailedError: it did not come up; with the end of its log.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / "up.log"
+    log.unlink(missing_ok=True)
+    command = [
+        sys.executable, "-m", "millrace.cli.main", "up", "--brokers", str(BROKERS),
+        "--data-dir", str(directory / "data"), "--port", "0", "--metrics-port", "-1",
+        "--output", "json",
+    ]  # fmt: skip
+    # It ends its brokers on SIGTERM, and would leave them behind on SIGKILL.
+    process = start(command, log, ends_by="TERM", settings={**SETTINGS, **settings})
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (announced := _announced(log)) is None:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise LoadFailedError(
+                    f"the cluster did not start:\n{log.read_text(errors='replace')[-4000:]}"
+                )
+            time.sleep(0.005)
+        address = ",".join(each["address"] for each in announced)
+        with SyncAdmin(address, request_timeout_ms=ADMIN_TIMEOUT_MS) as admin:
+            yield MillraceCluster(
+                address=address,
+                admin=admin,
+                supervisor=process.pid,
+                replication=REPLICATION,
+                names={each.broker_id: each.name for each in admin.describe_cluster().brokers},
+            )
+    finally:
+        stop(process, STOP_TIMEOUT_S)
+
+
+def _announced(log: Path) -> list[dict[str, str]] | None:
+    for line in log.read_text(errors="replace").splitlines():
+        if line.startswith('{"brokers"') and line.endswith("}"):
+            brokers: list[dict[str, str]] = json.loads(line)["brokers"]
+            return brokers
+    return None

@@ -1,0 +1,48 @@
+"""All figures, one program after another."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from bench import run_figures
+from bench.run_figures import FIGURES, measured
+
+
+def line(name: str) -> str:
+    return json.dumps({"name": name, "value": 1, "ok": True})
+
+
+def program(printed: dict[str, list[str]], ran: list[str]) -> run_figures.Run:
+    def run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        ran.append(name)
+        code = 0 if printed[name] else 3
+        return subprocess.CompletedProcess([], code, "\n".join(printed[name]), "why\nno Java\n")
+
+    return run
+
+
+def test_figures_of_one_measurement_are_measured_once() -> None:
+    ran: list[str] = []
+    run = program({"a": [line("b"), line("a")], "c": [line("c")]}, ran)
+    assert [each["name"] for each in measured(["a", "b", "c"], [], run)] == ["a", "b", "c"]
+    assert ran == ["a", "c"]
+
+
+def test_a_figure_that_cannot_be_measured_has_a_reason_and_no_value() -> None:
+    assert measured(["a"], [], program({"a": []}, [])) == [
+        {"name": "a", "ok": False, "error": "no Java"}
+    ]
+
+
+def test_a_figure_that_another_program_fails_to_give_is_measured_by_its_own() -> None:
+    ran: list[str] = []
+    answers = measured(["a", "b"], [], program({"a": [], "b": [line("a"), line("b")]}, ran))
+    assert ran == ["a", "b"]
+    assert [each.get("value") for each in answers] == [1, 1]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_has_a_program(name: str) -> None:
+    assert Path(run_figures.__file__).with_name("figures").joinpath(f"{name}.py").is_file()
