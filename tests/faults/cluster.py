@@ -19,6 +19,7 @@ from tests.faults.volume import Folder, Volume
 from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker
 
 from millrace.client import SyncAdmin
+from millrace.core.errors import MillraceError
 
 BROKERS: Final = 3
 HEAL_SECONDS_MAX: Final = 90.0
@@ -304,9 +305,21 @@ class Cluster:
             missing = "no metadata" if view is None else view.what_is_missing()
             times = 0 if missing else times + 1
             if time.monotonic() > deadline:
-                ends = "\n".join(f"--- {node.name}\n{node.log_end()}" for node in self.nodes)
-                raise NotWholeError(f"not whole within {seconds} s: {missing}\n{ends}")
+                raise NotWholeError(f"not whole within {seconds} s: {missing}; {self.replicas()}")
             time.sleep(0.1)
+
+    def replicas(self) -> str:
+        """Say how every replica stands, for messages."""
+        try:
+            with SyncAdmin(self.bootstrap, request_timeout_ms=5000) as admin:
+                logs = [each for topic in TOPICS for each in admin.describe_logs(topic)]
+        except MillraceError as error:
+            return repr(error)
+        return "\n".join(
+            f"{log.topic}/{log.partition} on {log.broker_id}: end {log.log_end_offset}, "
+            f"committed {log.high_watermark}, flushed {log.flushed_offset}"
+            for log in sorted(logs, key=lambda log: (log.topic, log.partition, log.broker_id))
+        )
 
     def __exit__(
         self,
