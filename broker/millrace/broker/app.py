@@ -28,7 +28,7 @@ from prometheus_client import start_http_server
 
 from millrace.broker.config import BrokerConfig, ListenerConfig, ReplicaListenerConfig
 from millrace.broker.controller import ControllerShell
-from millrace.broker.coordination.sqlite import SqliteStore
+from millrace.broker.coordination.opening import open_store
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.controller import ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
@@ -246,11 +246,7 @@ class Broker:
         """Take part in the election; this broker's controller is served before it may be one."""
         config = self._config
         assert self._reader is not None
-        store = await self._reader.call(
-            partial(
-                SqliteStore, config.coordination.path, is_exclusive=not config.coordination.shared
-            )
-        )
+        store = await self._reader.call(open_store, config.coordination)
         controller = self._controller = ControllerShell(
             config.cluster,
             store,

@@ -21,7 +21,6 @@ from millrace.broker.coordination.store import CoordinationStore, CoordinationUn
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.core.errors import MillraceError, NotControllerError
 from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, TopicId
-from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.controller import Controller, Phase
 from millrace.core.metadata.effects import (
@@ -110,7 +109,7 @@ class ControllerShell:
         self._object_thread = ThreadPoolExecutor(1, thread_name_prefix="coordination")
         self._lease_thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._machine: Controller | None = None
-        self._cache = MetadataCache(known_cluster_id)
+        self._image: MetadataImage | None = None
         self.observer: Observer = _Nobody()
         self._responses: dict[int, asyncio.Future[object]] = {}
         self._requests = itertools.count()

@@ -144,6 +144,26 @@ def run(scenario: Callable[[Running], object], store: MemoryStore | None = None)
     return asyncio.run(main())
 
 
+def test_a_broker_that_never_was_the_controller_knows_no_cluster_and_no_epoch() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        store.take_lease("b")
+        failures: list[BaseException] = []
+        shell = ControllerShell(
+            ClusterConfig(), store, TIMES, name="a", address="h:2", on_failure=failures.append
+        )
+        try:
+            await shell.start()
+            assert not shell.is_controller
+            assert shell.controller_epoch == 0
+            assert shell.cluster_id == ""
+        finally:
+            await shell.stop()
+        assert not failures
+
+    asyncio.run(scenario())
+
+
 def test_topics_are_made_changed_and_deleted() -> None:
     async def scenario(the: Running) -> None:
         created = await the.create("t")

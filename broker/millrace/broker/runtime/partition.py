@@ -12,7 +12,6 @@ from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.topic_config import Durability, TopicConfig
 from millrace.core.records.batch import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
-from millrace.core.replication.follower import PartitionFollower
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.replica import Replica
 
@@ -42,43 +41,16 @@ class Owner(Protocol):
     def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None: ...
 
 
-class _Role:
-    """The appender's target while a replica has one role, and counts its failed writes.
-
-    Roles change only while nothing is on its way to the disk, and each counts from 0.
-    """
-
-    __slots__ = ("_partition", "generation_written", "log", "machine")
-
-    def __init__(self, partition: "Partition", machine: object) -> None:
-        self.log = partition.log
-        self.generation_written = 0
-        self.machine = machine
-        self._partition = partition
-
-    @property
-    def is_flushed_before_ack(self) -> bool:
-        return self._partition.is_flushed_before_ack
-
-    def on_written(self, end_offset: Offset) -> None:
-        self._partition.owner.on_written(self._partition, end_offset)
-
-    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
-        self._partition.owner.on_flushed(self._partition, end_offset, flushed_offset)
-
-    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
-        self._partition.owner.on_write_failed(self._partition, base_offset, error)
-
-    def on_corrupt(self, error: CorruptLogError) -> None:
-        self._partition.on_corrupt(error)
-
-
 class Partition:
-    """See the module. All methods are called on the event loop.
+    """See the module. All methods are called on the event loop. It is the appender's target.
+
+    Roles change only while nothing is on its way to the disk, so what became of the files always
+    concerns the role that there is.
 
     Attributes:
         replica: the machine that decides; set once the log is open.
         log: the files; changed by the appender's thread only.
+        generation_written: see `Target`; roles come and go, and it counts on.
         limits: what a client's batch may be; read by the checking thread too.
     """
 
@@ -86,9 +58,9 @@ class Partition:
         "_followers",
         "_inflated_bytes_max",
         "_readers",
-        "_role",
         "appender",
         "config",
+        "generation_written",
         "is_flushed_before_ack",
         "limits",
         "log",
@@ -119,7 +91,7 @@ class Partition:
         self._inflated_bytes_max = inflated_bytes_max
         self._readers: dict[tuple[Reader, int], None] = {}
         self._followers: dict[tuple[Reader, int], None] = {}
-        self._role = _Role(self, None)
+        self.generation_written = 0
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -165,7 +137,7 @@ class Partition:
                 append_timestamp=waiter.append_timestamp,
             )
             self.appender.append(
-                self._role_of(leader),
+                self,
                 StampedBatch.of(header, stamped, batch[HEADER_BYTES:], waiter.append_timestamp),
                 leader.generation,
             )
@@ -173,17 +145,23 @@ class Partition:
 
     def append_replicated(self, batches: Iterable[StampedBatch], generation: int) -> None:
         """Append a leader's batches as they are (P1)."""
-        role = self._role_of(self.replica.follower)
         for batch in batches:
-            self.appender.append(role, batch, generation)
+            self.appender.append(self, batch, generation)
 
-    def _role_of(self, machine: PartitionLeader | PartitionFollower | None) -> _Role:
-        if self._role.machine is not machine:
-            self._role = _Role(self, machine)
-        return self._role
+    def on_written(self, end_offset: Offset) -> None:
+        """Implement `Target`."""
+        self.owner.on_written(self, end_offset)
+
+    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
+        """Implement `Target`."""
+        self.owner.on_flushed(self, end_offset, flushed_offset)
+
+    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
+        """Implement `Target`."""
+        self.owner.on_write_failed(self, base_offset, error)
 
     def on_corrupt(self, error: CorruptLogError) -> None:
-        """The log is damaged, and takes nothing any more."""
+        """Implement `Target`."""
         self.owner.take_offline(self.topic_partition, error)
 
     # --- Readers -----------------------------------------------------------------------------

@@ -13,6 +13,10 @@ Taking over, so that a predecessor who does not know yet can do no harm (P34-P36
    fails by its version; one that came before is read and kept;
 3. only then look at requests.
 
+Brokers register, and topics are made, only once every object is stored. So a shard that is missing
+although there are brokers, or that has topics although there is none, was not left so by a
+controller: objects were lost, and nothing is begun anew in their place.
+
 Once active, a write can be refused only because a successor did the same to us, or because the
 answer to our own write was lost. The object is read to find out which: the same bytes mean that it
 is stored; the old version, that it is not, and it is written again; anything else ends this
@@ -64,7 +68,7 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.request_limits import size_problem
 from millrace.core.metadata.requests import Request
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 from millrace.core.metadata.writes import Writes
 
 _SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
@@ -138,7 +142,7 @@ class Controller:
         """Go on with an object as it is stored; None when it is not.
 
         Raises:
-            CorruptMetadataError: the object is damaged.
+            CorruptMetadataError: the object is damaged, or others that belong to it are gone.
             InvalidConfigError: the store is of another cluster than this process knows.
         """
         if self.phase is Phase.RESIGNED:
@@ -212,12 +216,25 @@ class Controller:
         return self._write_changed()
 
     def _claim_shard(self, number: int, stored: StoredObject | None) -> list[Effect]:
+        key, brokers = SHARD_KEYS[number], self._image.cluster.brokers
+        if stored is None and brokers:
+            raise CorruptMetadataError(
+                f"the metadata object {key!r} is missing from the coordination store, but the "
+                f"cluster has {len(brokers)} brokers: its topics were lost. Restore the store from "
+                "a backup; no topic was changed"
+            )
         shard = StateShard(number=number) if stored is None else decode_shard(number, stored)
         if shard.controller_epoch > self._controller_epoch:
-            return self.resign(f"{SHARD_KEYS[number]!r} belongs to a later controller")
+            return self.resign(f"{key!r} belongs to a later controller")
+        if (shard.topics or shard.deletions) and not brokers:
+            raise CorruptMetadataError(
+                f"the metadata object {key!r} holds topics, but the cluster has no brokers: the "
+                f"object {CLUSTER_KEY!r} was lost and begun anew. Restore the store from a backup; "
+                "no topic was changed"
+            )
         self._image = self._image.with_shard(shard)
         self._draft.take_shard(shard)
-        self._draft.changed[SHARD_KEYS[number]] = None
+        self._draft.changed[key] = None
         return self._write_changed()
 
     def _go_on_taking_over(self, written: str) -> list[Effect]:

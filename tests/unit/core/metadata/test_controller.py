@@ -259,6 +259,40 @@ def test_a_damaged_object_stops_the_take_over(objects: Objects, driver: Controll
         successor.take_over()
 
 
+def test_a_shard_that_is_missing_is_not_begun_anew_in_a_cluster_that_has_brokers(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    driver.ask(create("t", 7))
+    del objects[SHARD_KEYS[7]]
+    successor = ControllerDriver(objects)
+    with pytest.raises(CorruptMetadataError, match=r"shards/07.* is missing"):
+        successor.take_over()
+    assert SHARD_KEYS[7] not in objects
+
+
+def test_a_take_over_that_broke_off_in_a_new_cluster_is_gone_on_with(objects: Objects) -> None:
+    first = ControllerDriver(objects)
+    first.perform(first.machine.take_over())
+    while SHARD_KEYS[3] not in objects:
+        first.read() if first.reads else first.write()
+    successor = ControllerDriver(objects).take_over()
+    assert successor.machine.phase is Phase.ACTIVE
+    assert the_broker(successor.ask(register())).name == "a"
+
+
+def test_topics_of_a_cluster_state_that_was_lost_are_not_taken_by_a_new_one(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    created = the_topic(driver.ask(create("t", 7)))
+    before = objects[SHARD_KEYS[shard_of(created.topic_id)]]
+    del objects[CLUSTER_KEY]
+    for _ in range(3):  # Each time with a higher controller epoch.
+        newcomer = ControllerDriver(objects)
+        with pytest.raises(CorruptMetadataError, match=r"shards/07.* holds topics"):
+            newcomer.take_over()
+        assert objects[SHARD_KEYS[7]] == before
+
+
 # Brokers.
 
 
