@@ -1,5 +1,7 @@
 """Three brokers: what was acknowledged by all in-sync replicas outlives any one of them."""
 
+import os
+import signal
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -135,6 +137,33 @@ def test_a_broker_that_is_stopped_hands_over_first_and_comes_back(cluster: Runni
                 "the stopped broker is in sync again",
             )
     assert read_all(cluster, "t", 4) == [b"before"] + [b"meanwhile"] * 3
+
+
+def test_a_controller_that_stands_still_is_replaced_and_nobody_else_is_fenced(
+    cluster: RunningCluster,
+) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks="all") as producer,
+    ):
+        admin.create_topic("t", partitions=3, replication_factor=3)
+        controller_id = admin.describe_cluster().controller_id
+        stopped = cluster.named(f"broker-{controller_id}")
+        paused = stopped.pid
+        os.kill(paused, signal.SIGSTOP)
+        try:
+            sent = [producer.send("t", b"meanwhile", partition=each) for each in range(3)]
+            for each in sent:
+                assert each.result(20).offset >= 0
+        finally:
+            os.kill(paused, signal.SIGCONT)
+        wait_until(
+            lambda: all(
+                set(each.isr) == {0, 1, 2} for each in admin.describe_topic("t").partitions
+            ),
+            "the one that stood still is in sync again",
+            40,
+        )
 
 
 def test_too_few_replicas_in_sync_refuse_a_write_that_all_must_have(

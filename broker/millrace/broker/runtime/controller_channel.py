@@ -105,6 +105,7 @@ class ControllerChannel:
         self._correlation_ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[pb.ControllerResponse]] = {}
         self._asked_log_ends: dict[TopicPartition, None] = {}
+        self._heard_at = 0.0  # Of the loop's clock: when the controller last said something.
 
     @property
     def metadata(self) -> MetadataImage:
@@ -266,7 +267,10 @@ class ControllerChannel:
             )
             try:
                 await stream.write(pb.SessionRequest(opening=opening))
-                await run_until_first(self._write(stream), self._read(stream))
+                self._heard_at = asyncio.get_running_loop().time()
+                await run_until_first(
+                    self._write(stream), self._read(stream), self._until_over(address)
+                )
             except asyncio.InvalidStateError:
                 pass  # It was over before it was written to; reading says why.
             finally:
@@ -283,6 +287,26 @@ class ControllerChannel:
                         )
             stream.cancel()
 
+    async def _until_over(self, address: str) -> None:
+        """Return once the stream leads nowhere although it is open.
+
+        A controller whose process stands still, or whose host is gone, closes nothing. The lease
+        then names another one; and a controller that has not answered for as long as a session
+        lasts has ended this one, or soon will: there is nothing to wait for.
+        """
+        loop = asyncio.get_running_loop()
+        silence_max = self._config.broker_session_timeout_ms / 1000
+        while True:
+            await asyncio.sleep(_RECONNECT_SECONDS)
+            _, holder = self._find_controller()
+            if holder and holder != address:
+                _log.info("session left", extra={"at": address, "controller": holder})
+                return
+            is_waited_for = bool(self._waiting) or not self._is_up.is_set()
+            if is_waited_for and loop.time() - self._heard_at > silence_max:
+                _log.info("session left", extra={"at": address, "error": "it does not answer"})
+                return
+
     async def _write(self, stream: Any) -> None:
         while True:
             await self._has_outgoing.wait()
@@ -293,6 +317,7 @@ class ControllerChannel:
     async def _read(self, stream: Any) -> None:
         try:
             while isinstance(message := await stream.read(), pb.SessionResponse):  # Then EOF.
+                self._heard_at = asyncio.get_running_loop().time()
                 match message.WhichOneof("content"):
                     case "metadata":
                         await self._on_metadata(message.metadata)

@@ -215,3 +215,45 @@ def test_a_broker_that_does_not_keep_up_gets_everything_anew() -> None:
             await session
 
     asyncio.run(scenario())
+
+
+def test_a_session_with_a_controller_that_is_none_any_more_ends_though_nobody_says_so() -> None:
+    async def scenario() -> None:
+        silent = make_server(LIMITS)
+        port = silent.add_insecure_port("127.0.0.1:0")
+        opened = asyncio.Event()
+
+        async def say_nothing(stream: object, context: object) -> None:
+            opened.set()
+            await asyncio.Event().wait()
+
+        handlers = {"Session": grpc.stream_stream_rpc_method_handler(say_nothing)}
+        name = pb.DESCRIPTOR.services_by_name["Controller"].full_name
+        silent.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, handlers)])
+        await silent.start()
+        try:
+            async with running() as the:
+                holder = ("stopped", f"127.0.0.1:{port}")
+                channel = ControllerChannel(
+                    ClusterConfig(),
+                    LIMITS,
+                    find_controller=lambda: holder,
+                    cluster_id=None,
+                    controller_epoch=ControllerEpoch(0),
+                    keep_controller_epoch=the.channel._keep_controller_epoch,
+                    on_failure=the.failures.append,
+                )
+                session = asyncio.create_task(channel.run())
+                try:
+                    async with asyncio.timeout(10):
+                        await opened.wait()
+                        holder = the.shell.holder
+                        await channel.ready()
+                    assert channel.metadata.cluster.cluster_id == the.shell.cluster_id
+                finally:
+                    session.cancel()
+                    await asyncio.gather(session, return_exceptions=True)
+        finally:
+            await silent.stop(None)
+
+    asyncio.run(scenario())
