@@ -98,7 +98,7 @@ def reset_connections(scene: Scene) -> str:
         time.sleep(0.3)
     scene.load.wait_for_more()
     said = "".join(each.logged_since(size) for each, size in logged)
-    broken = said.count("session ended") + said.count("fetching broke off")
+    broken = said.count("fetching ended") + said.count("fetching broke off")
     if not (count and broken):
         raise NotSeenError(f"{count} connections ended, and {broken} were missed")
     return f"{count} connections of {node.name} ended, {broken} were missed"
