@@ -102,8 +102,10 @@ class Node(RunningBroker):
         self._is_paused = False
 
     def kill(self) -> None:
+        """End it as a crash would, if it runs."""
         self._is_paused = False
-        super().kill()
+        if self.is_running:
+            super().kill()
 
     def start_in_background(self) -> None:
         """Start it; whether it gets ready shows later."""

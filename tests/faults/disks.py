@@ -155,4 +155,9 @@ def share_a_disk(scene: Scene) -> str:
         raise AssertionError("a second broker was let in")
     if scene.cluster.look().broker(node.name) != before.broker(node.name):
         raise AssertionError(f"{node.name} was put aside by a copy of itself")
-    return f"both refused: {said.splitlines()[-1][:120]}; {copied_said.splitlines()[-1][:120]}"
+    return f"both refused: {_error_in(said)}; {_error_in(copied_said)}"
+
+
+def _error_in(said: str) -> str:
+    """What a program that refused said, in short."""
+    return next((line[:120] for line in said.splitlines() if "error" in line), "?")

@@ -35,9 +35,9 @@ def kill_a_leader(scene: Scene) -> str:
 def kill_all(scene: Scene) -> str:
     key, before = scene.key(), scene.view
     for node in scene.cluster.nodes:
-        os.kill(node.pid, signal.SIGKILL)
+        os.kill(node.pid, signal.SIGKILL)  # All before the first is waited for.
     for node in scene.cluster.nodes:
-        node.kill()
+        node.abandon()
     scene.cluster.start(scene.cluster.nodes)
     for node in scene.cluster.nodes:
         scene.wait_for_new_life(node, before)
