@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from millrace.core.ids import BrokerId, MonotonicMs
+from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.controller import Controller
 from millrace.core.metadata.effects import (
@@ -153,6 +153,7 @@ class ControllerDriver:
         metadata_epoch: int | None = None,
         wants_shutdown: bool = False,
         log_ends: Iterable[LogEnd] = (),
+        offline: Iterable[TopicPartition] = (),
     ) -> HeartbeatAnswer:
         """Send a broker's heartbeat, by default with the latest metadata; return the answer."""
         answer = self.ask(
@@ -161,6 +162,7 @@ class ControllerDriver:
                 metadata_epoch=self.image.epoch if metadata_epoch is None else metadata_epoch,
                 wants_shutdown=wants_shutdown,
                 log_ends=tuple(log_ends),
+                offline=tuple(offline),
             )
         )
         assert isinstance(answer, HeartbeatAnswer), answer

@@ -30,8 +30,10 @@ def steal_the_lease(scene: Scene) -> str:
     with closing(sqlite3.connect(scene.cluster.store_file, isolation_level=None)) as store:
         store.execute("UPDATE lease SET holder = ?, version = version + 1", (_THIEF,))
     view = scene.cluster.wait_for(
-        lambda view: view.cluster.controller_epoch > before.cluster.controller_epoch
-        and view.controller != _THIEF,
+        lambda view: (
+            view.cluster.controller_epoch > before.cluster.controller_epoch
+            and view.controller != _THIEF
+        ),
         "a later controller epoch",
         20,
     )
@@ -88,8 +90,9 @@ def reassign(scene: Scene) -> str:
     node.start()
     _reassign(scene, key, [leaving, *kept])
     cluster.wait_for(
-        lambda view: view.partition(key).replicas == (leaving, *kept)
-        and not view.partition(key).adding,
+        lambda view: (
+            view.partition(key).replicas == (leaving, *kept) and not view.partition(key).adding
+        ),
         "it is a replica again",
         40,
     )

@@ -58,22 +58,20 @@ class Scene:
     def leader_beside_the_controller(self) -> tuple[Node, int]:
         """A broker that leads something and is not the controller, and what it leads."""
         controller = self.cluster.controller
-        leaders = [
-            node for node in self.cluster.others(controller) if self.view.led_by(node.name)
-        ]
+        leaders = [node for node in self.cluster.others(controller) if self.view.led_by(node.name)]
         if not leaders:
             raise NotSeenError("the controller alone leads")
         leader = self.dice.choice(leaders)
         return leader, self.led_key(leader)
 
-    def wait_for_new_leader(
-        self, key: int, before: View, seconds: float = SEEN_SECONDS_MAX
-    ) -> str:
+    def wait_for_new_leader(self, key: int, before: View, seconds: float = SEEN_SECONDS_MAX) -> str:
         """Wait until somebody leads a partition in a later epoch; say who."""
         old = before.partition(key)
         view = self.cluster.wait_for(
-            lambda view: view.partition(key).leader_epoch > old.leader_epoch
-            and view.partition(key).leader >= 0,
+            lambda view: (
+                view.partition(key).leader_epoch > old.leader_epoch
+                and view.partition(key).leader >= 0
+            ),
             f"a new leader of key {key}",
             seconds,
         )

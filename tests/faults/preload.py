@@ -32,7 +32,17 @@ def compile_library(folder: Path) -> Path:
         FileNotFoundError: there is no compiler.
     """
     library = folder / "preload.so"
-    command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl", "-lpthread"]
+    command = [
+        "cc",
+        "-O2",
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(library),
+        str(SOURCE),
+        "-ldl",
+        "-lpthread",
+    ]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return library
 

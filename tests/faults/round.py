@@ -104,9 +104,7 @@ def play(
         ok_shares={"send": 0.9, "poll": 0.9},
         faults={each.fault_id: 1 for each in counted},
     )
-    outcome.report = check(
-        history.ops, expectations=expectations, availability_ns=_AVAILABILITY_NS
-    )
+    outcome.report = check(history.ops, expectations=expectations, availability_ns=_AVAILABILITY_NS)
     return outcome
 
 

@@ -19,7 +19,7 @@ from tests.integration.raw_client import (
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
-from millrace.core.errors import NotEnoughReplicasError, NotLeaderError
+from millrace.core.errors import CorruptLogError, NotEnoughReplicasError, NotLeaderError
 from millrace.core.ids import TopicPartition
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.v1 import cluster_pb2, fetch_pb2
@@ -164,6 +164,35 @@ def test_a_controller_that_stands_still_is_replaced_and_nobody_else_is_fenced(
             "the one that stood still is in sync again",
             40,
         )
+
+
+def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluster) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks="all") as producer,
+    ):
+        topic = admin.create_topic("t", replication_factor=3)
+        for number in range(3):
+            batch = [producer.send("t", b"%d" % each) for each in range(3 * number, 3 * number + 3)]
+            for future in batch:
+                future.result(30)
+        first = topic.partitions[0]
+        damaged = next(each for each in cluster.brokers if each.address == first.leader_address)
+        (segment,) = damaged.partition_directory(topic.topic_id).glob("*.log")
+        content = bytearray(segment.read_bytes())
+        content[80] ^= 1
+        segment.write_bytes(content)
+        with RawClient(damaged.address) as client:
+            look_up = client.list_offset(TopicPartition(topic.topic_id, 0), timestamp=0)
+            assert look_up.error.code == CorruptLogError.code
+        wait_until(
+            lambda: len(admin.describe_topic("t").partitions[0].isr) == 2, "it is done without"
+        )
+        second = admin.describe_topic("t").partitions[0]
+        assert second.leader not in (first.leader, -1)
+        assert first.leader not in second.isr
+        assert producer.send("t", b"9").result(30).offset == 9
+    assert sorted(read_all(cluster, "t", 10)) == [b"%d" % each for each in range(10)]
 
 
 def test_too_few_replicas_in_sync_refuse_a_write_that_all_must_have(

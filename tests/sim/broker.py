@@ -103,6 +103,7 @@ from millrace.core.replication.replicas import (
     Configure,
     DropReplica,
     Effect,
+    Extended,
     Fetched,
     Halted,
     LogChange,
@@ -314,6 +315,7 @@ class SimulatedBroker:
                 metadata_epoch=-1 if image is None else image.epoch,
                 wants_shutdown=self._wants_shutdown,
                 log_ends=ends,
+                offline=() if self.replicas is None else self.replicas.offline(),
             ),
             self._on_beat,
         )
@@ -463,7 +465,7 @@ class SimulatedBroker:
                 case Completed(_, waiters):
                     for waiter in waiters:
                         self._acknowledge(waiter)
-                case Advanced(topic_partition):
+                case Advanced(topic_partition) | Extended(topic_partition):
                     self.service.on_advanced(topic_partition)
                 case Halted(topic_partition, error):
                     raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")

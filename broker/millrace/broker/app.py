@@ -406,6 +406,7 @@ class Broker:
         self._replica_server.add_generic_rpc_handlers([replica.handlers()])
         partitions.on_sessions_concerned = fetcher.on_sessions_concerned
         channel.log_ends = partitions.log_ends
+        channel.offline = partitions.replicas.offline
         channel.on_image = partitions.on_image
         partitions.on_image(channel.metadata)
         self._spawn(partitions.tick())

@@ -567,6 +567,15 @@ class BrokerConfig:
         """Yield what is wrong between the settings."""
         if len(set(map(os.path.realpath, self.log_dirs))) < len(self.log_dirs):
             yield f"log_dirs = {', '.join(self.log_dirs)}: names a directory twice"
+        coordination = self.coordination
+        if (
+            coordination.kind is CoordinationKind.KUBERNETES
+            and self.cluster.shard_bytes_max > coordination.kubernetes.object_bytes_max
+        ):
+            yield (
+                "cluster.shard_bytes_max: must not be more than "
+                "coordination.kubernetes.object_bytes_max, or topics are made that cannot be stored"
+            )
 
 
 def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> BrokerConfig:

@@ -152,6 +152,10 @@ def test_a_pod_s_environment_says_where_the_api_server_is() -> None:
             SMALLEST + "kind = 'kubernetes'\n[coordination.kubernetes]\nrequest_timeout_ms = '3s'",
             "request_timeout_ms: must be at most half",
         ),
+        (
+            SMALLEST + "kind = 'kubernetes'\n[coordination.kubernetes]\nobject_bytes_max = '1MiB'",
+            "cluster.shard_bytes_max: must not be more than",
+        ),
         (SMALLEST.replace('["log"]', '["a", "./a"]'), "names a directory twice"),
     ],
 )

@@ -85,6 +85,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                         )
                         for each in request.log_ends
                     ],
+                    offline=[topic_partition_to_proto(each) for each in request.offline],
                 )
             )
         case AlterPartitions():
@@ -136,6 +137,7 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                     )
                     for each in heartbeat.log_ends
                 ],
+                offline=[topic_partition_from_proto(each) for each in heartbeat.offline],
             )
         case "alter_partitions":
             return AlterPartitions(

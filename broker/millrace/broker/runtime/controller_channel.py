@@ -75,6 +75,7 @@ class ControllerChannel:
     Attributes:
         on_image: called with every image, in order, from when it is set.
         log_ends: called to find out where logs end.
+        offline: called to find out which replicas the cluster should do without.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class ControllerChannel:
     ) -> None:
         self.on_image: Callable[[MetadataImage], None] = lambda image: None
         self.log_ends: Callable[[Iterable[TopicPartition]], Sequence[LogEnd]] = lambda asked: ()
+        self.offline: Callable[[], Sequence[TopicPartition]] = lambda: ()
         self._config = config
         self._limits = limits
         self._find_controller = find_controller
@@ -179,6 +181,7 @@ class ControllerChannel:
             metadata_epoch=self.metadata.epoch,
             wants_shutdown=wants_shutdown,
             log_ends=self.log_ends(asked),
+            offline=self.offline()[: self._config.request_partitions_max],
         )
         answer: HeartbeatAnswer = await self.request(request)
         return answer

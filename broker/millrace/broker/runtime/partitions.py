@@ -57,6 +57,7 @@ from millrace.core.replication.replicas import (
     Configure,
     DropReplica,
     Effect,
+    Extended,
     Halted,
     LogChange,
     OpenLog,
@@ -219,7 +220,6 @@ class Partitions:
             self.perform(
                 self.replicas.on_written(partition.topic_partition, end_offset, monotonic_now())
             )
-            partition.on_followers_concerned()
 
     def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
         """All before `end` is in the file, and before `flushed` durable."""
@@ -228,7 +228,6 @@ class Partitions:
             effects = self.replicas.on_written(partition.topic_partition, end, now)
             self.perform(effects)
             self.perform(self.replicas.on_flushed(partition.topic_partition, flushed, now))
-            partition.on_followers_concerned()
 
     def on_write_failed(
         self, partition: Partition, base_offset: Offset, error: MillraceError
@@ -312,6 +311,10 @@ class Partitions:
                     partition = self._open_here.get(topic_partition)
                     if partition is not None:
                         partition.on_readers_concerned()
+                case Extended(topic_partition):
+                    partition = self._open_here.get(topic_partition)
+                    if partition is not None:
+                        partition.on_followers_concerned()
                 case OpenLog(topic_partition, topic):
                     self._opening[topic_partition] = self._spawn(
                         self._open_log(topic_partition, topic, is_first=self._is_first_image)

@@ -36,6 +36,15 @@ class ClusterConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    shard_bytes_max: int = setting(
+        1_450_000,
+        "Largest metadata object of topics, of which there are 32; each topic falls to one of them "
+        "at random. A topic that may come to need more is refused. The coordination store must "
+        "take so much: etcd takes 1.5 MiB. 10000 partitions of three replicas need 1.3 MB.",
+        unit=Unit.BYTES,
+        minimum=16 << 10,
+        maximum=1 << 30,
+    )
 
     request_topics_max: int = setting(
         1000,

@@ -36,6 +36,7 @@ from millrace.core.metadata.model import (
     Topic,
     shard_of,
 )
+from millrace.core.metadata.offline import OfflineReplicas
 from millrace.core.metadata.recovery import LogEnds
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
@@ -56,6 +57,7 @@ from millrace.core.metadata.requests import (
     TopicChange,
     TopicRef,
 )
+from millrace.core.metadata.shard_size import added_bytes
 
 _T = TypeVar("_T")
 
@@ -73,6 +75,7 @@ class Decisions:
         self._draft = draft
         self._membership = Membership(config, draft, image)
         self._log_ends = LogEnds(config)
+        self._offline = OfflineReplicas()
         self._balanced_at: MonotonicMs | None = None
         self._handlers: dict[type, Callable[..., Decision]] = {
             CreateTopics: self._create_topics,
@@ -133,6 +136,7 @@ class Decisions:
         if now - self._balanced_at < self._config.leader_balance_interval_ms:
             return []
         self._balanced_at = now
+        self._offline.forget_past(self._draft)
         return self._look_for_leaders(touched)
 
     def _complete_reassignments(self) -> set[TopicPartition]:
@@ -166,7 +170,15 @@ class Decisions:
         decision = self._membership.heartbeat(request, now)
         if not decision.is_refusal:
             self._log_ends.on_report(self._draft, request.life, request.log_ends)
+            if request.offline:
+                decision.keys += self._give_up(request.life, request.offline)
         return decision
+
+    def _give_up(self, life: BrokerLife, keys: Iterable[TopicPartition]) -> list[str]:
+        """Do without a broker's damaged replicas."""
+        self._offline.on_report(self._draft, life, keys)
+        changes = leadership.given_up(self._draft, self._config, self._offline, keys)
+        return self._draft.put_partitions(changes)
 
     def _rules(self, topic_id: TopicId) -> elections.Rules | None:
         topic = self._draft.topic(topic_id)
@@ -226,7 +238,9 @@ class Decisions:
             key = TopicPartition(change.topic_id, change.partition)
             if key in changes:
                 raise InvalidReplicaAssignmentError(f"{key} is named twice in one request")
-            changes[key] = isr_changes.altered(self._draft, self._rules(key.topic_id), change)
+            changes[key] = isr_changes.altered(
+                self._draft, self._rules(key.topic_id), change, self._offline.of(key)
+            )
             return changes[key]
 
         return self._put_each(alter, request.changes, changes)
@@ -234,6 +248,7 @@ class Decisions:
     def _reassign_partitions(self, request: ReassignPartitions) -> Decision:
         changes: Changes = {}
         loads = Counter(self._draft.replica_counts)
+        grown: Counter[str] = Counter()
 
         def reassign(asked: Reassignment) -> PartitionState:
             key = TopicPartition(asked.topic_id, asked.partition)
@@ -247,6 +262,8 @@ class Decisions:
             else:
                 after = reassignment.begun(key, state, rules, asked.replicas)
                 self._check_reassignment(key, after, loads, len(changes))
+                grown[SHARD_KEYS[shard_of(key.topic_id)]] += added_bytes(state, after)
+                self._check_room(key, grown)
                 loads.update(after.adding)
                 changes[key] = after
             return changes[key]
@@ -271,12 +288,21 @@ class Decisions:
                 "already (the setting cluster.reassigning_partitions_max): wait for some to end"
             )
 
+    def _check_room(self, key: TopicPartition, grown: Counter[str]) -> None:
+        more = grown[SHARD_KEYS[shard_of(key.topic_id)]]
+        if more and self._draft.shard_bytes(key.topic_id) + more > self._config.shard_bytes_max:
+            raise InvalidReplicaAssignmentError(
+                f"{key}: the metadata object of the topic has no room for more replicas (the "
+                f"setting cluster.shard_bytes_max, {self._config.shard_bytes_max}): reassign "
+                "fewer partitions at a time, or delete topics"
+            )
+
     def _elect_leaders(self, request: ElectLeaders) -> Decision:
         changes: Changes = {}
 
         def elect(key: TopicPartition) -> PartitionState:
             changes[key] = leadership.elected_on_request(
-                self._draft, self._config, request.kind, key
+                self._draft, self._config, request.kind, key, self._offline.of(key)
             )
             return changes[key]
 

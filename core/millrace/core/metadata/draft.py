@@ -19,6 +19,7 @@ from millrace.core.metadata.model import (
     Topic,
     shard_of,
 )
+from millrace.core.metadata.shard_size import EMPTY_BYTES, deletions_bytes, topic_bytes
 from millrace.core.topics import TopicName
 
 
@@ -26,6 +27,7 @@ from millrace.core.topics import TopicName
 class _DraftShard:
     topics: dict[TopicId, Topic] = field(default_factory=dict)
     deletions: dict[TopicId, frozenset[BrokerId]] = field(default_factory=dict)
+    topics_bytes: int = 0
 
 
 class Draft:
@@ -96,8 +98,10 @@ class Draft:
     def put(self, topic: Topic) -> None:
         """Add a topic, or replace the one with its id."""
         shard = self._shards[shard_of(topic.topic_id)]
-        self._recount(topic.topic_id, shard.topics.get(topic.topic_id), topic)
+        before = shard.topics.get(topic.topic_id)
+        self._recount(topic.topic_id, before, topic)
         shard.topics[topic.topic_id] = topic
+        shard.topics_bytes += topic_bytes(topic) - (topic_bytes(before) if before else 0)
         self._names[topic.name] = topic.topic_id
         self._touch(topic.topic_id)
 
@@ -119,6 +123,7 @@ class Draft:
         """Remove a topic, and remember who has to delete its data."""
         shard = self._shards[shard_of(topic.topic_id)]
         del shard.topics[topic.topic_id]
+        shard.topics_bytes -= topic_bytes(topic)
         del self._names[topic.name]
         shard.deletions[topic.topic_id] = frozenset(topic.replica_holders())
         self._recount(topic.topic_id, topic, None)
@@ -141,7 +146,11 @@ class Draft:
         for topic in old.topics.values():
             del self._names[topic.name]
             self._recount(topic.topic_id, topic, None)
-        self._shards[shard.number] = _DraftShard(dict(shard.topics), dict(shard.deletions))
+        self._shards[shard.number] = _DraftShard(
+            dict(shard.topics),
+            dict(shard.deletions),
+            sum(topic_bytes(topic) for topic in shard.topics.values()),
+        )
         for topic in shard.topics.values():
             self._names[topic.name] = topic.topic_id
             self._recount(topic.topic_id, None, topic)
@@ -152,6 +161,11 @@ class Draft:
         """Return copies of a shard's topics and deletions."""
         shard = self._shards[number]
         return dict(shard.topics), dict(shard.deletions)
+
+    def shard_bytes(self, topic_id: TopicId) -> int:
+        """Return how large the shard of this topic may become, as it is."""
+        shard = self._shards[shard_of(topic_id)]
+        return EMPTY_BYTES + shard.topics_bytes + deletions_bytes(shard.deletions)
 
     def _touch(self, topic_id: TopicId) -> None:
         self.changed[SHARD_KEYS[shard_of(topic_id)]] = None

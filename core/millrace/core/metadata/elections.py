@@ -12,7 +12,7 @@ one higher, and whose leader epoch is too iff the leader, its life or the replic
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -80,6 +80,15 @@ class Rules:
         return self.can_lead(life) or (
             self.is_live(life) and self.brokers[life.broker_id].is_drained
         )
+
+    def without(self, lives: Iterable[BrokerLife]) -> "Rules":
+        """Return the rules as if these lives were fenced."""
+        brokers = dict(self.brokers)
+        for life in lives:
+            broker = brokers[life.broker_id]
+            if broker.life == life:
+                brokers[life.broker_id] = replace(broker, is_fenced=True)
+        return replace(self, brokers=brokers)
 
     @cached_property  # Asked several times of every partition of a topic.
     def _live(self) -> frozenset[BrokerLife]:
@@ -161,6 +170,24 @@ def restarted(
         return life if keeps else None
 
     return _elected(partition, rules, heir, renamed)
+
+
+def given_up(
+    partition: PartitionState, rules: Rules, gone: frozenset[BrokerLife]
+) -> PartitionState:
+    """Do without replicas whose logs are damaged or gone (P65).
+
+    Where nobody else can lead the partition stays as it is: who has its records, damaged or not,
+    is not forgotten.
+    """
+    if gone.isdisjoint((*partition.isr, *partition.elr)):
+        return partition
+
+    def renamed(entry: BrokerLife) -> BrokerLife | None:
+        return None if entry in gone else entry
+
+    after = _elected(partition, rules.without(gone), NO_BROKER, renamed)
+    return partition if after.leader == NO_BROKER else after
 
 
 def unclean(partition: PartitionState, leader: BrokerLife) -> PartitionState:

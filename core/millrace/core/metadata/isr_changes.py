@@ -25,11 +25,17 @@ from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.requests import AlterPartition
 
 
-def altered(draft: Draft, rules: Rules | None, change: AlterPartition) -> PartitionState:
+def altered(
+    draft: Draft,
+    rules: Rules | None,
+    change: AlterPartition,
+    offline: frozenset[BrokerLife] = frozenset(),
+) -> PartitionState:
     """Return a partition with the in-sync replicas that its leader asks for.
 
     Args:
         rules: of the topic; None when there is none.
+        offline: whose logs of the partition are damaged or gone.
 
     Raises:
         UnknownTopicOrPartitionError: it was deleted.
@@ -39,7 +45,7 @@ def altered(draft: Draft, rules: Rules | None, change: AlterPartition) -> Partit
         NotLeaderError: somebody who does not lead asks.
         StaleBrokerEpochError: an earlier life of the leader asks.
         MalformedRequestError: no such ISR can be.
-        IneligibleReplicaError: a new member is not alive, about to go, or in another life.
+        IneligibleReplicaError: a new member is not alive, about to go, in another life, or damaged.
     """
     key = TopicPartition(change.topic_id, change.partition)
     state = draft.partition(key)
@@ -50,7 +56,13 @@ def altered(draft: Draft, rules: Rules | None, change: AlterPartition) -> Partit
     _check_members(key, state, change)
     members_so_far = frozenset(state.isr)
     for life in change.isr:
-        _check_eligible(key, rules, life, is_member=life in members_so_far)
+        is_member = life in members_so_far
+        _check_eligible(key, rules, life, is_member=is_member)
+        if life in offline and not is_member:
+            raise IneligibleReplicaError(
+                f"{key}: the log of broker {life.broker_id} is damaged or gone: it cannot be in "
+                "sync until the broker is started again"
+            )
     return elections.with_isr(state, rules, change.isr, is_recovering=change.is_recovering)
 
 

@@ -19,6 +19,7 @@ from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.draft import Draft
 from millrace.core.metadata.elections import Restart, Rules
 from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.offline import OfflineReplicas
 from millrace.core.metadata.requests import ElectionKind
 
 Changes = dict[TopicPartition, PartitionState]
@@ -80,6 +81,21 @@ def restarted(draft: Draft, config: ClusterConfig, life: BrokerLife, restart: Re
     )
 
 
+def given_up(
+    draft: Draft, config: ClusterConfig, offline: OfflineReplicas, keys: Iterable[TopicPartition]
+) -> Changes:
+    """Do without replicas that are damaged or gone, where others have everything (P65)."""
+    rules = RulesByTopic(draft, config)
+    changes: Changes = {}
+    for key in keys:
+        state = draft.partition(key)
+        if state is not None:
+            after = elections.given_up(state, rules[key.topic_id], offline.of(key))
+            if after is not state:
+                changes[key] = after
+    return changes
+
+
 def balanced(draft: Draft, config: ClusterConfig) -> Changes:
     """Return the leaderships to move now: back to preferred leaders, and to even them out."""
     rules = RulesByTopic(draft, config)
@@ -100,9 +116,16 @@ def balanced(draft: Draft, config: ClusterConfig) -> Changes:
 
 
 def elected_on_request(
-    draft: Draft, config: ClusterConfig, kind: ElectionKind, key: TopicPartition
+    draft: Draft,
+    config: ClusterConfig,
+    kind: ElectionKind,
+    key: TopicPartition,
+    offline: frozenset[BrokerLife],
 ) -> PartitionState:
     """Return a partition as somebody wants it to be led.
+
+    Args:
+        offline: whose logs of the partition are damaged or gone: none of them is elected.
 
     Raises:
         UnknownTopicOrPartitionError: there is no such partition.
@@ -112,7 +135,7 @@ def elected_on_request(
     state = draft.partition(key)
     if state is None:
         raise UnknownTopicOrPartitionError(f"there is no partition {key}")
-    rules = RulesByTopic(draft, config)[key.topic_id]
+    rules = RulesByTopic(draft, config)[key.topic_id].without(offline)
     if kind is ElectionKind.PREFERRED:
         preferred = state.replicas[0]
         if preferred not in elections.candidates(state, rules):
@@ -121,7 +144,7 @@ def elected_on_request(
                 "until it is; leaderships then return by themselves"
             )
         return elections.moved(state, rules, preferred)
-    if state.leader != NO_BROKER:
+    if state.leader != NO_BROKER and state.leader_life not in offline:
         return state
     state_after = elections.elect(state, _with_unclean(rules))
     if state_after.leader == NO_BROKER:

@@ -33,6 +33,8 @@ def size_problem(request: Request, config: ClusterConfig) -> str | None:
                 f"a heartbeat reports {len(log_ends)} log ends, and the setting "
                 f"cluster.log_end_partitions_max allows {config.log_end_partitions_max}"
             )
+        case Heartbeat(offline=offline):
+            return _partitions_problem(len(offline), config)
         case _:
             return None
 

@@ -157,12 +157,15 @@ class Heartbeat:
         wants_shutdown: the broker is to be stopped in good order; to be said with every heartbeat
             until it may stop (P32).
         log_ends: what `AskLogEnds` asked for, in as many heartbeats as it takes (P31).
+        offline: where the metadata counts on a replica of this broker that is damaged or gone; to
+            be said until it does not any more (P63, P65).
     """
 
     life: BrokerLife
     metadata_epoch: int
     wants_shutdown: bool = False
     log_ends: Sequence[LogEnd] = ()
+    offline: Sequence[TopicPartition] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from millrace.core.metadata.elections import Rules
 from millrace.core.metadata.model import BrokerRegistration, PartitionState, Topic
 from millrace.core.metadata.placement import Candidate, place
 from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
+from millrace.core.metadata.shard_size import topic_bytes
 from millrace.core.metadata.topic_config import SETTINGS, canonical_overrides
 from millrace.core.settings import suggestion
 from millrace.core.topics import INTERNAL_PREFIX, TopicName, parse_topic_name
@@ -32,7 +33,7 @@ def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicI
     Raises:
         InvalidTopicError: the name breaks the rules, or belongs to the cluster itself.
         TopicAlreadyExistsError: the name is taken.
-        InvalidPartitionsError: too many partitions, for the topic or for a broker.
+        InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
         InvalidReplicationFactorError: more replicas than brokers.
         InvalidConfigError: unknown or bad settings.
     """
@@ -54,7 +55,9 @@ def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicI
         )
     overrides = canonical_overrides(new.config)
     states = _placed(draft, config, name, partitions, replication_factor)
-    return Topic(topic_id=topic_id, name=name, partitions=states, overrides=overrides)
+    topic = Topic(topic_id=topic_id, name=name, partitions=states, overrides=overrides)
+    check_shard_size(draft, config, topic, topic_bytes(topic))
+    return topic
 
 
 def altered(draft: Draft, config: ClusterConfig, change: TopicChange) -> Topic:
@@ -86,7 +89,9 @@ def altered(draft: Draft, config: ClusterConfig, change: TopicChange) -> Topic:
             )
         if more:
             partitions += _placed(draft, config, topic.name, more, topic.replication_factor)
-    return replace(topic, partitions=partitions, overrides=overrides)
+    after = replace(topic, partitions=partitions, overrides=overrides)
+    check_shard_size(draft, config, after, topic_bytes(after) - topic_bytes(topic))
+    return after
 
 
 def found(draft: Draft, ref: TopicRef) -> Topic:
@@ -104,6 +109,23 @@ def found(draft: Draft, ref: TopicRef) -> Topic:
         raise UnknownTopicOrPartitionError(f"there is no topic {ref}")
     _client_topic_name(str(topic.name))
     return topic
+
+
+def check_shard_size(draft: Draft, config: ClusterConfig, topic: Topic, more_bytes: int) -> None:
+    """Refuse what may make the topic's object larger than a store takes.
+
+    Raises:
+        InvalidPartitionsError: there is no room for `more_bytes`.
+    """
+    size = draft.shard_bytes(topic.topic_id) + more_bytes
+    if more_bytes > 0 and size > config.shard_bytes_max:
+        raise InvalidPartitionsError(
+            f"topic {str(topic.name)!r} with {len(topic.partitions)} partitions of "
+            f"{topic.replication_factor} replicas: the metadata object that it falls to might "
+            f"come to need {size} bytes, and the setting cluster.shard_bytes_max allows "
+            f"{config.shard_bytes_max}: ask for fewer partitions, or delete topics. Another "
+            "attempt to make a topic may fall to an object that has room"
+        )
 
 
 def _client_topic_name(text: str) -> TopicName:

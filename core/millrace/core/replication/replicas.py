@@ -120,7 +120,14 @@ class Completed:
 
 @dataclass(slots=True)
 class Advanced:
-    """Effect: readers of the partition are concerned: its role or an offset has moved."""
+    """Effect: all who read the partition are concerned: its role or high watermark has moved."""
+
+    topic_partition: TopicPartition
+
+
+@dataclass(slots=True)
+class Extended:
+    """Effect: its followers are concerned: more is written, and not committed yet."""
 
     topic_partition: TopicPartition
 
@@ -148,6 +155,7 @@ Effect = (
     | LogChange
     | Completed
     | Advanced
+    | Extended
     | Halted
     | ProposeIsr
 )
@@ -230,6 +238,22 @@ class Replicas:
             f"this broker has no replica of {topic_partition}: refresh the metadata, the topic may "
             "have been deleted"
         )
+
+    def offline(self) -> list[TopicPartition]:
+        """Return where the metadata counts on a replica that is damaged or gone here (P65).
+
+        Not where nobody else has one: there is nobody who could take over.
+        """
+        found = []
+        for topic_partition in self._failed:
+            state = None if self._image is None else self._image.partition(topic_partition)
+            if (
+                state is not None
+                and self.broker in (*state.isr, *state.elr)
+                and len(state.replicas) > 1
+            ):
+                found.append(topic_partition)
+        return found
 
     # --- What the metadata says --------------------------------------------------------------
 
@@ -595,11 +619,10 @@ class Replicas:
         written_offset = held.told_written_offset
         if replica.leader is not None:
             written_offset = replica.leader.written_offset
-        if (replica.high_watermark, written_offset) != (
-            held.told_high_watermark,
-            held.told_written_offset,
-        ):
-            held.told_high_watermark = replica.high_watermark
-            held.told_written_offset = written_offset
+        if replica.high_watermark != held.told_high_watermark:
             said.append(Advanced(topic_partition))
+        elif written_offset != held.told_written_offset:
+            said.append(Extended(topic_partition))
+        held.told_high_watermark = replica.high_watermark
+        held.told_written_offset = written_offset
         return said

@@ -8,6 +8,7 @@ from millrace.core.errors import (
     Appended,
     InvalidConfigError,
     InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidTopicError,
     MalformedRequestError,
@@ -474,6 +475,37 @@ def test_a_request_that_would_hold_up_all_others_is_refused_whole(objects: Objec
     for request in (many, large, DeleteTopics(topics=[TopicRef(name="t")] * 3)):
         assert isinstance(driver.ask(request), MalformedRequestError)
     assert not driver.image.topics
+
+
+def test_topics_for_which_the_store_may_come_to_have_no_room_are_refused(objects: Objects) -> None:
+    driver = ControllerDriver(objects, ClusterConfig(shard_bytes_max=16 << 10)).take_over()
+    for number in range(3):
+        driver.start_broker(register(f"{number}", directories=[f"d-{number}"]))
+    large = the_topic(driver.ask(create("large", partitions=150, replication_factor=1)))
+    for refused in (
+        create("another", partitions=100),
+        create("another", partitions=100, validate_only=True),
+        alter("large", partitions=200),
+    ):
+        error = only(driver.ask(refused))
+        assert isinstance(error, InvalidPartitionsError)
+        assert error.appended is Appended.NO
+        assert "cluster.shard_bytes_max" in error.message
+    everywhere = tuple(map(BrokerId, range(3)))
+    wider = [
+        Reassignment(topic_id=large.topic_id, partition=number, replicas=everywhere)
+        for number in range(150)
+    ]
+    answers = driver.ask(ReassignPartitions(reassignments=wider))
+    assert isinstance(answers, list)
+    refusals = [each for each in answers if isinstance(each, InvalidReplicaAssignmentError)]
+    assert 0 < len(refusals) < len(wider)
+    assert all("cluster.shard_bytes_max" in each.message for each in refusals)
+    assert all(len(stored.value) < 16 << 10 for stored in objects.values())
+    the_topic(driver.ask(alter("large")))
+    the_topic(driver.ask(create("elsewhere", 1, partitions=100)))
+    the_topic(driver.ask(delete("large")))
+    the_topic(driver.ask(create("another", partitions=100, replication_factor=1)))
 
 
 def test_names_that_differ_in_a_dot_and_an_underscore_are_two_topics(

@@ -38,6 +38,7 @@ from millrace.core.replication.replicas import (
     Configure,
     DropReplica,
     Effect,
+    Extended,
     Fetched,
     Halted,
     LogChange,
@@ -206,6 +207,25 @@ def test_a_log_that_opens_after_its_topic_was_deleted_is_closed() -> None:
     world.learn()
     opened = world.machine.on_opened(world.partition, world.log, Offset(0), NOW)
     assert opened == [CloseReplica(world.partition)]
+
+
+def test_a_damaged_replica_is_reported_until_the_metadata_does_without_it(leader: World) -> None:
+    assert leader.machine.offline() == []
+    leader.machine.on_failed(leader.partition, CorruptLogError("damaged"))
+    assert leader.machine.offline() == [leader.partition]
+    leader.cluster.driver.beat(leader.cluster.life(leader.here), offline=leader.machine.offline())
+    leader.learn()
+    assert leader.machine.offline() == []
+
+
+def test_a_damaged_replica_that_is_the_only_one_is_not_reported() -> None:
+    world = World(leads=True)
+    topic_id = world.cluster.create("alone", replication_factor=1)
+    alone = TopicPartition(topic_id, 0)
+    machine = Replicas(world.cluster.life(world.cluster.state(topic_id).leader), CONFIG)
+    machine.on_image(world.image, NOW)
+    machine.on_failed(alone, CorruptLogError("damaged"))
+    assert machine.offline() == []
 
 
 def test_a_damaged_log_says_why_anew_each_time(leader: World) -> None:
@@ -383,7 +403,7 @@ def test_followers_hear_of_what_is_written_before_it_is_committed(leader: World)
     machine.append(header_of(2), Acks.ALL, "owner", WALL)
     leader.log.end_at(2)
     written = leader.machine.on_written(leader.partition, Offset(2), NOW)
-    assert written == [Advanced(leader.partition)]
+    assert written == [Extended(leader.partition)]
     assert machine.high_watermark == 0
 
 

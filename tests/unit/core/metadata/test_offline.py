@@ -1,0 +1,146 @@
+"""A replica whose log is damaged or gone, as its broker says in heartbeats (P63, P65)."""
+
+import pytest
+from tests.fakes.cluster import Cluster, ids, registration
+
+from millrace.core.errors import IneligibleReplicaError, MalformedRequestError
+from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.requests import ElectionKind, ElectLeaders, Heartbeat
+
+SPARE = 3
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(4)
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> TopicId:
+    """One partition on brokers 0, 1 and 2, led by 0."""
+    return cluster.create(config={"min.insync.replicas": "2"})
+
+
+def report(cluster: Cluster, broker_id: int, topic: TopicId) -> None:
+    cluster.driver.beat(cluster.life(broker_id), offline=[TopicPartition(topic, 0)])
+
+
+def test_a_leader_that_is_damaged_is_taken_over_from_at_once(
+    cluster: Cluster, topic: TopicId
+) -> None:
+    before = cluster.state(topic)
+    report(cluster, 0, topic)
+    after = cluster.state(topic)
+    assert (after.leader, ids(after.isr)) == (1, [1, 2])
+    assert after.leader_epoch == before.leader_epoch + 1
+    assert not cluster.driver.unclean
+
+
+def test_a_follower_that_is_damaged_leaves_and_the_leader_cannot_take_it_back(
+    cluster: Cluster, topic: TopicId
+) -> None:
+    report(cluster, 2, topic)
+    assert ids(cluster.state(topic).isr) == [0, 1]
+    assert isinstance(cluster.change_isr(topic, 0, 1, 2), IneligibleReplicaError)
+    assert ids(cluster.state(topic).isr) == [0, 1]
+
+
+def test_one_that_is_started_again_may_come_back(cluster: Cluster, topic: TopicId) -> None:
+    report(cluster, 2, topic)
+    cluster.driver.kill(BrokerId(2))
+    cluster.restart(2, "again")
+    cluster.driver.pass_time(1000)
+    assert not isinstance(cluster.change_isr(topic, 0, 1, 2), IneligibleReplicaError)
+    assert ids(cluster.state(topic).isr) == [0, 1, 2]
+
+
+def test_an_eligible_replica_leads_where_no_other_is_in_sync(
+    cluster: Cluster, topic: TopicId
+) -> None:
+    cluster.change_isr(topic, 0)
+    assert ids(cluster.state(topic).elr) == [1, 2]
+    report(cluster, 1, topic)
+    assert ids(cluster.state(topic).elr) == [2]
+    report(cluster, 0, topic)
+    after = cluster.state(topic)
+    assert (after.leader, ids(after.isr), after.elr) == (2, [2], ())
+    assert not after.is_recovering
+
+
+def test_where_nobody_else_can_lead_nothing_is_forgotten(cluster: Cluster, topic: TopicId) -> None:
+    cluster.change_isr(topic, 0, 1)
+    before = cluster.state(topic)
+    report(cluster, 1, topic)
+    cluster.change_isr(topic, 0)
+    alone = cluster.state(topic)
+    assert alone.leader == before.leader == 0
+    report(cluster, 0, topic)
+    assert cluster.state(topic) == alone
+    cluster.driver.pass_time(2000)
+    assert cluster.state(topic) == alone
+
+
+def test_an_operator_may_have_one_elected_that_lacks_records_and_never_a_damaged_one(
+    cluster: Cluster, topic: TopicId
+) -> None:
+    cluster.change_isr(topic, 0, 1)
+    report(cluster, 1, topic)
+    cluster.change_isr(topic, 0)
+    report(cluster, 0, topic)
+    cluster.ask_each(ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=[TopicPartition(topic, 0)]))
+    after = cluster.state(topic)
+    assert (after.leader, ids(after.isr), after.is_recovering) == (2, [2], True)
+
+
+def test_an_unclean_election_that_the_topic_allows_passes_over_all_damaged_ones(
+    cluster: Cluster,
+) -> None:
+    allowed = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    topic = cluster.create("u", config=allowed)
+    first, second, third = cluster.state(topic).replicas
+    cluster.change_isr(topic, first)
+    report(cluster, second, topic)  # Counts for nothing already.
+    report(cluster, first, topic)
+    assert cluster.state(topic).leader == third
+
+
+def test_the_next_controller_hears_it_again(cluster: Cluster, topic: TopicId) -> None:
+    cluster.change_isr(topic, 0)
+    cluster.driver.kill(BrokerId(1))
+    cluster.driver.kill(BrokerId(2))
+    report(cluster, 0, topic)
+    assert cluster.state(topic).leader == 0
+    cluster.replace_controller()
+    cluster.restart(1, "again")
+    report(cluster, 0, topic)
+    assert cluster.state(topic).leader == 1
+
+
+def test_reports_of_what_is_not_there_change_nothing(cluster: Cluster, topic: TopicId) -> None:
+    before = cluster.driver.image
+    unknown = [TopicPartition(topic, 7), TopicPartition(TopicId(b"?" * 16), 0)]
+    cluster.driver.beat(cluster.life(0), offline=unknown)
+    cluster.driver.beat(cluster.life(SPARE), offline=[TopicPartition(topic, 0)])
+    assert cluster.driver.image is before
+
+
+def test_a_report_has_a_bound() -> None:
+    cluster = Cluster(1, ClusterConfig(request_partitions_max=2))
+    heartbeat = Heartbeat(
+        life=cluster.life(0),
+        metadata_epoch=0,
+        offline=[TopicPartition(TopicId(b"?" * 16), number) for number in range(3)],
+    )
+    assert isinstance(cluster.driver.ask(heartbeat), MalformedRequestError)
+
+
+def test_a_fenced_broker_reports_in_vain(cluster: Cluster, topic: TopicId) -> None:
+    cluster.driver.kill(BrokerId(0))
+    led = cluster.state(topic)
+    assert led.leader not in (0, NO_BROKER)
+    request = registration(0, "again")
+    life = cluster.driver.ask(request).life  # type: ignore[attr-defined]
+    before = cluster.state(topic)
+    cluster.driver.beat(life, metadata_epoch=0, offline=[TopicPartition(topic, 0)])
+    assert cluster.state(topic) == before
