@@ -1,10 +1,10 @@
 """How many real faults a cluster of three went through under load, with nothing lost, doubled or
 reordered.
 
-A fault counts when its effect was seen: an epoch or an ISR that changed, a refusal, a recovery. Every
-pass starts a cluster of its own and does each fault of `tests.faults` once; the checkers judge
-everything that the clients saw, and the replicas' files. A round of this figure is so many passes
-that the goal is reached with five rounds. Faults that this machine cannot inject are in `detail`.
+A fault counts when its effect was seen: an epoch or an ISR that changed, a refusal, a recovery.
+Every pass starts a cluster of its own and does each fault of `tests.faults` once; the checkers
+judge everything that the clients saw, and the replicas' files. A round of this figure is so many
+passes that five rounds reach the goal. Faults that this machine cannot inject are in `detail`.
 """
 
 import json

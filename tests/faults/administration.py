@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from tests.faults.cluster import NotSeenError
@@ -59,7 +60,8 @@ def make_a_topic_again(scene: Scene) -> str:
     with SyncProducer(cluster.bootstrap) as producer, SyncConsumer(cluster.bootstrap) as consumer:
         producer.send(name, b"new").result(30)
         consumer.assign([name], start="beginning")
-        deadline, found = time.monotonic() + 10, []
+        found: list[bytes] = []
+        deadline = time.monotonic() + 10
         while not found and time.monotonic() < deadline:
             found = [record.value for record in consumer.poll(1000)]
         if found != [b"new"]:
@@ -99,7 +101,7 @@ def reassign(scene: Scene) -> str:
     return f"key {key}: broker {leaving} left the replicas, came back, and is preferred"
 
 
-def _reassign(scene: Scene, key: int, replicas: list[int]) -> None:
+def _reassign(scene: Scene, key: int, replicas: Sequence[int]) -> None:
     topic, partition = place_of(key)
     request = cluster_pb2.ReassignPartitionsRequest(
         reassignments=[
@@ -146,8 +148,7 @@ def change_min_isr(scene: Scene) -> str:
     return f"{count:.0f} writes refused for want of replicas, until two were enough again"
 
 
-def _retried(work: object) -> None:
-    assert callable(work)
+def _retried(work: Callable[[], object]) -> None:
     deadline = time.monotonic() + 20
     while True:
         try:

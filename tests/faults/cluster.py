@@ -61,7 +61,14 @@ class Node(RunningBroker):
     """
 
     def __init__(
-        self, number: int, folder: Path, host: Host, disk: Folder, control: Control, store: Path
+        self,
+        number: int,
+        folder: Path,
+        *,
+        host: Host,
+        disk: Folder,
+        control: Control,
+        store: Path,
     ) -> None:
         self.name = f"broker-{number}"
         super().__init__(
@@ -176,7 +183,9 @@ class Cluster:
             disk = self._disk(f"disk-{number}", _VOLUME_MEBIBYTES)
             control = Control(self.folder / f"control-{number}", self._library)
             folder = self.folder / f"node-{number}"
-            node = Node(number, folder, host, disk, control, self.store_file)
+            node = Node(
+                number, folder, host=host, disk=disk, control=control, store=self.store_file
+            )
             self._opened.callback(node.abandon)
             self.nodes.append(node)
         self.start(self.nodes)

@@ -47,7 +47,7 @@ class History:
             self._recorder.record(op, polled)
 
     def window(self, what: str) -> None:
-        """Say that everything should be available from now on, or may be broken: "open", "close"."""
+        """Say that all should be available from now on ("open"), or may be broken ("close")."""
         self.record(NEMESIS, INFO, "window", details=what)
 
     def fault(self, fault_id: str, target: str) -> None:

@@ -209,9 +209,9 @@ class Load(threading.Thread):
         self.acknowledged += len(done)
         if done:
             record(name, OK, "send", sends=done)
-        for value, error in failed:
-            kind = FAIL if error.appended is Appended.NO else INFO
-            record(name, kind, "send", sends=[Send(key, value)], error=repr(error))
+        for value, why in failed:
+            kind = FAIL if why.appended is Appended.NO else INFO
+            record(name, kind, "send", sends=[Send(key, value)], error=repr(why))
         return not failed
 
     async def _read(self, number: int) -> None:
@@ -235,10 +235,10 @@ class Load(threading.Thread):
 
     async def _read_all(self) -> dict[int, int]:
         async with Admin(self._addresses) as admin:
-            ends = {}
+            ends: dict[int, int] = {}
             for topic in TOPICS:
-                for partition, found in (await admin.list_offsets(topic)).items():
-                    ends[key_of(topic, partition)] = found.offset
+                for partition, end in (await admin.list_offsets(topic)).items():
+                    ends[key_of(topic, partition)] = end.offset
         deadline = time.monotonic() + _FINAL_SECONDS_MAX
         async with Consumer(self._addresses) as consumer:
             await consumer.assign(TOPICS, start="beginning")

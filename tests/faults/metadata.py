@@ -69,7 +69,7 @@ class View:
         for key, state in self.partitions():
             if state.leader == NO_BROKER:
                 return f"nobody leads key {key}"
-            lives = {life for life in state.isr}
+            lives = set(state.isr)
             expected = {self.cluster.brokers[each].life for each in state.replicas}
             if lives != expected:
                 return f"key {key} has ISR {sorted(lives)}, not {sorted(expected)}"

@@ -1,4 +1,4 @@
-"""One round: a cluster of its own, a list of faults one after another under load, and the judgement.
+"""One round: a cluster of its own, faults one after another under load, and the judgement.
 
 Between two faults the cluster is healed and must be whole, write and read again. At the end every
 partition is read from its beginning, the brokers end, their files are compared, and the checkers
