@@ -1,6 +1,8 @@
 """Damage to files: torn tails, flipped bits, files that are gone. Never of more than one broker."""
 
 import random
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.cluster import Node, NotSeenError
@@ -8,7 +10,11 @@ from tests.faults.fault import Scene, fault
 from tests.faults.load import place_of
 from tests.integration.running_broker import wait_until
 
+from millrace.client import SyncConsumer
+from millrace.core.errors import MillraceError
+
 _SEEN_SECONDS = 25.0
+_READ_SECONDS = 2.0
 _OFFLINE = "partition is offline"
 
 
@@ -85,24 +91,31 @@ def flip_the_active_segment(scene: Scene) -> str:
     node = scene.leader(key)
     node.kill()
     path = segments(directory_of(scene, node, key))[-1]
-    size, logged = path.stat().st_size, node.log_size()
+    logged = node.log_size()
     at = flip(path, scene.dice)
+    spoilt = path.read_bytes()[at : at + 1]
     node.is_spoilt = True
     seen = scene.wait_for_new_leader(key, before)
     node.start()
-    try:
-        wait_until(
-            lambda: _OFFLINE in node.logged_since(logged) or path.stat().st_size != size,
-            "the damage is noticed",
-            _SEEN_SECONDS,
-        )
-    except AssertionError as error:
-        raise NotSeenError(str(error)) from error
-    is_offline = _OFFLINE in node.logged_since(logged)
-    return (
-        f"{seen}; the bit at {at} of {size} "
-        f"{'took the replica offline' if is_offline else 'was cut off with the unflushed tail'}"
-    )
+    # What recovery did not read is found by the first who reads it, from whoever leads then.
+    deadline = time.monotonic() + _SEEN_SECONDS
+    while True:
+        if _OFFLINE in node.logged_since(logged):
+            return f"{seen}; the bit at {at} took the replica offline"
+        if path.exists() and path.read_bytes()[at : at + 1] != spoilt:
+            return f"{seen}; the bit at {at} was cut off with the tail, and copied anew"
+        if time.monotonic() > deadline:
+            raise NotSeenError(f"{path.name} at {at}: nobody has read it")
+        _read_through(scene.cluster.bootstrap, key)
+
+
+def _read_through(bootstrap: str, key: int) -> None:
+    """Read a partition from its beginning, for a while: others write on."""
+    deadline = time.monotonic() + _READ_SECONDS
+    with SyncConsumer(bootstrap) as consumer, suppress(MillraceError):
+        consumer.assign([place_of(key)], start="beginning")
+        while time.monotonic() < deadline:
+            consumer.poll(500)
 
 
 @fault("F30", "a bit flips in what a broker keeps beside its logs, while it is down", seconds=12)
@@ -114,10 +127,11 @@ def flip_beside_the_logs(scene: Scene) -> str:
     else:
         node.kill()
     directory = directory_of(scene, node, key)
+    outdated = sorted(directory.glob("*.snapshot"))[:-1]  # Kept, but not read.
     candidates = [
         path
         for path in (
-            *directory.iterdir(),
+            *(each for each in directory.iterdir() if each not in outdated),
             *(node.log_dirs[0] / name for name in ("recovery-checkpoint", "clean-shutdown")),
         )
         if path.suffix != ".log" and path.is_file() and path.stat().st_size

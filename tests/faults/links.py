@@ -117,7 +117,7 @@ def lose_acknowledgements(scene: Scene) -> str:
     leader.kill()
     seen = scene.wait_for_new_leader(key, before)
     scene.cluster.clients_host.heal()
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 30  # Connections to the dead are given up slowly.
     while scene.load.repeated == repeated:
         if time.monotonic() > deadline:
             raise NotSeenError("no batch had to be sent again")

@@ -173,4 +173,7 @@ def run_out_of_descriptors(scene: Scene) -> str:
     finally:
         if leader.is_running:
             resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, limits)
+    if "the broker stops" in leader.logged_since(logged):
+        wait_until(lambda: not leader.is_running, f"{leader.name} ends")
+        return f"{leader.name} had no descriptor left, said so, and ended"
     return f"{leader.name} had no descriptor left, and said so"
