@@ -11,13 +11,14 @@ import json
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 from tests.faults import (  # noqa: F401  # They add their faults.
     administration,
@@ -49,7 +50,8 @@ def main() -> int:
     arguments = _parse()
     reasons = missing()
     if Need.NAMESPACES not in reasons and _INSIDE not in os.environ:
-        return _in_namespaces()
+        _go_into_namespaces()
+    signal.signal(signal.SIGTERM, _stop)
     chosen = arguments.faults.split(",") if arguments.faults else sorted(FAULTS)
     absent = {
         each: "; ".join(reasons[need] for need in FAULTS[each].needs if need in reasons)
@@ -84,13 +86,18 @@ def _parse() -> argparse.Namespace:
     return arguments
 
 
-def _in_namespaces() -> int:
-    """Run this program again in namespaces of its own; whatever it leaves goes with them."""
+def _go_into_namespaces() -> NoReturn:
+    """Become this program in namespaces of its own; whatever it leaves goes with them."""
     command = [
         *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *(sys.executable, "-m", "tests.faults", *sys.argv[1:]),
     ]
-    return subprocess.run(command, env=os.environ | {_INSIDE: "1"}, check=False).returncode
+    os.execvpe(command[0], command, os.environ | {_INSIDE: "1"})
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """Unwind, so that nothing is left running; the first of a namespace gets no signal otherwise."""
+    raise SystemExit(128 + number)
 
 
 def _round(
