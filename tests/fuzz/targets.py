@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
-from tests.unit.core.records.batches import FIELDS, LIMITS, TOPIC_PARTITION, open_whole, resealed
+from tests.fakes.header_fields import FIELDS
+from tests.unit.core.records.batches import LIMITS, TOPIC_PARTITION, open_whole, resealed
 
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.records import batch, column_writer

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import crc32c
 import grpc
-from tests.unit.core.records.batches import FIELDS
+from tests.fakes.header_fields import FIELDS
 
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.records.batch import prepare

@@ -425,6 +425,8 @@ class _ProduceStream:
                     "the request's time-out: an idempotent retry is safe"
                 )
             if error is not None:
+                if outcome is not error:  # What was refused at once is counted already.
+                    self._service.metrics.refused(error)
                 said = wire_error(self._service.partitions, error, topic_partition, is_write=True)
                 results.append(pb.ProduceResult(error=said, base_offset=-1))
             else:

@@ -227,7 +227,7 @@ def test_a_session_with_a_controller_that_is_none_any_more_ends_though_nobody_sa
             opened.set()
             await asyncio.Event().wait()
 
-        handlers = {"Session": grpc.stream_stream_rpc_method_handler(say_nothing)}
+        handlers: dict[str, Any] = {"Session": grpc.stream_stream_rpc_method_handler(say_nothing)}
         name = pb.DESCRIPTOR.services_by_name["Controller"].full_name
         silent.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, handlers)])
         await silent.start()

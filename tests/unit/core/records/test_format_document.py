@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bench.format_sizes import sizes
-from tests.unit.core.records.batches import FIELDS
+from tests.fakes.header_fields import FIELDS
 from tests.unit.core.records.vectors import binary
 
 from millrace.core.records import columns, header

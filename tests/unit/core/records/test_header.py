@@ -5,8 +5,8 @@ import crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fakes.header_fields import FIELDS
 from tests.unit.core.records.batches import (
-    FIELDS,
     TOPIC_PARTITION,
     idempotent,
     numbers_of,

@@ -1,0 +1,70 @@
+"""How many real faults a cluster of three went through under load, with nothing lost, doubled or
+reordered.
+
+A fault counts when its effect was seen: an epoch or an ISR that changed, a refusal, a recovery.
+Every pass starts a cluster of its own and does each fault of `tests.faults` once; the checkers
+judge everything that the clients saw, and the replicas' files. A round of this figure is so many
+passes that five rounds reach the goal. Faults that this machine cannot inject are in `detail`.
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.places import CHECKOUT
+from bench.processes import LoadFailedError
+
+PASSES_A_ROUND = 3
+FAULTS_MIN = 300
+IDS_MIN = 20
+TIMES_MIN = 10
+
+
+def measure(bench: Bench) -> Outcome:
+    """Run the passes one after another, each with dice of its own."""
+    passes: list[dict[str, Any]] = []
+    for number in range(bench.rounds * PASSES_A_ROUND):
+        passes.append(_pass(bench, number + 1))
+        say(
+            f"pass {number + 1}/{bench.rounds * PASSES_A_ROUND}: {passes[-1]['seen']} faults, "
+            f"{passes[-1]['acknowledged']} values, bad: {passes[-1]['failures'] or 'nothing'}"
+        )
+    good = [each for each in passes if each["good"]]
+    counts: Counter[str] = Counter()
+    for each in good:
+        counts.update({name: found["seen"] for name, found in each["faults"].items()})
+    often = sum(count >= TIMES_MIN for count in counts.values())
+    return Outcome(
+        bounds=[
+            Bound(what="faults seen in good passes", value=counts.total(), at_least=FAULTS_MIN),
+            Bound(what=f"ids seen {TIMES_MIN} times", value=often, at_least=IDS_MIN),
+            Bound(what="passes that were not good", value=len(passes) - len(good), at_most=0),
+        ],
+        detail={
+            "faults": dict(sorted(counts.items())),
+            "acknowledged_values": sum(each["acknowledged"] for each in passes),
+            "not_seen": dict(sum((Counter(each["not_seen"]) for each in passes), Counter())),
+            "not_exercised": passes[0]["not_exercised"],
+            "anomalies": dict(sum((Counter(each["anomalies"]) for each in passes), Counter())),
+            "failures": [failure for each in passes for failure in each["failures"]],
+        },
+    )
+
+
+def _pass(bench: Bench, seed: int) -> dict[str, Any]:
+    command = [
+        *(sys.executable, "-m", "tests.faults"),
+        *("--seed", str(seed), "--folder", str(bench.directory)),
+    ]
+    done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        raise LoadFailedError(f"{' '.join(command)} ended with {done.returncode}")
+    summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return summary
+
+
+if __name__ == "__main__":
+    figure("faults", unit="real faults", goal=">= 300", measure=measure)

@@ -1,0 +1,160 @@
+"""`python -m tests.faults`: real brokers, real faults, and the checkers of the simulator.
+
+Each round starts a cluster of three and does every fault once, in an order that the seed gives, or
+those that are named in theirs.
+What this machine cannot do is listed with the reason. The last line is a JSON object with what was
+done. Exit code 1: something was lost, doubled, reordered, or did not heal.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+from tests.faults import (  # noqa: F401  # They add their faults.
+    administration,
+    clocks,
+    damage,
+    disks,
+    links,
+    power,
+    processes,
+)
+from tests.faults.fault import FAULTS
+from tests.faults.machine import Need, missing
+from tests.faults.preload import compile_library
+from tests.faults.round import Outcome, play
+
+_INSIDE: Final = "FAULTS_INSIDE"
+_NEVER_HERE: Final = {
+    "F18": "delayed and repeated calls need the simulator, where messages are objects",
+    "F32": "a write to a wrong place needs the simulated disk",
+    "F35": "is tested in tests/integration/test_hostile_clients.py",
+    "F41": "deleted and restored stores are tested with the stores",
+    "F57": "is tested in tests/integration/test_hostile_clients.py",
+    "F58": "is tested in tests/integration/test_hostile_clients.py",
+    "F73": "loses what was acknowledged, as it says; the simulator judges it",
+}
+
+
+def main() -> int:
+    arguments = _parse()
+    reasons = missing()
+    if Need.NAMESPACES not in reasons and _INSIDE not in os.environ:
+        _go_into_namespaces()
+    signal.signal(signal.SIGTERM, _stop)
+    chosen = arguments.faults.split(",") if arguments.faults else sorted(FAULTS)
+    absent = {
+        each: "; ".join(reasons[need] for need in FAULTS[each].needs if need in reasons)
+        for each in chosen
+        if any(need in reasons for need in FAULTS[each].needs)
+    }
+    for fault_id, reason in absent.items():
+        _say(f"{fault_id} is NOT EXERCISED: {reason}")
+    plan = [each for each in chosen if each not in absent]
+    deadline = time.monotonic() + arguments.seconds if arguments.seconds else None
+    outcomes: list[Outcome] = []
+    for number in range(arguments.count):
+        if deadline is not None and time.monotonic() > deadline:
+            break
+        seed = arguments.seed + number
+        outcomes.append(_round(plan, seed, arguments, set(Need) - reasons.keys(), deadline))
+    print(json.dumps(_summary(outcomes, absent)), flush=True)
+    return 0 if outcomes and all(each.is_good for each in outcomes) else 1
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--faults", help="only these, in this order: F02,F01")
+    parser.add_argument("--count", type=int, default=1, help="how many rounds")
+    parser.add_argument("--seconds", type=float, help="begin nothing after so long")
+    parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    parser.add_argument("--folder", type=Path, help="where rounds leave their files, if they fail")
+    arguments = parser.parse_args()
+    unknown = set((arguments.faults or "F01").split(",")) - FAULTS.keys()
+    if unknown:
+        parser.error(f"no such faults here: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def _go_into_namespaces() -> NoReturn:
+    """Become this program in namespaces of its own; whatever it leaves goes with them."""
+    command = [
+        *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *(sys.executable, "-m", "tests.faults", *sys.argv[1:]),
+    ]
+    os.execvpe(command[0], command, os.environ | {_INSIDE: "1"})
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """Unwind, so that nothing is left running; the first of a namespace gets no signal otherwise."""
+    raise SystemExit(128 + number)
+
+
+def _round(
+    plan: list[str],
+    seed: int,
+    arguments: argparse.Namespace,
+    able: set[Need],
+    deadline: float | None,
+) -> Outcome:
+    order = list(plan)
+    if not arguments.faults:
+        random.Random(seed).shuffle(order)
+    folder = Path(tempfile.mkdtemp(prefix=f"faults-{seed}-", dir=arguments.folder))
+    _say(f"round of seed {seed} in {folder}")
+    library = compile_library(folder) if Need.PRELOAD in able else None
+    outcome = play(
+        order, seed=seed, folder=folder, able=able, library=library, say=_say, deadline=deadline
+    )
+    for failure in outcome.failures:
+        _say(failure)
+    if outcome.report is not None:
+        _say(outcome.report.text())
+    if outcome.is_good:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        _say(f"NOT GOOD; again: python -m tests.faults --seed {seed} --faults {','.join(order)}")
+    return outcome
+
+
+def _summary(outcomes: list[Outcome], absent: dict[str, str]) -> dict[str, Any]:
+    done = [each for outcome in outcomes for each in outcome.done]
+    counts = Counter(each.fault_id for each in done if each.counts)
+    return {
+        "rounds": len(outcomes),
+        "good": sum(outcome.is_good for outcome in outcomes),
+        "injected": len(done),
+        "seen": counts.total(),
+        "faults": {
+            each: {"what": FAULTS[each].what, "seen": counts[each]} for each in sorted(counts)
+        },
+        "not_seen": dict(
+            sorted(Counter(each.fault_id for each in done if not each.counts).items())
+        ),
+        "not_exercised": absent | _NEVER_HERE,
+        "acknowledged": sum(
+            int(outcome.report.measures["acknowledged"]) for outcome in outcomes if outcome.report
+        ),
+        "anomalies": dict(
+            sum((outcome.report.counts for outcome in outcomes if outcome.report), Counter())
+        ),
+        "failures": [failure for outcome in outcomes for failure in outcome.failures],
+    }
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

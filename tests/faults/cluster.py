@@ -1,0 +1,341 @@
+"""A cluster of real brokers in places that can be broken, and what makes it whole again."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.faults.history import History
+from tests.faults.machine import Need
+from tests.faults.metadata import TOPICS, View, Watcher
+from tests.faults.network import Host, NamespacedHost, clients_host
+from tests.faults.preload import Control
+from tests.faults.volume import Folder, Volume
+from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker
+
+from millrace.client import SyncAdmin
+from millrace.core.errors import MillraceError
+
+BROKERS: Final = 3
+HEAL_SECONDS_MAX: Final = 90.0
+SETTINGS: Final[dict[str, object]] = {
+    # As for one machine, and quick, so that many faults fit into a minute.
+    "cluster.broker_session_timeout_ms": 2000,
+    "replication.replica_lag_time_max_ms": 2000,
+    "replication.isr_flap_window_ms": 1000,
+    "replication.isr_rejoin_pause_ms": 200,
+    "replication.isr_rejoin_pause_max_ms": 1000,
+    "storage.ballast_bytes": 1 << 20,
+    "storage.recovery_point_interval_ms": 1000,
+    "storage.recovery_point_bytes": 1 << 20,
+    "storage.scrub_bytes_per_second": 256 << 20,
+    "storage.trash_delay_ms": 0,
+    "storage.retention_check_interval_ms": 1000,
+    "coordination.shared": "true",
+    "logging.format": "json",
+    "shutdown.grace_ms": 2000,
+}
+_VOLUME_MEBIBYTES: Final = 384
+_STORE_MEBIBYTES: Final = 32
+_LOOK_SECONDS: Final = 0.02
+
+
+class NotWholeError(AssertionError):
+    """The cluster did not become whole in time after its faults were ended."""
+
+
+class NotSeenError(Exception):
+    """A fault had no effect that could be seen; it does not count."""
+
+
+class Node(RunningBroker):
+    """One broker with its host, its disk and its clocks.
+
+    Attributes:
+        is_spoilt: whether its disk must be replaced before it is whole again.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        *,
+        host: Host,
+        disk: Folder,
+        control: Control,
+        store: Path,
+    ) -> None:
+        self.name = f"broker-{number}"
+        super().__init__(
+            folder,
+            SETTINGS
+            | {
+                "node.name": self.name,
+                "coordination.path": store,
+                "listener.host": host.address,
+                "replica_listener.host": host.address,
+                "metrics.host": host.address,
+            },
+            log_dirs=[disk.path / "log"],
+            wrapper=[*host.enter, "env", *control.environment],
+        )
+        self.host = host
+        self.disk = disk
+        self.control = control
+        self.is_spoilt = False
+        self._is_paused = False
+        self._starting: Future[RunningBroker] | None = None
+
+    @property
+    def volume(self) -> Volume:
+        """Its disk, when that can be broken."""
+        assert isinstance(self.disk, Volume)
+        return self.disk
+
+    def pause(self) -> None:
+        """Stop the process where it stands."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on, as if nothing had been."""
+        if self._is_paused and self.is_running:
+            os.kill(self.pid, signal.SIGCONT)
+        self._is_paused = False
+
+    def kill(self) -> None:
+        """End it as a crash would, if it runs."""
+        self._is_paused = False
+        if self.is_running:
+            super().kill()
+
+    def start_in_background(self) -> None:
+        """Start it; whether it gets ready shows later."""
+        self._starting = ThreadPoolExecutor(1).submit(self.start)
+
+    def wait_until_started(self) -> None:
+        """Return once it is ready that was started in the background."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.result(START_SECONDS_MAX)
+
+    @contextmanager
+    def twin(self, log_directory: Path) -> Iterator[RunningBroker]:
+        """Another broker of the same name on the same host, with its log somewhere."""
+        settings = {**self.settings, "metrics.port": -1}
+        twin = RunningBroker(
+            self.folder / "twin", settings, log_dirs=[log_directory], wrapper=self.host.enter
+        )
+        yield twin
+        twin.log_path.unlink()
+
+    def log_size(self) -> int:
+        """Where its own log ends now, for `logged_since`."""
+        return self.log_path.stat().st_size
+
+    def logged_since(self, size: int) -> str:
+        """Return what it logged behind a place."""
+        with self.log_path.open("rb") as log:
+            log.seek(size)
+            return log.read().decode(errors="replace")
+
+
+class Cluster:
+    """See the module. Enter it to start it.
+
+    Args:
+        folder: for everything.
+        able: what the machine can do.
+        library: to be preloaded, when it can.
+        history: told of the metadata.
+    """
+
+    def __init__(
+        self, folder: Path, able: Collection[Need], library: Path | None, history: History
+    ) -> None:
+        self.folder = folder
+        self._able = able
+        self._library = library
+        self._history = history
+        self._opened = ExitStack()
+        self.nodes: list[Node] = []
+        self.clients_host = Host("127.0.0.1")
+
+    def __enter__(self) -> Self:
+        with self._opened:
+            self._make()
+            self._opened = self._opened.pop_all()
+        return self
+
+    def _make(self) -> None:
+        has_hosts = Need.NAMESPACES in self._able
+        if has_hosts:
+            self.clients_host = clients_host()
+        self.store = self._disk("store", _STORE_MEBIBYTES)
+        for number in range(BROKERS):
+            host = NamespacedHost(number) if has_hosts else Host(f"127.0.0.{number + 1}")
+            self._opened.callback(host.close)
+            disk = self._disk(f"disk-{number}", _VOLUME_MEBIBYTES)
+            control = Control(self.folder / f"control-{number}", self._library)
+            folder = self.folder / f"node-{number}"
+            node = Node(
+                number, folder, host=host, disk=disk, control=control, store=self.store_file
+            )
+            self._opened.callback(node.abandon)
+            self.nodes.append(node)
+        self.start(self.nodes)
+        self.watcher = Watcher(self.store_file, self._history)
+        self._opened.callback(self.watcher.stop)
+        with SyncAdmin(self.bootstrap) as admin:
+            for topic in TOPICS:
+                # Records of t1 have the broker's time, which shows what clock it has.
+                stamps = {"message.timestamp.type": "LogAppendTime"} if topic == "t1" else {}
+                admin.create_topic(
+                    topic,
+                    partitions=2,
+                    replication_factor=BROKERS,
+                    config={"segment.bytes": str(1 << 20), **stamps},
+                )
+        self.watcher.start()
+        self.wait_until_whole()
+
+    def _disk(self, name: str, mebibytes: int) -> Folder:
+        path = self.folder / name
+        disk = Volume(path, mebibytes) if Need.VOLUMES in self._able else Folder(path)
+        self._opened.callback(disk.close)
+        return disk
+
+    @property
+    def store_file(self) -> Path:
+        """The database of the metadata."""
+        return self.store.path / "coordination.sqlite"
+
+    @property
+    def store_volume(self) -> Volume:
+        """The disk under it, when that can be broken."""
+        assert isinstance(self.store, Volume)
+        return self.store
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    @property
+    def view(self) -> View:
+        """What the store says now."""
+        found = self.watcher.view
+        assert found is not None
+        return found
+
+    def look(self) -> View:
+        """What the store says at this very moment, if it can be read."""
+        self.watcher.look()
+        return self.view
+
+    def node(self, broker_id: int) -> Node:
+        """The node of a broker's number."""
+        name = self.view.cluster.brokers[broker_id].name  # type: ignore[index]
+        return self.named(name)
+
+    def named(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def id_of(self, node: Node) -> int:
+        return self.view.broker(node.name).broker_id
+
+    @property
+    def controller(self) -> Node:
+        """The node whose controller acts, as the lease says."""
+        return self.named(self.look().controller)
+
+    def others(self, *nodes: Node) -> list[Node]:
+        return [node for node in self.nodes if node not in nodes]
+
+    def start(self, nodes: Iterable[Node]) -> None:
+        """Start brokers, all at once; return when clients can connect to each."""
+        found = list(nodes)
+        if found:
+            with ThreadPoolExecutor(len(found)) as pool:
+                for started in [pool.submit(node.start) for node in found]:
+                    started.result()
+
+    def cut(self, one: Host, other: Host, *, ways: int = 2) -> None:
+        """Lose what one hears of the other, and with two ways what the other hears of the one."""
+        one.drop_from(other.address)
+        if ways == 2:
+            other.drop_from(one.address)
+
+    def wait_for(self, condition: Callable[[View], object], what: str, seconds: float) -> View:
+        """Return what the store says once it fulfils a condition.
+
+        Raises:
+            NotSeenError: it does not in time.
+        """
+        deadline = time.monotonic() + seconds
+        while not condition(view := self.view):
+            if time.monotonic() > deadline:
+                raise NotSeenError(f"not within {seconds} s: {what}")
+            time.sleep(_LOOK_SECONDS)
+        return view
+
+    def heal(self) -> None:
+        """End every fault, start who is dead, and wait until the cluster is whole."""
+        self.clients_host.heal()
+        for node in self.nodes:
+            node.host.heal()
+            node.control.heal()
+            node.resume()
+            node.wait_until_started()
+            if node.is_spoilt or not node.is_running:
+                node.abandon()
+            if node.is_spoilt:
+                node.disk.empty()
+                node.is_spoilt = False
+            else:
+                node.disk.heal()
+        self.store.heal()
+        self.start(node for node in self.nodes if not node.is_running)
+        self.wait_until_whole()
+
+    def wait_until_whole(self, seconds: float = HEAL_SECONDS_MAX) -> None:
+        """Return once everybody is in sync, twice in a row.
+
+        Raises:
+            NotWholeError: says what is missing.
+        """
+        deadline = time.monotonic() + seconds
+        times = 0
+        while times < 2:
+            self.watcher.look()
+            view = self.watcher.view
+            missing = "no metadata" if view is None else view.what_is_missing()
+            times = 0 if missing else times + 1
+            if time.monotonic() > deadline:
+                raise NotWholeError(f"not whole within {seconds} s: {missing}; {self.replicas()}")
+            time.sleep(0.1)
+
+    def replicas(self) -> str:
+        """Say how every replica stands, for messages."""
+        try:
+            with SyncAdmin(self.bootstrap, request_timeout_ms=5000) as admin:
+                logs = [each for topic in TOPICS for each in admin.describe_logs(topic)]
+        except MillraceError as error:
+            return repr(error)
+        return "\n".join(
+            f"{log.topic}/{log.partition} on {log.broker_id}: end {log.log_end_offset}, "
+            f"committed {log.high_watermark}, flushed {log.flushed_offset}"
+            for log in sorted(logs, key=lambda log: (log.topic, log.partition, log.broker_id))
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._opened.close()

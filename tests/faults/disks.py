@@ -1,0 +1,163 @@
+"""Faults of disks that the broker meets while it runs, and disks that are not its own."""
+
+import errno
+import shutil
+import time
+
+from tests.faults.cluster import Node, NotSeenError
+from tests.faults.fault import Scene, fault
+from tests.faults.machine import Need
+from tests.integration.running_broker import failed_start, wait_until
+
+_SLOW_SECONDS = 3.0
+
+
+def refusals(node: Node, error: str) -> float:
+    """How often a broker has refused something for this reason."""
+    return node.metrics().get(f'millrace_refusals_total{{error="{error}"}}', 0)
+
+
+def hits(node: Node, name: str, before: int, seconds: float = 15) -> int:
+    """Return how often the preloaded library has done something, once it has.
+
+    Raises:
+        NotSeenError: it had no occasion.
+    """
+    deadline = time.monotonic() + seconds
+    while node.control[name] == before:
+        if time.monotonic() > deadline:
+            raise NotSeenError(f"{name}: there was no occasion")
+        time.sleep(0.02)
+    return node.control[name] - before
+
+
+@fault("F22", "the disk of a leader is full; later it has space again", Need.VOLUMES, seconds=12)
+def fill_the_disk(scene: Scene) -> str:
+    leader = scene.leader(scene.key())
+    before = refusals(leader, "STORAGE_FULL")
+    leader.volume.fill()
+    try:
+        wait_until(lambda: refusals(leader, "STORAGE_FULL") > before, "a write is refused", 20)
+    except AssertionError as error:
+        raise NotSeenError(str(error)) from error
+    finally:
+        leader.volume.heal()
+    scene.load.wait_for_more()
+    if not leader.is_running:
+        raise AssertionError(f"{leader.name} ended for want of space: {leader.log_end()}")
+    return f"{refusals(leader, 'STORAGE_FULL') - before:.0f} writes refused by {leader.name}"
+
+
+@fault("F23", "a write of a batch ends in its middle, with ENOSPC", Need.PRELOAD)
+def write_short(scene: Scene) -> str:
+    leader = scene.leader(scene.key())
+    before = leader.control["writes_hit"]
+    leader.control["write_room"] = scene.dice.randrange(1, 2000)
+    count = hits(leader, "writes_hit", before)
+    time.sleep(1)
+    leader.control["write_room"] = -1
+    scene.load.wait_for_more()
+    if not leader.is_running:
+        raise AssertionError(f"{leader.name} ended for want of space: {leader.log_end()}")
+    return f"{count} writes of {leader.name} were cut short or refused; it went on"
+
+
+@fault("F24", "EIO from fsync at a leader", Need.PRELOAD)
+def fail_to_flush(scene: Scene) -> str:
+    key, before = scene.key(), scene.view
+    leader = scene.leader(key)
+    logged, count = leader.log_size(), leader.control["syncs_hit"]
+    leader.control["sync_error"] = errno.EIO
+    hits(leader, "syncs_hit", count)
+    try:
+        wait_until(lambda: not leader.is_running, f"{leader.name} ends", 20)
+    finally:
+        leader.control["sync_error"] = 0
+    if "log directory failed" not in leader.logged_since(logged):
+        raise AssertionError(f"{leader.name} did not say that its disk failed")
+    return f"{leader.name} ended; {scene.wait_for_new_leader(key, before)}"
+
+
+@fault("F25", "EIO from reads of log files at a leader", Need.PRELOAD, seconds=14)
+def fail_to_read(scene: Scene) -> str:
+    key = scene.key()
+    leader = scene.leader(key)
+    logged, count = leader.log_size(), leader.control["reads_hit"]
+    leader.control["read_error"] = errno.EIO
+    reads = hits(leader, "reads_hit", count)
+    try:
+        wait_until(
+            lambda: "error" in leader.logged_since(logged) or not leader.is_running,
+            f"{leader.name} says so",
+        )
+    except AssertionError as error:
+        raise NotSeenError(str(error)) from error
+    finally:
+        leader.control["read_error"] = 0
+    if leader.is_running:  # It does not trust the disk any more until it is started again.
+        leader.kill()
+    return f"{reads} reads of {leader.name} failed, and it said so"
+
+
+@fault("F26", "the disk of a leader is detached", Need.VOLUMES)
+def detach_the_disk(scene: Scene) -> str:
+    key, before = scene.key(), scene.view
+    leader = scene.leader(key)
+    leader.volume.detach()
+    wait_until(lambda: not leader.is_running, f"{leader.name} ends", 20)
+    return f"{leader.name} ended; {scene.wait_for_new_leader(key, before)}"
+
+
+@fault("F33", "every flush of a follower takes 3 s", Need.PRELOAD, seconds=16)
+def slow_the_disk(scene: Scene) -> str:
+    key = scene.key()
+    follower = scene.follower(key)
+    count = follower.control["syncs_hit"]
+    follower.control["sync_delay"] = round(_SLOW_SECONDS * 1e9)
+    hits(follower, "syncs_hit", count)
+    seen = scene.wait_until_out_of_sync(key, follower)
+    scene.load.wait_for_more()
+    return seen
+
+
+@fault("F36", "a broker comes back with an empty disk", seconds=10)
+def empty_the_disk(scene: Scene) -> str:
+    node = scene.any_node()
+    before = scene.view.broker(node.name)
+    node.kill()
+    node.disk.empty()
+    node.start()
+    view = scene.cluster.wait_for(
+        lambda view: view.broker(node.name).directory_ids != before.directory_ids,
+        "another directory is registered",
+        20,
+    )
+    broker_id = before.broker_id
+    if before.broker_id != view.broker(node.name).broker_id:
+        raise AssertionError(f"{node.name} got another number")
+    scene.cluster.wait_until_whole()
+    return f"{node.name} registered an empty directory; broker {broker_id} copied everything anew"
+
+
+@fault("F37", "a second broker is started on a disk in use, and on a copy of it", seconds=8)
+def share_a_disk(scene: Scene) -> str:
+    node, before = scene.any_node(), scene.view
+    with node.twin(node.log_dirs[0]) as twin:
+        code, said = failed_start(twin)
+    copy = scene.cluster.folder / "copied"
+    shutil.copytree(node.log_dirs[0], copy)
+    try:
+        with node.twin(copy) as twin:
+            copied_code, copied_said = failed_start(twin)
+    finally:
+        shutil.rmtree(copy)
+    if not (code and copied_code):
+        raise AssertionError("a second broker was let in")
+    if scene.cluster.look().broker(node.name) != before.broker(node.name):
+        raise AssertionError(f"{node.name} was put aside by a copy of itself")
+    return f"both refused: {_error_in(said)}; {_error_in(copied_said)}"
+
+
+def _error_in(said: str) -> str:
+    """What a program that refused said, in short."""
+    return next((line[:120] for line in said.splitlines() if "error" in line), "?")

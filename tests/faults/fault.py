@@ -1,0 +1,139 @@
+"""A fault: its number in the fault matrix, what it needs, and how it is done and seen.
+
+`inject` breaks something and returns what was seen of it, as a sentence: an epoch or an ISR that
+changed, a refusal, a recovery. It raises `NotSeenError` when nothing was; then the fault does not
+count. What it broke it may leave broken: the cluster is healed afterwards.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tests.faults.cluster import Cluster, Node, NotSeenError
+from tests.faults.load import Load
+from tests.faults.machine import Need
+from tests.faults.metadata import View
+
+SEEN_SECONDS_MAX: Final = 20.0
+
+
+@dataclass(slots=True)
+class Scene:
+    """Where faults happen: the cluster, its load, and the dice."""
+
+    cluster: Cluster
+    load: Load
+    dice: random.Random
+
+    @property
+    def view(self) -> View:
+        return self.cluster.view
+
+    def key(self) -> int:
+        """Any of the load's partitions that somebody leads."""
+        return self.dice.choice([key for key, _ in self.cluster.look().partitions()])
+
+    def leader(self, key: int) -> Node:
+        return self.cluster.node(self.view.partition(key).leader)
+
+    def follower(self, key: int) -> Node:
+        """Any in-sync replica of a partition that does not lead it."""
+        return self.dice.choice(self.cluster.others(self.leader(key)))
+
+    def led_key(self, node: Node) -> int:
+        """Any of the partitions that a node leads.
+
+        Raises:
+            NotSeenError: it leads none.
+        """
+        found = self.cluster.look().led_by(node.name)
+        if not found:
+            raise NotSeenError(f"{node.name} leads nothing")
+        return self.dice.choice(found)
+
+    def any_node(self) -> Node:
+        return self.dice.choice(self.cluster.nodes)
+
+    def leader_beside_the_controller(self) -> tuple[Node, int]:
+        """A broker that leads something and is not the controller, and what it leads."""
+        controller = self.cluster.controller
+        leaders = [node for node in self.cluster.others(controller) if self.view.led_by(node.name)]
+        if not leaders:
+            raise NotSeenError("the controller alone leads")
+        leader = self.dice.choice(leaders)
+        return leader, self.led_key(leader)
+
+    def wait_for_new_leader(self, key: int, before: View, seconds: float = SEEN_SECONDS_MAX) -> str:
+        """Wait until somebody leads a partition in a later epoch; say who."""
+        old = before.partition(key)
+        view = self.cluster.wait_for(
+            lambda view: (
+                view.partition(key).leader_epoch > old.leader_epoch
+                and view.partition(key).leader >= 0
+            ),
+            f"a new leader of key {key}",
+            seconds,
+        )
+        new = view.partition(key)
+        return (
+            f"key {key}: leader {old.leader} in epoch {old.leader_epoch}, "
+            f"then {new.leader} in epoch {new.leader_epoch}"
+        )
+
+    def wait_until_out_of_sync(
+        self, key: int, node: Node, seconds: float = SEEN_SECONDS_MAX
+    ) -> str:
+        """Wait until a replica is not in sync any more."""
+        broker_id = self.cluster.id_of(node)
+        self.cluster.wait_for(
+            lambda view: broker_id not in view.isr_ids(key),
+            f"{node.name} leaves the ISR of key {key}",
+            seconds,
+        )
+        return f"key {key}: {node.name} left the ISR"
+
+    def wait_for_new_life(self, node: Node, before: View, seconds: float = SEEN_SECONDS_MAX) -> str:
+        """Wait until a broker has registered anew."""
+        old = before.broker(node.name).broker_epoch
+        self.cluster.wait_for(
+            lambda view: view.broker(node.name).broker_epoch > old,
+            f"{node.name} registers anew",
+            seconds,
+        )
+        return f"{node.name} registered anew"
+
+
+Inject = Callable[[Scene], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """See the module.
+
+    Attributes:
+        what: how it is done, for the table.
+        seconds: about how long it takes with its healing, for planning.
+    """
+
+    fault_id: str
+    what: str
+    inject: Inject
+    needs: tuple[Need, ...] = ()
+    seconds: float = 8.0
+
+
+FAULTS: Final[dict[str, Fault]] = {}
+
+
+def fault(
+    fault_id: str, what: str, *needs: Need, seconds: float = 8.0
+) -> Callable[[Inject], Inject]:
+    """Make a function the way in which a fault is done."""
+
+    def add(inject: Inject) -> Inject:
+        assert fault_id not in FAULTS, fault_id
+        FAULTS[fault_id] = Fault(fault_id, what, inject, needs, seconds)
+        return inject
+
+    return add

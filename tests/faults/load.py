@@ -1,0 +1,262 @@
+"""Clients of the cluster: one writer for each partition, and readers of all of them.
+
+Writers send unique values with `acks=all`, idempotent, a few at a time, and wait. Readers poll on
+and on. Everything is reported to the history. Values are padded, so that segments fill.
+"""
+
+import asyncio
+import itertools
+import random
+import threading
+import time
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final
+
+from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
+from tests.faults.history import History
+from tests.faults.metadata import KEYS, PARTITIONS, TOPICS
+
+from millrace.client import Admin, Consumer, Producer
+from millrace.client._records import Records
+from millrace.core.errors import Appended, MillraceError
+
+_READERS: Final = 2
+_POLL_MS: Final = 300
+_PAUSE_SECONDS: Final = 0.05
+_SENDS_MAX: Final = 12
+_NUMBER_BYTES: Final = 20
+_SMALL, _LARGE = 1_000, 16_000
+_FINAL_SECONDS_MAX: Final = 90.0
+
+
+def place_of(key: int) -> tuple[str, int]:
+    """The partition that a key stands for."""
+    return TOPICS[key // PARTITIONS], key % PARTITIONS
+
+
+def key_of(topic: str, partition: int) -> int:
+    return TOPICS.index(topic) * PARTITIONS + partition
+
+
+def text_of(value: int, size: int = _SMALL) -> bytes:
+    """The record of a value."""
+    return (b"%0*d" % (_NUMBER_BYTES, value)).ljust(size, b".")
+
+
+def value_of(record: bytes) -> int:
+    return int(record[:_NUMBER_BYTES])
+
+
+class Load(threading.Thread):
+    """All clients, on an event loop of their own.
+
+    Args:
+        bootstrap: addresses of the brokers.
+        history: told of everything.
+        seed: of what is sent when.
+
+    Attributes:
+        acknowledged: values, so far.
+        slowest_s: the longest that an acknowledgement took since it was last set to 0.
+        repeated: batches that were acknowledged after they had been sent again.
+        failure: what nobody expected of the clients.
+    """
+
+    def __init__(self, bootstrap: str, history: History, seed: int) -> None:
+        super().__init__(name="load", daemon=True)
+        self.acknowledged = 0
+        self.slowest_s = 0.0
+        self.failure: BaseException | None = None
+        self._addresses = bootstrap
+        self._history = history
+        self._seed = seed
+        self._values = itertools.count(1)
+        self._lives = itertools.count(1)
+        self._producers: dict[int, Producer] = {}
+        self._repeated = 0
+        self._loop = asyncio.new_event_loop()
+        self._is_over = asyncio.Event()
+
+    # --- From other threads ------------------------------------------------------------------
+
+    def call(self, work: Coroutine[Any, Any, Any], seconds: float = 120) -> Any:
+        """Run something on the clients' loop."""
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(seconds)
+
+    def fill(self, bytes_each: int) -> None:
+        """Write so much into every partition, in large records, before the load begins."""
+
+        async def fill_all() -> None:
+            await asyncio.gather(*(self._fill(key, bytes_each) for key in KEYS))
+
+        self.call(fill_all())
+
+    def begin(self) -> None:
+        """Let the clients work."""
+        self.call(self._begin())
+
+    def read_all(self) -> dict[int, int]:
+        """Stop everybody, then read every partition from its beginning to its end.
+
+        Returns:
+            The end of each partition, by key.
+        """
+        self.call(self._stop_clients(), 150)
+        ends: dict[int, int] = self.call(self._read_all(), 2 * _FINAL_SECONDS_MAX)
+        return ends
+
+    def stop(self) -> None:
+        if self.is_alive():
+            with suppress(TimeoutError):
+                self.call(self._stop_clients(), 150)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self.join()
+
+    def wait_for_more(self, count: int = 30, seconds: float = 30) -> None:
+        """Return once so many more values are acknowledged.
+
+        Raises:
+            AssertionError: they are not within `seconds`.
+        """
+        wanted = self.acknowledged + count
+        deadline = time.monotonic() + seconds
+        while self.acknowledged < wanted:
+            assert time.monotonic() < deadline, f"no {count} writes in {seconds} s"
+            time.sleep(0.02)
+
+    @property
+    def repeated(self) -> int:
+        return self._repeated + sum(
+            each.metrics()["repeated_batches"] for each in list(self._producers.values())
+        )
+
+    # --- On the loop -------------------------------------------------------------------------
+
+    def run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    async def _begin(self) -> None:
+        work = [self._write(key) for key in KEYS] + [self._read(each) for each in range(_READERS)]
+        self._tasks = [asyncio.create_task(each) for each in work]
+        for task in self._tasks:
+            task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = self.failure or task.exception()
+
+    async def _stop_clients(self) -> None:
+        self._is_over.set()
+        await asyncio.gather(*getattr(self, "_tasks", ()), return_exceptions=True)
+
+    async def _fill(self, key: int, size: int) -> None:
+        producer = self._producer()
+        name = f"fill{key}"
+        try:
+            while size > 0:
+                values = [next(self._values) for _ in range(20)]
+                await self._send(producer, name, key, values, _LARGE)
+                size -= 20 * _LARGE
+        finally:
+            await producer.close()
+
+    def _producer(self) -> Producer:
+        return Producer(
+            self._addresses, linger_ms=1, delivery_timeout_ms=90_000, request_timeout_ms=10_000
+        )
+
+    async def _write(self, key: int) -> None:
+        dice = random.Random(f"{self._seed} writes {key}")
+        while not self._is_over.is_set():
+            producer = self._producers[key] = self._producer()
+            name = f"w{key}.{next(self._lives)}"
+            try:
+                while not self._is_over.is_set():
+                    count = dice.randint(1, _SENDS_MAX)
+                    values = [next(self._values) for _ in range(count)]
+                    if not await self._send(producer, name, key, values, _SMALL):
+                        break  # Of the process nobody knows what it did: it is retired.
+                    await asyncio.sleep(dice.uniform(0, 2 * _PAUSE_SECONDS))
+            finally:
+                self._repeated += self._producers.pop(key).metrics()["repeated_batches"]
+                with suppress(MillraceError):
+                    await producer.close()
+
+    async def _send(
+        self, producer: Producer, name: str, key: int, values: Sequence[int], size: int
+    ) -> bool:
+        """Send values and wait for all; return whether all were acknowledged."""
+        topic, partition = place_of(key)
+        record = self._history.record
+        record(name, INVOKE, "send", sends=[Send(key, value) for value in values])
+        since = time.monotonic()
+        handles = [
+            producer.send(topic, text_of(value, size), partition=partition) for value in values
+        ]
+        done: list[Send] = []
+        failed: list[tuple[int, MillraceError]] = []
+        for value, handle in zip(values, handles, strict=True):
+            try:
+                done.append(Send(key, value, (await handle).offset))
+            except MillraceError as error:
+                failed.append((value, error))
+        self.slowest_s = max(self.slowest_s, time.monotonic() - since)
+        self.acknowledged += len(done)
+        if done:
+            record(name, OK, "send", sends=done)
+        for value, why in failed:
+            kind = FAIL if why.appended is Appended.NO else INFO
+            record(name, kind, "send", sends=[Send(key, value)], error=repr(why))
+        return not failed
+
+    async def _read(self, number: int) -> None:
+        while not self._is_over.is_set():
+            name = f"r{number}.{next(self._lives)}"
+            consumer = Consumer(self._addresses, request_timeout_ms=10_000)
+            try:
+                await consumer.assign(TOPICS, start="beginning")
+                self._history.record(name, OK, "assign", details=list(KEYS))
+                while not self._is_over.is_set():
+                    self._history.record(name, INVOKE, "poll")
+                    records = await consumer.poll(_POLL_MS)
+                    self._history.record(name, OK, "poll", polled=[_by_key(records)])
+                    await asyncio.sleep(_PAUSE_SECONDS)
+            except MillraceError as error:
+                self._history.record(name, INFO, "poll", error=repr(error))
+                await asyncio.sleep(_PAUSE_SECONDS)
+            finally:
+                with suppress(MillraceError):
+                    await consumer.close()
+
+    async def _read_all(self) -> dict[int, int]:
+        async with Admin(self._addresses) as admin:
+            ends: dict[int, int] = {}
+            for topic in TOPICS:
+                for partition, end in (await admin.list_offsets(topic)).items():
+                    ends[key_of(topic, partition)] = end.offset
+        deadline = time.monotonic() + _FINAL_SECONDS_MAX
+        async with Consumer(self._addresses) as consumer:
+            await consumer.assign(TOPICS, start="beginning")
+            waiting = {key for key, end in ends.items() if end > 0}
+            polled = []
+            self._history.record("final", INVOKE, "final")
+            while waiting and time.monotonic() < deadline:
+                found = _by_key(await consumer.poll(_POLL_MS))
+                polled.append(found)
+                waiting -= {key for key, read in found.items() if read[-1][0] + 1 >= ends[key]}
+            self._history.record("final", OK, "final", polled=polled)
+        return ends
+
+
+def _by_key(records: Records) -> dict[int, list[tuple[int, int]]]:
+    found: dict[int, list[tuple[int, int]]] = {}
+    for record in records:
+        found.setdefault(key_of(record.topic, record.partition), []).append(
+            (record.offset, value_of(record.value))
+        )
+    return found

@@ -1,0 +1,161 @@
+"""The cluster's metadata as its store holds it, read beside the brokers: what a fault changed."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.checkers.history import INFO
+from tests.faults.history import History
+
+from millrace.core.ids import NO_BROKER, BrokerId, ControllerEpoch
+from millrace.core.metadata.encoding import decode_cluster, decode_shard
+from millrace.core.metadata.model import (
+    CLUSTER_KEY,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    Topic,
+)
+from millrace.core.metadata.stored import StoredObject
+
+TOPICS: Final = ("t0", "t1", "t2")
+PARTITIONS: Final = 2
+KEYS: Final = range(len(TOPICS) * PARTITIONS)
+"""A key of the history is partition `key % 2` of topic `t{key // 2}`."""
+
+_LOOK_SECONDS: Final = 0.05
+_SHARD_PREFIX: Final = "shards/"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One look at the store."""
+
+    cluster: ClusterState
+    topics: dict[str, Topic]
+    controller: str
+    """The name of the broker that holds the controller's lease."""
+
+    def partition(self, key: int) -> PartitionState:
+        """One of the partitions that the load is on."""
+        return self.topics[TOPICS[key // PARTITIONS]].partitions[key % PARTITIONS]
+
+    def partitions(self) -> Iterator[tuple[int, PartitionState]]:
+        """All partitions that the load is on, by key."""
+        for key in KEYS:
+            if TOPICS[key // PARTITIONS] in self.topics:
+                yield key, self.partition(key)
+
+    def broker(self, name: str) -> BrokerRegistration:
+        """A broker's registration by its name."""
+        found = self.cluster.broker_named(name)
+        assert found is not None, name
+        return found
+
+    def led_by(self, name: str) -> list[int]:
+        """The keys that a broker leads."""
+        broker_id = self.broker(name).broker_id
+        return [key for key, state in self.partitions() if state.leader == broker_id]
+
+    def what_is_missing(self) -> str:
+        """Say what keeps the cluster from being whole; empty when nothing does."""
+        for registration in self.cluster.brokers.values():
+            if registration.is_fenced:
+                return f"{registration.name} is fenced"
+        for key, state in self.partitions():
+            if state.leader == NO_BROKER:
+                return f"nobody leads key {key}"
+            lives = set(state.isr)
+            expected = {self.cluster.brokers[each].life for each in state.replicas}
+            if lives != expected:
+                return f"key {key} has ISR {sorted(lives)}, not {sorted(expected)}"
+        return ""
+
+    def isr_ids(self, key: int) -> set[BrokerId]:
+        return {life.broker_id for life in self.partition(key).isr}
+
+
+class Watcher(threading.Thread):
+    """Looks at the store, again and again, and reports every state of a partition that it finds.
+
+    Attributes:
+        view: the latest; None before there is one.
+        reading: held while the file is open; who takes the file away holds it.
+    """
+
+    def __init__(self, path: Path, history: History) -> None:
+        super().__init__(name="watcher", daemon=True)
+        self.view: View | None = None
+        self.reading = threading.Lock()
+        self._path = path
+        self._history = history
+        self._revision = 0
+        self._cluster: ClusterState | None = None
+        self._topics: dict[str, dict[str, Topic]] = {}  # By shard and name.
+        self._seen: dict[int, PartitionState] = {}
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self._is_over.wait(_LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        """Look once; nothing happens when the store cannot be read at the moment."""
+        with self.reading:
+            try:
+                with closing(
+                    sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=0.2)
+                ) as store:
+                    rows = store.execute(
+                        "SELECT key, value, version, controller_epoch, revision FROM objects "
+                        "WHERE revision > ? ORDER BY revision",
+                        (self._revision,),
+                    ).fetchall()
+                    lease = store.execute("SELECT holder FROM lease").fetchone()
+            except sqlite3.Error:
+                return
+        for key, value, version, controller_epoch, revision in rows:
+            self._take(key, StoredObject(value, version, ControllerEpoch(controller_epoch)))
+            self._revision = revision
+        if self._cluster is not None:
+            topics = {name: each for shard in self._topics.values() for name, each in shard.items()}
+            self.view = View(self._cluster, topics, lease[0] if lease else "")
+
+    def _take(self, key: str, stored: StoredObject) -> None:
+        if key == CLUSTER_KEY:
+            self._cluster = decode_cluster(stored)
+            return
+        shard = decode_shard(int(key.removeprefix(_SHARD_PREFIX)), stored)
+        self._topics[key] = {str(topic.name): topic for topic in shard.topics.values()}
+        for name, topic in self._topics[key].items():
+            if name in TOPICS:
+                for number, state in enumerate(topic.partitions):
+                    self._report(TOPICS.index(name) * PARTITIONS + number, state, stored)
+
+    def _report(self, key: int, state: PartitionState, stored: StoredObject) -> None:
+        if self._seen.get(key) == state:
+            return
+        self._seen[key] = state
+        self._history.record(
+            "watcher",
+            INFO,
+            "metadata",
+            details={
+                "key": key,
+                "partition_epoch": state.partition_epoch,
+                "leader_epoch": state.leader_epoch,
+                "controller_epoch": stored.controller_epoch,
+                "leader": state.leader,
+                "isr": [life.broker_id for life in state.isr],
+                "replicas": list(state.replicas),
+            },
+        )
+
+    def stop(self) -> None:
+        self._is_over.set()
+        if self.is_alive():
+            self.join()

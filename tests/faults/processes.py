@@ -1,0 +1,179 @@
+"""Faults of processes: killed, paused, stalled, restarted, starved."""
+
+import os
+import resource
+import signal
+import time
+
+from tests.faults.cluster import NotSeenError
+from tests.faults.fault import Scene, fault
+from tests.faults.machine import Need
+from tests.faults.memory import MemoryLimit
+from tests.integration.running_broker import wait_until
+
+_PAUSE_SECONDS = 3.0
+"""Longer than a broker's session, a follower's lag and the controller's lease."""
+_HOG_BYTES, _LIMIT_BYTES = 512 << 20, 64 << 20
+
+
+@fault("F01", "SIGKILL of a follower")
+def kill_a_follower(scene: Scene) -> str:
+    key = scene.key()
+    follower = scene.follower(key)
+    follower.kill()
+    return scene.wait_until_out_of_sync(key, follower)
+
+
+@fault("F02", "SIGKILL of a leader")
+def kill_a_leader(scene: Scene) -> str:
+    key, before = scene.key(), scene.view
+    scene.leader(key).kill()
+    return scene.wait_for_new_leader(key, before)
+
+
+@fault("F03", "SIGKILL of all brokers at once", seconds=10)
+def kill_all(scene: Scene) -> str:
+    key, before = scene.key(), scene.view
+    for node in scene.cluster.nodes:
+        os.kill(node.pid, signal.SIGKILL)  # All before the first is waited for.
+    for node in scene.cluster.nodes:
+        node.abandon()
+    scene.cluster.start(scene.cluster.nodes)
+    for node in scene.cluster.nodes:
+        scene.wait_for_new_life(node, before)
+    return scene.wait_for_new_leader(key, before)
+
+
+@fault("F08", "SIGSTOP of a leader beyond its session, then SIGCONT")
+def pause_a_leader(scene: Scene) -> str:
+    key, before = scene.key(), scene.view
+    leader = scene.leader(key)
+    leader.pause()
+    seen = scene.wait_for_new_leader(key, before)
+    scene.load.wait_for_more()
+    leader.resume()
+    return seen
+
+
+@fault("F09", "SIGSTOP of a follower beyond its lag, then SIGCONT")
+def pause_a_follower(scene: Scene) -> str:
+    key = scene.key()
+    follower = scene.follower(key)
+    follower.pause()
+    seen = scene.wait_until_out_of_sync(key, follower)
+    scene.load.wait_for_more()
+    follower.resume()
+    return seen
+
+
+@fault("F10", "the event loop of a leader stands still beyond its session", Need.PRELOAD)
+def stall_the_loop(scene: Scene) -> str:
+    key, before = scene.key(), scene.view
+    leader = scene.leader(key)
+    stalls = leader.control["stalls_hit"]
+    leader.control["stall"] = round((_PAUSE_SECONDS + 1) * 1e9)
+    seen = scene.wait_for_new_leader(key, before)
+    if leader.control["stalls_hit"] == stalls:
+        raise NotSeenError("the loop did not stand still")
+    return seen
+
+
+@fault("F38", "SIGKILL of the controller")
+def kill_the_controller(scene: Scene) -> str:
+    controller = scene.cluster.controller
+    before = scene.view
+    controller.kill()
+    view = scene.cluster.wait_for(
+        lambda view: view.cluster.controller_epoch > before.cluster.controller_epoch,
+        "another controller",
+        20,
+    )
+    return (
+        f"controller epoch {before.cluster.controller_epoch} of {controller.name}, "
+        f"then {view.cluster.controller_epoch} of {view.controller}"
+    )
+
+
+@fault("F39", "SIGSTOP of the controller beyond its lease, then SIGCONT: two of them for a moment")
+def pause_the_controller(scene: Scene) -> str:
+    controller = scene.cluster.controller
+    before, logged = scene.view, controller.log_size()
+    controller.pause()
+    view = scene.cluster.wait_for(
+        lambda view: view.cluster.controller_epoch > before.cluster.controller_epoch,
+        "another controller",
+        20,
+    )
+    controller.resume()
+    wait_until(
+        lambda: "controller resigned" in controller.logged_since(logged),
+        f"{controller.name} resigns",
+    )
+    return (
+        f"controller epoch {before.cluster.controller_epoch}, then "
+        f"{view.cluster.controller_epoch}; {controller.name} resigned"
+    )
+
+
+@fault("F47", "SIGTERM and start of every broker in turn", seconds=25)
+def restart_in_turn(scene: Scene) -> str:
+    before = scene.view
+    for node in scene.cluster.nodes:
+        if node.stop() != 0:
+            raise AssertionError(f"{node.name} did not stop in good order: {node.log_end()}")
+        node.start()
+        scene.wait_for_new_life(node, before)
+        scene.cluster.wait_until_whole()
+    return "every broker registered anew"
+
+
+@fault("F49", "SIGTERM, and SIGKILL before the stop is done")
+def kill_while_stopping(scene: Scene) -> str:
+    node, before = scene.any_node(), scene.view
+    os.kill(node.pid, signal.SIGTERM)
+    time.sleep(scene.dice.uniform(0, 0.3))
+    if not node.is_running:
+        raise NotSeenError("it had stopped before")
+    node.kill()
+    node.start()
+    return scene.wait_for_new_life(node, before) + " after a stop that was cut short"
+
+
+@fault("F50", "the kernel kills a leader that takes too much memory", Need.MEMORY, Need.PRELOAD)
+def run_out_of_memory(scene: Scene) -> str:
+    key, before = scene.key(), scene.view
+    leader = scene.leader(key)
+    with MemoryLimit(f"millrace-faults-{os.getpid()}-{leader.name}", _LIMIT_BYTES) as limit:
+        limit.take(leader.pid)
+        leader.control["hog"] = _HOG_BYTES
+        try:
+            wait_until(lambda: not leader.is_running, f"{leader.name} is killed")
+        finally:
+            leader.abandon()
+        if limit.kills() == 0:
+            raise NotSeenError("the kernel did not kill it")
+    return "killed by the kernel; " + scene.wait_for_new_leader(key, before)
+
+
+@fault("F51", "a leader may open no more files and connections", Need.RESETS, seconds=12)
+def run_out_of_descriptors(scene: Scene) -> str:
+    leader = scene.leader(scene.key())
+    limits = resource.prlimit(leader.pid, resource.RLIMIT_NOFILE)
+    logged = leader.log_size()
+    used = len(os.listdir(f"/proc/{leader.pid}/fd"))
+    resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+    try:
+        # Connections are made anew, and there is no descriptor for them.
+        leader.host.reset_connections()
+        deadline = time.monotonic() + 6
+        while "Too many open files" not in leader.logged_since(logged):
+            if time.monotonic() > deadline:
+                raise NotSeenError("nothing was refused for want of a descriptor")
+            time.sleep(0.1)
+    finally:
+        if leader.is_running:
+            resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, limits)
+    if "the broker stops" in leader.logged_since(logged):
+        wait_until(lambda: not leader.is_running, f"{leader.name} ends")
+        return f"{leader.name} had no descriptor left, said so, and ended"
+    return f"{leader.name} had no descriptor left, and said so"

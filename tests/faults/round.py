@@ -1,0 +1,141 @@
+"""One round: a cluster of its own, faults one after another under load, and the judgement.
+
+Between two faults the cluster is healed and must be whole, write and read again. At the end every
+partition is read from its beginning, the brokers end, their files are compared, and the checkers
+judge the history: nothing lost, doubled or reordered, and no metadata that contradicts itself.
+"""
+
+import random
+import time
+import traceback
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.checkers.check import check
+from tests.checkers.report import Expectations, Report
+from tests.faults.cluster import Cluster, NotSeenError
+from tests.faults.fault import FAULTS, Scene
+from tests.faults.history import History
+from tests.faults.load import Load
+from tests.faults.machine import Need
+from tests.faults.replicas import report_replicas
+
+_FILL_BYTES: Final = 2_500_000  # Two closed segments, and the begin of a third.
+_QUIET_WRITES: Final = 60
+_AVAILABILITY_NS: Final = 10 * 10**9
+_ATTEMPTS: Final = 2
+
+
+@dataclass(slots=True)
+class Done:
+    """One fault that was tried: what was seen of it, or why it does not count."""
+
+    fault_id: str
+    seen: str
+    counts: bool
+    seconds: float
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a round found.
+
+    Attributes:
+        failures: what went wrong beside the history, such as a cluster that was not whole again.
+    """
+
+    done: list[Done] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    report: Report | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return not self.failures and self.report is not None and self.report.is_good
+
+
+def play(
+    plan: Sequence[str],
+    *,
+    seed: int,
+    folder: Path,
+    able: Collection[Need],
+    library: Path | None,
+    say: Callable[[str], None],
+    deadline: float | None = None,
+) -> Outcome:
+    """Play a round.
+
+    Args:
+        plan: fault ids, in order.
+        seed: of the dice.
+        folder: for everything; it is left as it was at the end, with the history.
+        say: told how far it is.
+        deadline: of `time.monotonic()`, after which no fault begins.
+    """
+    outcome = Outcome()
+    history = History(folder / "history.jsonl")
+    with history, Cluster(folder, able, library, history) as cluster:
+        load = Load(cluster.bootstrap, history, seed)
+        load.start()
+        try:
+            load.fill(_FILL_BYTES)
+            load.begin()
+            scene = Scene(cluster, load, random.Random(seed))
+            history.window("open")
+            load.wait_for_more(_QUIET_WRITES)
+            for fault_id in plan:
+                if deadline is not None and time.monotonic() > deadline:
+                    break
+                _do(fault_id, scene, history, outcome, say)
+            history.window("close")
+            ends = load.read_all()
+        except Exception:
+            outcome.failures.append(traceback.format_exc())
+            return outcome
+        finally:
+            load.stop()
+        for node in cluster.nodes:
+            node.kill()
+        report_replicas(cluster, history, ends)
+    counted = [done for done in outcome.done if done.counts]
+    expectations = Expectations(
+        ok_shares={"send": 0.9, "poll": 0.9},
+        faults={each.fault_id: 1 for each in counted},
+    )
+    outcome.report = check(history.ops, expectations=expectations, availability_ns=_AVAILABILITY_NS)
+    return outcome
+
+
+def _do(
+    fault_id: str,
+    scene: Scene,
+    history: History,
+    outcome: Outcome,
+    say: Callable[[str], None],
+) -> None:
+    """Break, look, heal, and see that all is well again; a fault without effect is tried twice."""
+    for attempt in range(_ATTEMPTS):
+        since = time.monotonic()
+        history.window("close")
+        counts = False
+        try:
+            seen = FAULTS[fault_id].inject(scene)
+            counts = True
+            history.fault(fault_id, seen)
+        except NotSeenError as error:
+            seen = str(error)
+        except AssertionError as error:
+            seen = str(error)
+            outcome.failures.append(f"{fault_id}: {error}")
+        scene.cluster.heal()
+        if scene.load.failure is not None:
+            raise scene.load.failure
+        history.window("open")
+        scene.load.wait_for_more(_QUIET_WRITES)
+        seconds = time.monotonic() - since
+        outcome.done.append(Done(fault_id, seen, counts, seconds))
+        say(f"{fault_id} {seconds:5.1f} s {'seen' if counts else 'NOT SEEN'}: {seen}")
+        if counts or attempt == _ATTEMPTS - 1:
+            return
