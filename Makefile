@@ -6,10 +6,10 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help setup check lint test sim fuzz bench figure figures demo proto wire docs lock
+.PHONY: help setup check lint test api-server sim fuzz bench figure figures demo proto wire docs lock
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with the locked requirements and this checkout, for developers
 	$(INSTALL) runtime dev
@@ -18,13 +18,16 @@ demo: ## The main job: a year of real flights through an embedded broker that is
 	$(INSTALL) runtime demo
 	@$(PYTHON_RUN) -m demo.flights
 
-test: lint ## Everything that `make check` does, then all tests, the fastest layer first
+test: lint api-server ## Everything that `make check` does, then all tests, the fastest layer first
 	@$(PYTHON_RUN) -m pytest
+
+api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the user's cache
+	@$(PYTHON_RUN) -m tests.api_server.binaries
 
 check: lint ## Format, lint, types, import direction, layout: less than a minute
 	@$(PYTHON_RUN) -m pytest --quiet tests/arch
 
-sim: setup ## Simulate a whole cluster under faults: make sim SEED=8231 (ARGS='--seeds 100 --minutes 10')
+sim: setup ## Simulate a cluster under faults: make sim SEED=8231 (ARGS='--seeds 100 --minutes 10')
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),1) $(ARGS)
 
 fuzz: setup ## Look for bytes that break a decoder, each target for SECONDS (60): make fuzz SECONDS=600
@@ -63,7 +66,7 @@ docs: setup ## Write docs/configuration.md from the settings in the code
 # One resolution of everything first, so that the groups agree on versions. Present pins are kept; UPGRADE=1 renews them.
 LOCK := $(PYTHON_RUN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --custom-compile-command 'make lock'
-GROUPS := build dev bench demo lock
+GROUPS := build dev bench demo go lock
 
 lock: ## Renew requirements/*.txt from pyproject.toml; UPGRADE=1 takes the newest versions
 	$(INSTALL) runtime lock

@@ -22,12 +22,15 @@ name = "bench"
 path = "{directory}/coordination.sqlite"
 [listener]
 port = 0
+[replica_listener]
+port = 0
 [metrics]
 port = 0
 [logging]
 level = "warning"
 [storage]
 trash_delay_ms = 1000
+retention_check_interval_ms = 1000
 """
 """All else is as by default; deleted topics' files go as quickly as Kafka's do here."""
 

@@ -18,6 +18,8 @@ from typing import Any
 
 from bench.places import CHECKOUT
 
+from millrace.cli.allocator import KEPT_BYTES, MMAP_BYTES
+
 SAMPLE_INTERVAL_S = 0.1
 STOP_TIMEOUT_S = 30
 
@@ -73,8 +75,8 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, search_path)),
         "PYTHONUNBUFFERED": "1",
-        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-        "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+        "MALLOC_MMAP_THRESHOLD_": str(MMAP_BYTES),
+        "MALLOC_TRIM_THRESHOLD_": str(KEPT_BYTES),
     }
 
 

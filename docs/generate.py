@@ -28,6 +28,16 @@ log_dirs = ["/var/lib/millrace/log"]
 path = "/var/lib/millrace/coordination.sqlite"
 ```
 
+On Kubernetes the metadata lies in resources of the API server, whose definitions are in `crds/`:
+
+```toml
+[coordination]
+kind = "kubernetes"
+
+[coordination.kubernetes]
+cluster_name = "orders"
+```
+
 Environment variables override the file: `{ENVIRONMENT_PREFIX}LISTENER__PORT=7192` sets `port` of
 `[listener]`, and a list is separated by commas. Relative paths start at the working directory.
 `millrace up` needs no file: it takes the defaults below, with everything in one directory.

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from tests.arch.repository import IMPORT_ROOTS, ROOT, files
 
-FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "demo", "docs", "requirements", "tests"}
+FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "crds", "demo", "docs", "requirements", "tests"}
 TEST_LAYERS = {
-    "arch", "checkers", "data", "fakes", "fuzz", "integration", "model", "scenario", "sim",
-    "typing", "unit",
+    "api_server", "arch", "checkers", "data", "fakes", "fuzz", "integration", "model", "scenario",
+    "sim", "typing", "unit",
 }  # fmt: skip
 
 

@@ -79,7 +79,12 @@ class RunningBroker:
             f'[coordination]\npath = "{self.folder}/coordination.sqlite"\n'
         )
         port = self.address.rpartition(":")[2] or "0"
-        settings = {"listener.port": port, "metrics.port": 0, **self.settings}
+        settings = {
+            "listener.port": port,
+            "replica_listener.port": 0,
+            "metrics.port": 0,
+            **self.settings,
+        }
         environment = {
             "MILLRACE_BROKER__" + name.upper().replace(".", "__"): str(value)
             for name, value in settings.items()

@@ -112,7 +112,7 @@ def test_refusals_name_the_topic_as_people_do(
             consumer.poll(20_000)
     with RawClient(shared_broker.address) as client:
         found = client.list_offset(TopicPartition(topic.topic_id, 7), latest=True)
-        assert f"no partition {topic_name}-7: " in found.error.message
+        assert f"no replica of {topic_name}-7: " in found.error.message
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])

@@ -47,7 +47,8 @@ from millrace.proto.v1.common_pb2 import APPENDED_NO, ErrorCode
 
 MIB = 1 << 20
 GROWTH_MAX = 128 * MIB
-SLOWEST_MAX_SECONDS = 5.0
+SLOWEST_MAX_SECONDS = 15.0
+"""Far below the time for which the attackers hold on; a busy machine alone may take seconds."""
 SETTINGS: dict[str, object] = {
     "limits.message_bytes_max": MIB,
     "limits.batch_inflated_bytes_max": MIB,

@@ -1,8 +1,9 @@
 """One broker process, put together: opened, served and closed in the order that safety asks for.
 
-Start: open the log directories (lock, recovery), find the metadata, bind the port, register, take
-up the partitions, and only then answer. Stop: finish the calls in flight, stop the append threads,
-close every log and leave the clean-shutdown markers, and give the lease back last.
+Start: bind the ports, take part in the election of the controller, open a session with whoever it
+is, open the log directories (lock, recovery), register, take up the partitions, and only then
+answer. Stop: have others take over what this broker leads, finish the calls in flight, stop the
+append threads, close every log and leave the clean-shutdown markers, and give the lease back last.
 
 Whatever fails that nobody expected ends the process with a non-zero code: a broker that goes on
 after a broken assertion is worse than one that is restarted.
@@ -17,31 +18,36 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import grpc
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
-from millrace.broker.config import BrokerConfig
+from millrace.broker.config import BrokerConfig, ListenerConfig, ReplicaListenerConfig
 from millrace.broker.controller import ControllerShell
-from millrace.broker.coordination.sqlite import SqliteStore
+from millrace.broker.coordination.opening import open_store
 from millrace.broker.rpc.cluster import ClusterService
-from millrace.broker.rpc.fetch import FetchService
+from millrace.broker.rpc.controller import ControllerService
+from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.server import make_server
+from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.descriptors import connections_allowed
 from millrace.broker.runtime.housekeeping import Housekeeping
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.replica_fetcher import ReplicaFetcher
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import (
     DirectoryConfig,
     Identity,
     LogDirectory,
+    read_controller_epoch,
     read_identity,
 )
 from millrace.broker.storage.posix_file_system import PosixFileSystem
@@ -50,12 +56,15 @@ from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core import settings
 from millrace.core.errors import (
+    BrokerShuttingDownError,
     InvalidConfigError,
     LogDirFailedError,
     MillraceError,
+    NotControllerError,
     StorageError,
 )
-from millrace.core.ids import NO_BROKER, BrokerId
+from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, ControllerEpoch
+from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import RegisterBroker
 from millrace.core.metadata.topic_config import TopicConfig
 
@@ -68,18 +77,35 @@ The default of 5 ms would be the latency of every hop between the loop and a bus
 """
 
 
+_UNFENCED_PAUSE_SECONDS = 0.02
+"""How often a broker that has registered asks whether it may lead."""
+
+
+class Address(NamedTuple):
+    """Where somebody connects."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return `host:port`, an IPv6 host in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerAddress:
     """Where a broker can be reached once it is ready.
 
     Attributes:
         address: `host:port` that clients connect to.
+        replica_address: `host:port` that the cluster's other brokers connect to.
         metrics_address: `host:port` of the metrics page; empty when there is none.
     """
 
     cluster_id: str
     broker_id: BrokerId
     address: str
+    replica_address: str
     metrics_address: str
 
 
@@ -128,19 +154,27 @@ class Broker:
         self._config = config
         self.stopped = asyncio.Event()
         self.exit_code = 0
+        self._failure: MillraceError | None = None
+        self._life: BrokerLife | None = None
         self.metrics = BrokerMetrics()
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._tasks: set[asyncio.Task[None]] = set()
         self._directories: list[LogDirectory] = []
         self._controller: ControllerShell | None = None
+        self._channel: ControllerChannel | None = None
         self._partitions: Partitions | None = None
+        self._fetcher: ReplicaFetcher | None = None
         self._streaming: tuple[ProduceService | FetchService, ...] = ()
+        self._replica: ReplicaService | None = None
+        self._sessions: ControllerService | None = None
         self._workers: list[Worker] = []
         self._reader: LogReader | None = None
         connections = connections_allowed(
             config.limits.connections_max, config.storage.file_handles_max
         )
-        self._server = make_server(replace(config.limits, connections_max=connections))
+        limits = replace(config.limits, connections_max=connections)
+        self._server = make_server(limits)
+        self._replica_server = make_server(limits)
         self._health = health.aio.HealthServicer()
         self._metrics_server: Any = None
 
@@ -156,45 +190,122 @@ class Broker:
             threads=config.threads.read,
             buffer_bytes=config.limits.fetch_response_bytes_max,
         )
-        controller = self._controller = await self._start_controller(files)
-        cluster_id = controller.metadata.cluster.cluster_id
-        has_new_directory = await self._open_directories(files, cluster_id)
-        address = await self._bind_and_register(controller, cluster_id)
-        partitions = self._partitions = Partitions(
-            broker_id=address.broker_id,
-            directories=self._directories,
-            controller=controller,
-            mailbox=self._mailbox,
-            log_config=self._log_config,
-            inflated_bytes_max=config.limits.batch_inflated_bytes_max,
-            on_deleted_topic=self.metrics.forget_topic,
-            on_all_failed=self._fail,
-            reader=self._reader,
-            has_new_directory=has_new_directory,
+        address = self._bind(self._server, config.listener, "clients", "listener")
+        replica_address = self._bind(
+            self._replica_server, config.replica_listener, "brokers", "replica_listener"
         )
-        self._spawn(partitions.follow_metadata())
-        await partitions.settled()
-        self._add_services(address.broker_id, controller, partitions)
+        metrics_address = self._serve_metrics()
+        identities = [_identity_at(files, path) for path in config.log_dirs]
+        cluster_id = next((each.cluster_id for each in identities if each), None)
+        controller = await self._start_controller(replica_address, cluster_id)
+        channel = await self._open_channel(files, controller, cluster_id)
+        cluster_id = channel.metadata.cluster.cluster_id
+        has_new_directory = await self._open_directories(files, cluster_id)
+        await self._keep_controller_epoch(channel.metadata.cluster.controller_epoch)
+        broker = await self._register(channel, address, replica_address)
+        partitions = await self._take_up_partitions(broker, channel, has_new_directory)
+        self._add_services(broker, channel, partitions)
+        assert self._reader is not None
         housekeeping = Housekeeping(partitions, self._reader, config.storage, self.metrics)
         self._spawn(housekeeping.run())
         await self._server.start()
-        _log.info("broker is ready", extra={"address": address.address, "cluster_id": cluster_id})
-        return address
+        ready = BrokerAddress(
+            cluster_id=cluster_id,
+            broker_id=broker.broker_id,
+            address=str(address),
+            replica_address=str(replica_address),
+            metrics_address=metrics_address,
+        )
+        _log.info("broker is ready", extra={"address": ready.address, "cluster_id": cluster_id})
+        return ready
 
-    async def _start_controller(self, files: PosixFileSystem) -> ControllerShell:
+    def _bind(
+        self,
+        server: grpc.aio.Server,
+        listener: ListenerConfig | ReplicaListenerConfig,
+        who: str,
+        name: str,
+    ) -> Address:
+        """Bind a port before anybody is told of it; return what to tell."""
+        address = str(Address(listener.host, listener.port))
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:  # All that gRPC says.
+            raise InvalidConfigError(
+                f"{who} cannot be served on {address}: another process may use the port. Stop it, "
+                f"or set {name}.port to another one, or to 0 for any that is free"
+            ) from error
+        return Address(
+            listener.advertised_host or _advertised(listener.host),
+            listener.advertised_port or port,
+        )
+
+    async def _start_controller(
+        self, replica_address: Address, known_cluster_id: str | None
+    ) -> ControllerShell:
+        """Take part in the election; this broker's controller is served before it may be one."""
         config = self._config
         assert self._reader is not None
-        identities = [_identity_at(files, path) for path in config.log_dirs]
+        store = await self._reader.call(open_store, config.coordination)
         controller = self._controller = ControllerShell(
             config.cluster,
-            await self._reader.call(SqliteStore, config.coordination.path),
+            store,
             config.coordination.lease_times,
             name=config.node.name,
-            known_cluster_id=next((each.cluster_id for each in identities if each), None),
+            address=str(replica_address),
+            known_cluster_id=known_cluster_id,
             on_failure=self._fail,
         )
+        sessions = self._sessions = ControllerService(controller=controller, limits=config.limits)
+        controller.observer = sessions
+        self._replica_server.add_generic_rpc_handlers([sessions.handlers()])
+        await self._replica_server.start()
         await controller.start()
         return controller
+
+    async def _open_channel(
+        self, files: PosixFileSystem, controller: ControllerShell, cluster_id: str | None
+    ) -> ControllerChannel:
+        config = self._config
+        channel = self._channel = ControllerChannel(
+            config.cluster,
+            config.limits,
+            find_controller=lambda: controller.holder,
+            cluster_id=cluster_id,
+            controller_epoch=max(_controller_epoch_at(files, path) for path in config.log_dirs),
+            keep_controller_epoch=self._keep_controller_epoch,
+            on_failure=self._fail,
+        )
+        self._spawn(channel.run())
+        await self._or_stopped(channel.ready())
+        return channel
+
+    async def _or_stopped(self, waiting: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for something, unless the broker is to stop meanwhile.
+
+        Raises:
+            MillraceError: why it stops.
+        """
+        task = asyncio.create_task(waiting)
+        stopped = asyncio.create_task(self.stopped.wait())
+        try:
+            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise self._failure or BrokerShuttingDownError("the broker was stopped")
+            return task.result()
+        finally:
+            task.cancel()
+            stopped.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)
+
+    async def _keep_controller_epoch(self, controller_epoch: ControllerEpoch) -> None:
+        """Keep it in every log directory that is open; the highest of them counts (P39)."""
+        assert self._reader is not None
+        for directory in self._directories:
+            try:
+                await self._reader.call(directory.keep_controller_epoch, controller_epoch)
+            except StorageError as error:
+                _log.warning("the controller epoch was not kept", extra={"error": error.message})
 
     async def _open_directories(self, files: PosixFileSystem, cluster_id: str) -> bool:
         """Open the log directories; return whether one of them is new.
@@ -226,42 +337,92 @@ class Broker:
             is_new |= found is None
         return is_new
 
-    async def _bind_and_register(
-        self, controller: ControllerShell, cluster_id: str
-    ) -> BrokerAddress:
-        """Bind the port before anybody is told of it, and write down who this broker is."""
-        listener = self._config.listener
-        address = _host_port(listener.host, listener.port)
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError as error:  # All that gRPC says.
-            raise InvalidConfigError(
-                f"clients cannot be served on {address}: another process may use the port. Stop "
-                "it, or set listener.port to another one, or to 0 for any that is free"
-            ) from error
-        host = listener.advertised_host or _advertised(listener.host)
+    async def _register(
+        self, channel: ControllerChannel, address: Address, replica_address: Address
+    ) -> BrokerLife:
+        """Begin a life of this broker, and write down who it is."""
         identities = [each.identity for each in self._directories]
         known_ids = [each.broker_id for each in identities if each.broker_id != NO_BROKER]
-        registration = await controller.register_broker(
-            RegisterBroker(
-                name=self._config.node.name,
-                rack=self._config.node.rack,
-                host=host,
-                port=listener.advertised_port or port,
-                incarnation_id=secrets.token_hex(16),
-                directory_ids=[each.directory_id for each in identities],
-                broker_id=known_ids[0] if known_ids else None,
-            )
+        registration = RegisterBroker(
+            name=self._config.node.name,
+            rack=self._config.node.rack,
+            host=address.host,
+            port=address.port,
+            replica_host=replica_address.host,
+            replica_port=replica_address.port,
+            incarnation_id=secrets.token_hex(16),
+            directory_ids=[each.directory_id for each in identities],
+            broker_id=known_ids[0] if known_ids else None,
+            previous_broker_epoch=self._closed_by(),
         )
+        broker: BrokerLife = await self._or_stopped(channel.register(registration))
+        self._life = broker
         assert self._reader is not None
         for directory in self._directories:
-            await self._reader.call(directory.assign_broker_id, registration.broker_id)
-        return BrokerAddress(
-            cluster_id=cluster_id,
-            broker_id=registration.broker_id,
-            address=registration.address,
-            metrics_address=self._serve_metrics(),
+            await self._reader.call(directory.assign_broker_id, broker.broker_id)
+        return broker
+
+    def _closed_by(self) -> BrokerEpoch | None:
+        """Return the life that all log directories say was shut down in order (P27)."""
+        found = {each.closed_by for each in self._directories}
+        return found.pop() if len(found) == 1 else None
+
+    async def _take_up_partitions(
+        self, broker: BrokerLife, channel: ControllerChannel, has_new_directory: bool
+    ) -> Partitions:
+        """Follow the metadata; return once the logs are open, and this broker may lead."""
+        config = self._config
+        assert self._reader is not None
+        partitions = self._partitions = Partitions(
+            broker=broker,
+            config=config.replication,
+            directories=self._directories,
+            channel=channel,
+            mailbox=self._mailbox,
+            log_config=self._log_config,
+            inflated_bytes_max=config.limits.batch_inflated_bytes_max,
+            on_deleted_topic=self.metrics.forget_topic,
+            on_all_failed=self._fail,
+            on_failure=self._fail,
+            reader=self._reader,
+            has_new_directory=has_new_directory,
         )
+        fetcher = self._fetcher = ReplicaFetcher(
+            broker,
+            partitions,
+            checker=self._workers[0],
+            config=config.replication,
+            limits=config.limits,
+            on_failure=self._fail,
+        )
+        replica = ReplicaService(
+            partitions=partitions,
+            reader=self._reader,
+            limits=config.limits,
+            metrics=self.metrics,
+            is_for_followers=True,
+        )
+        self._replica = replica
+        self._replica_server.add_generic_rpc_handlers([replica.handlers()])
+        partitions.on_sessions_concerned = fetcher.on_sessions_concerned
+        channel.log_ends = partitions.log_ends
+        channel.on_image = partitions.on_image
+        partitions.on_image(channel.metadata)
+        self._spawn(partitions.tick())
+        await self._or_stopped(partitions.settled())
+        await self._or_stopped(self._until_unfenced(channel))
+        self._spawn(channel.heartbeats())
+        await self._or_stopped(partitions.settled())
+        return partitions
+
+    async def _until_unfenced(self, channel: ControllerChannel) -> None:
+        while True:
+            try:
+                if not (await channel.heartbeat()).is_fenced:
+                    return
+            except NotControllerError:
+                pass  # The next one is told.
+            await asyncio.sleep(_UNFENCED_PAUSE_SECONDS)
 
     def _serve_metrics(self) -> str:
         metrics = self._config.metrics
@@ -273,13 +434,13 @@ class Broker:
             )
         except OSError as error:
             raise InvalidConfigError(
-                f"the metrics page cannot listen on {_host_port(metrics.host, metrics.port)}: "
+                f"the metrics page cannot listen on {Address(metrics.host, metrics.port)}: "
                 f"{error.strerror}: set metrics.port to another port, or to -1 for none"
             ) from error
-        return _host_port(metrics.host, self._metrics_server.server_port)
+        return str(Address(metrics.host, self._metrics_server.server_port))
 
     def _add_services(
-        self, broker_id: BrokerId, controller: ControllerShell, partitions: Partitions
+        self, broker: BrokerLife, channel: ControllerChannel, partitions: Partitions
     ) -> None:
         limits = self._config.limits
         assert self._reader is not None
@@ -289,7 +450,7 @@ class Broker:
         self.metrics.request_memory_bytes.set_function(lambda: memory.used)
         produce = ProduceService(
             partitions=partitions,
-            controller=controller,
+            channel=channel,
             checkers=self._workers,
             memory=memory,
             limits=limits,
@@ -300,7 +461,7 @@ class Broker:
             partitions=partitions, reader=self._reader, limits=limits, metrics=self.metrics
         )
         cluster = ClusterService(
-            broker_id=broker_id, controller=controller, partitions=partitions, limits=limits
+            broker_id=broker.broker_id, channel=channel, partitions=partitions, limits=limits
         )
         self._streaming = (produce, fetch)
         services = (produce, fetch, cluster)
@@ -331,11 +492,19 @@ class Broker:
     async def stop(self) -> None:
         """Finish what is in flight, close everything cleanly, and leave."""
         await self._health.enter_graceful_shutdown()
+        if self._channel is not None and self._partitions is not None and not self.exit_code:
+            await self._channel.leave()
         # Streams do not end by themselves: without this, every stop would take the whole grace.
         stopping = asyncio.create_task(self._server.stop(self._config.shutdown.grace_ms / 1000))
         for service in self._streaming:
             service.end_streams()
-        await stopping
+        await stopping  # Until then followers are served: they are what the answers wait for.
+        if self._replica is not None:
+            self._replica.end_streams()
+        if self._fetcher is not None:
+            await self._fetcher.stop()
+        if self._partitions is not None:
+            await self._partitions.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -344,11 +513,18 @@ class Broker:
                 await asyncio.to_thread(opened.appender.close)
                 self._directories.remove(opened.directory)
                 try:
-                    await asyncio.to_thread(opened.directory.close, clean=opened.failure is None)
+                    await asyncio.to_thread(
+                        opened.directory.close,
+                        clean=opened.failure is None,
+                        broker_epoch=None if self._life is None else self._life.broker_epoch,
+                    )
                 except StorageError as error:  # The others are closed in order all the same.
                     self._fail(error)
         for directory in self._directories:
             directory.close(clean=False)
+        if self._sessions is not None:
+            self._sessions.end_streams()
+        await self._replica_server.stop(None)
         if self._controller is not None:
             await self._controller.stop()
         for worker in self._workers:
@@ -374,6 +550,8 @@ class Broker:
             _log.critical("the broker stops", exc_info=error)
         else:
             _log.critical("the broker stops", extra={"error": error.message})
+        if isinstance(error, MillraceError):
+            self._failure = self._failure or error
         self.exit_code = 1
         self.stopped.set()
 
@@ -402,8 +580,14 @@ def _identity_at(files: PosixFileSystem, path: str) -> Identity | None:
         ) from error
 
 
-def _host_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _controller_epoch_at(files: PosixFileSystem, path: str) -> ControllerEpoch:
+    try:
+        return read_controller_epoch(files, path)
+    except (DamagedFileError, OSError) as error:
+        raise LogDirFailedError(
+            f"{path}: the controller epoch that was kept cannot be read: {error}. Restore it, or "
+            "leave the directory out of log_dirs"
+        ) from error
 
 
 def _advertised(host: str) -> str:

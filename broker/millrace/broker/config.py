@@ -6,6 +6,7 @@ file's: `[storage]` with `file_handles_max = 2000`, and in the environment
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass
@@ -17,12 +18,14 @@ from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.lease import LeaseTimes
+from millrace.core.replication.rules import ReplicationConfig
 from millrace.core.settings import NO_LIMIT, Unit, Visibility, section, setting
 
 ENVIRONMENT_PREFIX: Final = "MILLRACE_BROKER__"
 
 DEFAULT_PORT: Final = 7092
 DEFAULT_METRICS_PORT: Final = 7093
+DEFAULT_REPLICA_PORT: Final = 7094
 PORT_MAX: Final = 65_535
 
 _REQUIRED: Final = cast(Any, MISSING)
@@ -45,52 +48,159 @@ class NodeConfig:
             yield "name: must not be empty"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CoordinationConfig:
-    """Where the cluster's metadata lives, and how its controller is elected."""
+class CoordinationKind(StrEnum):
+    """What keeps the cluster's metadata."""
 
-    path: str = setting(
-        _REQUIRED,
-        "File of the SQLite database that holds the cluster's metadata. Keep it as safe as the "
-        "logs: without it they cannot be told apart.",
+    SQLITE = "sqlite"
+    KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesConfig:
+    """The API server that keeps the metadata, with `kind = "kubernetes"`."""
+
+    cluster_name: str = setting(
+        "millrace",
+        "Name of this Millrace cluster: its ClusterState, StateShards and Lease are called after "
+        "it. Clusters of different names can share a namespace.",
     )
-    lease_duration_ms: int = setting(
+    namespace: str = setting(
+        "",
+        "Namespace of these resources. Empty: the pod's own, or the one of the kubeconfig's "
+        "context.",
+    )
+    kubeconfig: str = setting(
+        "",
+        "File that says how to reach the API server. Empty: as a pod does, by its service "
+        "account, which must be allowed to get, list, watch, create and update the resources.",
+    )
+    context: str = setting("", "Which context of the kubeconfig to use. Empty: its current one.")
+    request_timeout_ms: int = setting(
         1500,
-        "How long a controller may be silent before another broker takes over.",
-        unit=Unit.MILLISECONDS,
-        minimum=100,
-        visibility=Visibility.TUNING,
-    )
-    lease_renew_deadline_ms: int = setting(
-        1000,
-        "A controller that could not renew its lease for this long stops acting as one.",
+        "A request that is not answered for this long counts as lost, and is looked into before "
+        "it is made again.",
         unit=Unit.MILLISECONDS,
         minimum=50,
         visibility=Visibility.TUNING,
     )
+    requests_in_flight_max: int = setting(
+        8,
+        "How many objects are written, or read, side by side; the metadata is 33 of them.",
+        minimum=1,
+        maximum=64,
+        visibility=Visibility.TUNING,
+    )
+    object_bytes_max: int = setting(
+        1_500_000,
+        "The largest object that is sent; a larger one is refused here. etcd takes 1.5 MiB unless "
+        "it is told otherwise.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=1 << 30,
+        visibility=Visibility.TUNING,
+    )
+    watch_interval_ms: int = setting(
+        60_000,
+        "Watches are begun anew after this time, with a list: a change whose event was lost on "
+        "the way is found by then.",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        visibility=Visibility.TUNING,
+    )
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong."""
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", self.cluster_name, re.ASCII):
+            yield (
+                f"cluster_name = {self.cluster_name!r}: must be at most 40 of a-z, 0-9 and -, and "
+                "begin and end with a letter or a digit"
+            )
+        if self.context and not self.kubeconfig:
+            yield "context: is of a kubeconfig, and kubeconfig is not set"
+
+
+_LEASE_TIMES: Final = {
+    CoordinationKind.SQLITE: LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250),
+    CoordinationKind.KUBERNETES: LeaseTimes(duration_ms=6000, renew_deadline_ms=4000, retry_ms=500),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinationConfig:
+    """Where the cluster's metadata lives, and how its controller is elected."""
+
+    kind: CoordinationKind = setting(
+        CoordinationKind.SQLITE,
+        "`sqlite`: a file of one machine, whose brokers open it. `kubernetes`: "
+        "resources of the API server.",
+    )
+    path: str = setting(
+        "",
+        "File of the SQLite database that holds the cluster's metadata, needed with "
+        '`kind = "sqlite"`. Keep it as safe as the logs: without it they cannot be told apart.',
+    )
+    shared: bool = setting(
+        False,
+        "Whether several brokers of this machine use the file, which makes them one cluster. All "
+        "of them must say so.",
+    )
+    lease_duration_ms: int = setting(
+        -1,
+        "How long a controller may be silent before another broker takes over.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        minus_one="1500 with SQLite, 6000 with Kubernetes",
+        visibility=Visibility.TUNING,
+    )
+    lease_renew_deadline_ms: int = setting(
+        -1,
+        "A controller that could not renew its lease for this long stops acting as one.",
+        unit=Unit.MILLISECONDS,
+        minimum=50,
+        minus_one="1000 with SQLite, 4000 with Kubernetes",
+        visibility=Visibility.TUNING,
+    )
     lease_retry_ms: int = setting(
-        250,
+        -1,
         "Pause between two attempts to renew or to take the lease.",
         unit=Unit.MILLISECONDS,
         minimum=10,
+        minus_one="250 with SQLite, 500 with Kubernetes",
         visibility=Visibility.TUNING,
     )
+    kubernetes: KubernetesConfig = section(KubernetesConfig)
 
     @property
     def lease_times(self) -> LeaseTimes:
         """How the controller's lease is held."""
+        usual = _LEASE_TIMES[self.kind]
+
+        def chosen(value: int, default: int) -> int:
+            return default if value == -1 else value
+
         return LeaseTimes(
-            duration_ms=self.lease_duration_ms,
-            renew_deadline_ms=self.lease_renew_deadline_ms,
-            retry_ms=self.lease_retry_ms,
+            duration_ms=chosen(self.lease_duration_ms, usual.duration_ms),
+            renew_deadline_ms=chosen(self.lease_renew_deadline_ms, usual.renew_deadline_ms),
+            retry_ms=chosen(self.lease_retry_ms, usual.retry_ms),
         )
 
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""
-        if not self.lease_retry_ms < self.lease_renew_deadline_ms < self.lease_duration_ms:
+        if self.kind is CoordinationKind.SQLITE and not self.path:
+            yield "path: is required with kind = 'sqlite': a file for the cluster's metadata"
+        times = self.lease_times
+        if not times.retry_ms < times.renew_deadline_ms < times.duration_ms:
             yield (
                 "lease_retry_ms < lease_renew_deadline_ms < lease_duration_ms must hold: a "
                 "controller stops before another may start, and has tried more than once by then"
+            )
+        if (
+            self.kind is CoordinationKind.KUBERNETES
+            and 2 * self.kubernetes.request_timeout_ms > times.renew_deadline_ms
+        ):
+            yield (
+                "kubernetes.request_timeout_ms: must be at most half of lease_renew_deadline_ms, "
+                "so that a renewal that hangs is not the last one"
             )
 
 
@@ -112,6 +222,30 @@ class ListenerConfig:
     advertised_port: int = setting(
         0,
         "Port that clients are told to connect to. 0: the one that is listened on.",
+        maximum=PORT_MAX,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaListenerConfig:
+    """Where the cluster's other brokers connect: followers, and everybody to the controller."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on. There is no access control yet: whoever reaches it can change "
+        "everything. Only the cluster's brokers should.",
+    )
+    port: int = setting(
+        DEFAULT_REPLICA_PORT, "Port to listen on; 0: one that is free.", maximum=PORT_MAX
+    )
+    advertised_host: str = setting(
+        "",
+        "Host name that brokers are told to connect to. Empty: `host`, or this machine's name "
+        "when that is a wildcard.",
+    )
+    advertised_port: int = setting(
+        0,
+        "Port that brokers are told to connect to. 0: the one that is listened on.",
         maximum=PORT_MAX,
     )
 
@@ -298,6 +432,22 @@ class LimitsConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    controller_requests_in_flight_max: int = setting(
+        1000,
+        "Most requests of one broker that the controller has not answered yet. At the bound, "
+        "its stream is not read until one is.",
+        minimum=1,
+        maximum=100_000,
+        visibility=Visibility.TUNING,
+    )
+    controller_lag_bytes_max: int = setting(
+        16 << 20,
+        "Metadata that waits for a broker which does not keep up. Beyond that it is dropped, and "
+        "the broker gets everything anew.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        visibility=Visibility.TUNING,
+    )
     connections_max: int = setting(
         5000, "Most connections at a time; a further one is refused.", minimum=1, maximum=1_000_000
     )
@@ -404,6 +554,8 @@ class BrokerConfig:
     coordination: CoordinationConfig = section(CoordinationConfig)
     cluster: ClusterConfig = section(ClusterConfig)
     listener: ListenerConfig = section(ListenerConfig)
+    replica_listener: ReplicaListenerConfig = section(ReplicaListenerConfig)
+    replication: ReplicationConfig = section(ReplicationConfig)
     metrics: MetricsConfig = section(MetricsConfig)
     logging: LoggingConfig = section(LoggingConfig)
     storage: StorageConfig = section(StorageConfig)
@@ -438,6 +590,15 @@ def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> Broke
         raise InvalidConfigError(f"{path}:\n{error}") from error
 
 
+def kubernetes_service(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the URL of the API server as a pod's environment has it; empty outside of pods."""
+    host = environment.get("KUBERNETES_SERVICE_HOST", "")
+    if not host:
+        return ""
+    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
 def embedded(
     data_dir: str | Path, *, port: int = DEFAULT_PORT, metrics_port: int = DEFAULT_METRICS_PORT
 ) -> BrokerConfig:
@@ -448,6 +609,7 @@ def embedded(
         # Processes of one machine hear of each other sooner than machines do.
         cluster=ClusterConfig(broker_session_timeout_ms=2000),
         listener=ListenerConfig(port=port),
+        replica_listener=ReplicaListenerConfig(port=0),
         metrics=MetricsConfig(port=metrics_port),
     )
 

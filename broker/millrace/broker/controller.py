@@ -1,8 +1,11 @@
-"""Runs the controller machine: elects it, performs its effects, and keeps the latest metadata.
+"""Runs the controller machine: elects it, and performs its effects.
 
 All of it belongs to the event loop; the store is called in threads. The lease decides whether there
 is a machine: with it comes a new one, without it the machine is dropped, never the process. A store
 that is damaged, or of another cluster, ends the process: `on_failure` is called.
+
+Every broker runs one of these, and most have no machine: all that they have of it is where the
+controller is. What a machine decides goes to its observer, which brings it to the brokers.
 """
 
 import asyncio
@@ -10,14 +13,14 @@ import contextlib
 import itertools
 import logging
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 from millrace.broker.coordination.store import CoordinationStore, CoordinationUnavailableError
 from millrace.broker.runtime.clock import monotonic_now
-from millrace.core.errors import MillraceError, NotControllerError, StaleBrokerEpochError
-from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, TopicId
+from millrace.core.errors import MillraceError, NotControllerError
+from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, TopicId
 from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.controller import Controller, Phase
@@ -32,31 +35,42 @@ from millrace.core.metadata.effects import (
     WriteObject,
 )
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.lease import LeaseElection, LeaseTimes
-from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Topic
-from millrace.core.metadata.requests import (
-    AllocateProducerIds,
-    AlterTopics,
-    ConfirmDeletions,
-    CreateTopics,
-    DeleteTopics,
-    Heartbeat,
-    NewTopic,
-    RegisterBroker,
-    Request,
-    TopicChange,
-    TopicRef,
-)
+from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseTimes
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.requests import Request
 from millrace.core.metadata.stored import StoredObject
 
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
-Subscriber = Callable[[MetadataImage, MetadataImage], None]
-"""Called with the old and the new image, in order, on the event loop."""
-
 _CLUSTER_ID_BYTES: Final = 16
+
+
+class Observer(Protocol):
+    """Who brings the machine's news to the brokers. Called on the event loop, in order."""
+
+    def on_published(self, objects: Mapping[str, StoredObject]) -> None:
+        """These objects are new; an answer that rests on them comes after."""
+
+    def on_ask_log_ends(self, effect: AskLogEnds) -> None:
+        """The controller has a question to a broker."""
+
+    def on_resigned(self) -> None:
+        """This broker is not the controller any more."""
+
+
+class _Nobody:
+    """The observer before there is one."""
+
+    def on_published(self, objects: Mapping[str, StoredObject]) -> None:
+        pass
+
+    def on_ask_log_ends(self, effect: AskLogEnds) -> None:
+        pass
+
+    def on_resigned(self) -> None:
+        pass
 
 
 class ControllerShell:
@@ -65,9 +79,13 @@ class ControllerShell:
     Args:
         store: closed by `stop`.
         name: this broker's stable name, which holds the lease.
+        address: `host:port` of its replica listener, where its controller can be reached.
         known_cluster_id: the cluster that the log directories belong to; None when they are new.
         on_failure: told once when the process must end: the store is damaged, or a fault in here.
         random_bytes: where ids come from.
+
+    Attributes:
+        observer: of the machine.
     """
 
     def __init__(
@@ -77,13 +95,14 @@ class ControllerShell:
         times: LeaseTimes,
         *,
         name: str,
+        address: str,
         known_cluster_id: str | None = None,
         on_failure: Callable[[BaseException], None],
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._config = config
         self._store = store
-        self._election = LeaseElection(name, "", times)
+        self._election = LeaseElection(name, address, times)
         self._retry_s = times.retry_ms / 1000
         self._known_cluster_id = known_cluster_id
         self._on_failure = on_failure
@@ -92,10 +111,9 @@ class ControllerShell:
         self._lease_thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._machine: Controller | None = None
         self._cache = MetadataCache(known_cluster_id)
-        self._subscribers: list[Subscriber] = []
+        self.observer: Observer = _Nobody()
         self._responses: dict[int, asyncio.Future[object]] = {}
         self._requests = itertools.count()
-        self._life: BrokerLife | None = None  # This broker's, once it is registered.
         # What the store is asked to do next, by which machine.
         self._outbox: list[tuple[Controller, ReadObject | WriteObject]] = []
         self._has_outbox = asyncio.Event()
@@ -105,21 +123,45 @@ class ControllerShell:
 
     @property
     def metadata(self) -> MetadataImage:
-        """The latest confirmed metadata; there is one once `start` has returned."""
-        assert self._cache.image is not None
-        return self._cache.image
+        """What this broker's machine has stored; there is some once it was the controller."""
+        assert self._image is not None
+        return self._image
 
     @property
     def is_controller(self) -> bool:
         """Whether requests are welcome here now."""
         return self._machine is not None and self._machine.phase is Phase.ACTIVE
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Tell of every change from now on."""
-        self._subscribers.append(subscriber)
+    @property
+    def controller_epoch(self) -> ControllerEpoch:
+        """Of this broker's machine; 0 while there is none that is active."""
+        if self._image is None or not self.is_controller:
+            return ControllerEpoch(0)
+        return self._image.cluster.controller_epoch
+
+    @property
+    def cluster_id(self) -> str:
+        """Of the active machine's cluster; empty while there is none."""
+        return "" if self._image is None else self._image.cluster.cluster_id
+
+    @property
+    def holder(self) -> tuple[str, str]:
+        """Name and address of the controller, as far as is known here; empty: nobody."""
+        record = self._election.seen
+        return (record.holder, record.address) if record.holder != NOBODY else ("", "")
+
+    def objects(self) -> Mapping[str, StoredObject]:
+        """Return all that is stored, for a broker that has just connected.
+
+        Raises:
+            NotControllerError: this broker is not the controller.
+        """
+        if self._machine is None or self._machine.phase is not Phase.ACTIVE:
+            raise NotControllerError("this broker is not the controller now: try again")
+        return self._machine.objects
 
     async def start(self) -> None:
-        """Return once this broker is the controller and the metadata is known.
+        """Return once it is known who the controller is: this broker, which is ready, or another.
 
         Raises:
             InvalidConfigError: the store is of another cluster than the log directories.
@@ -151,91 +193,28 @@ class ControllerShell:
             await self._in_object_thread(self._store.close)
             self._object_thread.shutdown()
 
-    async def create_topics(
-        self, topics: Sequence[NewTopic], validate_only: bool = False
-    ) -> list[Topic | MillraceError]:
-        """Create topics; return for each, in order, the topic or why not.
+    def new_topic_ids(self, count: int) -> list[TopicId]:
+        """Return ids that no topic has had or will have."""
+        return [TopicId(self._random_bytes(TOPIC_ID_BYTES)) for _ in range(count)]
+
+    def on_connection_broken(self, life: BrokerLife) -> None:
+        """A broker's last connection to this controller broke."""
+        if self._machine is not None:
+            machine = self._machine
+            self._perform(machine, machine.on_connection_broken(life, monotonic_now()))
+
+    def resign(self, reason: str) -> None:
+        """Stop being the controller: somebody else has been since (P39)."""
+        if self._machine is not None:
+            self._perform(self._machine, self._machine.resign(reason))
+
+    async def request(self, request: Request) -> Any:
+        """Have the machine decide; return its answer, which is stored by then.
 
         Raises:
-            NotControllerError: with `appended` MAYBE, some may have been created.
-            MalformedRequestError: too many at once.
+            NotControllerError: this broker is not the controller; with `appended` MAYBE, it was.
+            MillraceError: as the request says.
         """
-        topic_ids = [TopicId(self._random_bytes(TOPIC_ID_BYTES)) for _ in topics]
-        request = CreateTopics(topics=topics, topic_ids=topic_ids, validate_only=validate_only)
-        return cast(list[Topic | MillraceError], await self._request(request))
-
-    async def alter_topics(
-        self, changes: Sequence[TopicChange], validate_only: bool = False
-    ) -> list[Topic | MillraceError]:
-        """Alter topics; return for each, in order, the topic as it is then or why not.
-
-        Raises:
-            NotControllerError: with `appended` MAYBE, some may have been altered.
-            MalformedRequestError: too many at once.
-        """
-        request = AlterTopics(changes=changes, validate_only=validate_only)
-        return cast(list[Topic | MillraceError], await self._request(request))
-
-    async def delete_topics(
-        self, topics: Sequence[TopicRef], validate_only: bool = False
-    ) -> list[Topic | MillraceError]:
-        """Delete topics; return for each, in order, the topic as it was or why not.
-
-        Raises:
-            NotControllerError: with `appended` MAYBE, some may have been deleted.
-            MalformedRequestError: too many at once.
-        """
-        request = DeleteTopics(topics=topics, validate_only=validate_only)
-        return cast(list[Topic | MillraceError], await self._request(request))
-
-    async def confirm_deletions(self, broker_id: BrokerId, topic_ids: Sequence[TopicId]) -> None:
-        """Note that a broker has no data of deleted topics any more.
-
-        Raises:
-            NotControllerError: to be said again later.
-        """
-        await self._request(ConfirmDeletions(broker_id=broker_id, topic_ids=topic_ids))
-
-    async def allocate_producer_ids(self) -> range:
-        """Return producer ids that nobody else has got or will get.
-
-        Raises:
-            NotControllerError: try again.
-        """
-        return cast(range, await self._request(AllocateProducerIds()))
-
-    async def register_broker(self, registration: RegisterBroker) -> BrokerRegistration:
-        """Register this broker's start; it leads its partitions once this returns.
-
-        From then on its heartbeats are sent from here, to whichever machine takes over.
-
-        Raises:
-            InvalidConfigError: its log directories belong to another broker.
-            DuplicateBrokerRegistrationError: another process with its name is alive.
-            NotControllerError: try again.
-        """
-        registered = cast(BrokerRegistration, await self._request(registration))
-        await self._heartbeat(registered.life)
-        self._life = registered.life
-        self._spawn(self._send_heartbeats(registered.life))
-        return self.metadata.cluster.brokers[registered.broker_id]
-
-    async def _send_heartbeats(self, life: BrokerLife) -> None:
-        while self._life == life:
-            await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
-            try:
-                await self._heartbeat(life)
-            except StaleBrokerEpochError:
-                if self._life == life:
-                    raise  # Another process has this broker's name: this one must stop.
-                return
-            except NotControllerError:
-                pass  # The next machine gives every broker time.
-
-    async def _heartbeat(self, life: BrokerLife) -> None:
-        await self._request(Heartbeat(life=life, metadata_epoch=self.metadata.epoch))
-
-    async def _request(self, request: Request) -> object:
         machine = self._machine
         if machine is None:
             raise NotControllerError("this broker is not the controller now: try again")
@@ -264,6 +243,8 @@ class ControllerShell:
                     known_cluster_id=self._known_cluster_id,
                 )
                 self._perform(self._machine, self._machine.take_over())
+            elif self._machine is None and self.holder[0]:
+                self._set_started()  # Another broker is the controller.
             await asyncio.sleep(self._retry_s)
 
     async def _tick(self) -> None:
@@ -285,8 +266,10 @@ class ControllerShell:
     def _perform(self, machine: Controller, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case PublishImage(image):
-                    self._publish(image)
+                case PublishImage(image, objects):
+                    self._image = image
+                    self.observer.on_published(objects)
+                    self._set_started()
                 case Respond(request_id, result):
                     response = self._responses.pop(request_id)
                     if not response.done():  # Whoever asked may have gone away.
@@ -295,7 +278,7 @@ class ControllerShell:
                     self._outbox.append((machine, effect))
                     self._has_outbox.set()
                 case AskLogEnds():
-                    pass  # One broker holds every replica alone: it is elected without being asked.
+                    self.observer.on_ask_log_ends(effect)
                 case ElectedUncleanly():
                     _log.warning(
                         "a leader was elected that may lack committed records",
@@ -309,6 +292,7 @@ class ControllerShell:
                 case Resigned(reason):
                     _log.info("controller resigned", extra={"reason": reason})
                     self._machine = None
+                    self.observer.on_resigned()
 
     async def _serve_outbox(self) -> None:
         """Call the store with all that has gathered while it was busy: they share one flush."""
@@ -364,13 +348,7 @@ class ControllerShell:
             return None
         return self._store.compare_and_swap_all(writes)
 
-    def _publish(self, image: MetadataImage) -> None:
-        old = self._cache.image
-        # The controller epoch need not be kept: whoever opens the store sees it there.
-        self._cache.on_image(image)
-        if old is not None:
-            for subscriber in self._subscribers:
-                subscriber(old, image)
+    def _set_started(self) -> None:
         assert self._started is not None
         if not self._started.done():
             self._started.set_result(None)

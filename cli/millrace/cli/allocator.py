@@ -11,9 +11,9 @@ from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_MMAP_BYTES: Final = 32 << 20
+MMAP_BYTES: Final = 32 << 20
 """Only what is larger is mapped on its own: the largest value that glibc takes."""
-_KEPT_BYTES: Final = 128 << 20
+KEPT_BYTES: Final = 128 << 20
 """Free memory at the heap's end that is kept."""
 
 
@@ -21,5 +21,5 @@ def keep_freed_memory() -> None:
     """Set the whole process's allocator; another C library than glibc is left as it is."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)

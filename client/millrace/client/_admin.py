@@ -385,19 +385,8 @@ class Admin:
             request = fetch_pb2.ListOffsetsRequest(
                 partitions=[_offset_query(info.topic_id, number, at) for number in numbers]
             )
-            connection = await self._cluster.broker(broker_id)
-
-            async def list_offsets(
-                connection: Connection, request: fetch_pb2.ListOffsetsRequest = request
-            ) -> fetch_pb2.ListOffsetsResponse:
-                response: fetch_pb2.ListOffsetsResponse = await connection.fetch.ListOffsets(
-                    request
-                )
-                return response
-
-            response = await self._cluster.on(connection, list_offsets)
-            for number, listed in zip(numbers, response.offsets, strict=True):
-                _wire.raise_if_error(listed.error, is_set=listed.HasField("error"))
+            offsets = await self._cluster.list_offsets(broker_id, request)
+            for number, listed in zip(numbers, offsets, strict=True):
                 found[number] = OffsetAndTimestamp(
                     Offset(listed.offset), listed.timestamp, LeaderEpoch(listed.leader_epoch)
                 )

@@ -30,6 +30,7 @@ from millrace.proto.v1 import (
     cluster_pb2,
     cluster_pb2_grpc,
     common_pb2,
+    fetch_pb2,
     fetch_pb2_grpc,
     produce_pb2_grpc,
 )
@@ -195,6 +196,22 @@ class Cluster:
             raise ConnectionFailedError(
                 f"the broker at {connection.address} did not answer in {self._timeout_s:g} s"
             ) from None
+
+    async def list_offsets(
+        self, broker_id: BrokerId, request: fetch_pb2.ListOffsetsRequest
+    ) -> Sequence[fetch_pb2.ListedOffset]:
+        """Ask the leader of some partitions for offsets; return them in the request's order.
+
+        Raises:
+            ConnectionFailedError: no answer.
+            MillraceError: the first partition's that was refused.
+        """
+        response: fetch_pb2.ListOffsetsResponse = await self.on(
+            await self.broker(broker_id), lambda connection: connection.fetch.ListOffsets(request)
+        )
+        for listed in response.offsets:
+            _wire.raise_if_error(listed.error, is_set=listed.HasField("error"))
+        return response.offsets
 
     async def drop(self, connection: Connection) -> None:
         """Forget a connection that failed; the next use opens another."""

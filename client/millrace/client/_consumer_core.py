@@ -6,17 +6,19 @@ Both consumers, the async and the sync one, are a few lines over this.
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
 from millrace.client import _wire
-from millrace.client._cluster import Cluster, Connection
+from millrace.client._clock import monotonic_ms
+from millrace.client._cluster import Cluster
 from millrace.client._fetch_stream import FetchStream
 from millrace.client._records import FetchedRecords, Records, record_type
 from millrace.client._settings import bounded
+from millrace.client._tasks import Tasks
 from millrace.client.serialization import Deserializer
 from millrace.core.consumer.fetcher import (
     ChangeSession,
@@ -37,7 +39,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, Leader, MonotonicMs, Offset, TopicId, TopicPartition
+from millrace.core.ids import BrokerId, Leader, Offset, TopicId, TopicPartition
 from millrace.core.records.batch import open_batch
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
@@ -109,7 +111,7 @@ class ConsumerCore:
         self._lock = threading.Lock()
         self._streams: dict[BrokerId, FetchStream] = {}
         self._connect_failures: dict[BrokerId, int] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(loop, "consumer")
         self._timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._step_is_due = False
@@ -346,19 +348,8 @@ class ConsumerCore:
                     query.latest = True
                 else:
                     query.timestamp = to
-            connection = await self.cluster.broker(broker_id)
-
-            async def list_offsets(
-                connection: Connection, request: fetch_pb2.ListOffsetsRequest = request
-            ) -> fetch_pb2.ListOffsetsResponse:
-                response: fetch_pb2.ListOffsetsResponse = await connection.fetch.ListOffsets(
-                    request
-                )
-                return response
-
-            response = await self.cluster.on(connection, list_offsets)
-            for place, listed in zip(places, response.offsets, strict=True):
-                _wire.raise_if_error(listed.error, is_set=listed.HasField("error"))
+            offsets = await self.cluster.list_offsets(broker_id, request)
+            for place, listed in zip(places, offsets, strict=True):
                 found[place] = listed.offset
         return found
 
@@ -382,10 +373,7 @@ class ConsumerCore:
         for stream in list(self._streams.values()):
             stream.close()
             await stream.wait_closed()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self.cluster.close()
 
     def _wake(self) -> None:
@@ -397,7 +385,7 @@ class ConsumerCore:
         self._step_is_due = False
         if self.is_closed:
             return
-        now = _now()
+        now = monotonic_ms()
         with self._lock:
             effects = self._fetcher.poll(now)
             has_news = self._fetcher.has_news
@@ -411,18 +399,18 @@ class ConsumerCore:
                     if stream is not None:
                         stream.change(effect)
                 case Connect():
-                    self._spawn(self._connect(effect.broker_id))
+                    self._tasks.spawn(self._connect(effect.broker_id))
                 case RefreshMetadata():
-                    self._spawn(self._refresh(effect.topics))
+                    self._tasks.spawn(self._refresh(effect.topics))
                 case LookUpOffset():
-                    self._spawn(self._look_up(effect))
+                    self._tasks.spawn(self._look_up(effect))
                 case FindEpochEnd():
-                    self._spawn(self._find_epoch_end(effect))
+                    self._tasks.spawn(self._find_epoch_end(effect))
         left_s = self._refresh_at - time.monotonic()
         if left_s <= 0:
             self._refresh_at += self._metadata_max_age_s - left_s
             left_s = self._metadata_max_age_s
-            self._spawn(self._refresh(sorted(set(self._topics.values()))))
+            self._tasks.spawn(self._refresh(sorted(set(self._topics.values()))))
         if wake is not None:
             left_s = min(left_s, max(wake - now, 1) / 1000)
         if self._timer is not None:
@@ -432,7 +420,7 @@ class ConsumerCore:
     def _on_fetched(self, broker_id: BrokerId, news: list[FetchedPartition]) -> None:
         self._connect_failures.pop(broker_id, None)
         with self._lock:
-            self._fetcher.on_fetched(broker_id, news, _now())
+            self._fetcher.on_fetched(broker_id, news, monotonic_ms())
         self._step()
 
     async def _connect(self, broker_id: BrokerId) -> None:
@@ -466,7 +454,7 @@ class ConsumerCore:
         self._connect_failures[broker_id] = self._connect_failures.get(broker_id, 0) + 1
         with self._lock:
             self._fetcher.on_disconnected(broker_id, reason)
-        self._spawn(self.cluster.drop(stream.connection))
+        self._tasks.spawn(self.cluster.drop(stream.connection))
         self._wake()
 
     async def _refresh(self, topics: list[str]) -> None:
@@ -477,7 +465,7 @@ class ConsumerCore:
         self._take_new_partitions()
         self._learn_leaders()
         with self._lock:
-            self._fetcher.on_refreshed(_now())
+            self._fetcher.on_refreshed(monotonic_ms())
         self._step()
 
     def _take_new_partitions(self) -> None:
@@ -507,7 +495,9 @@ class ConsumerCore:
             found = await self.look_up_offsets({effect.topic_partition: effect.reset})
         except MillraceError as error:
             with self._lock:
-                self._fetcher.on_look_up_failed(effect.handle, error, error.retriable, _now())
+                self._fetcher.on_look_up_failed(
+                    effect.handle, error, error.retriable, monotonic_ms()
+                )
         else:
             with self._lock:
                 self._fetcher.on_offset_found(effect.handle, Offset(found[effect.topic_partition]))
@@ -530,7 +520,9 @@ class ConsumerCore:
             _wire.raise_if_error(result.error, is_set=result.HasField("error"))
         except MillraceError as error:
             with self._lock:
-                self._fetcher.on_look_up_failed(effect.handle, error, error.retriable, _now())
+                self._fetcher.on_look_up_failed(
+                    effect.handle, error, error.retriable, monotonic_ms()
+                )
         else:
             with self._lock:
                 self._fetcher.on_epoch_end(effect.handle, Offset(result.end.end_offset))
@@ -564,19 +556,3 @@ class ConsumerCore:
 
     def _place(self, topic_partition: TopicPartition) -> Place:
         return self._topics[topic_partition], topic_partition.partition
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.loop.call_exception_handler(
-                {"message": "a task of the consumer failed", "exception": task.exception()}
-            )
-
-
-def _now() -> MonotonicMs:
-    return MonotonicMs(time.monotonic_ns() // 1_000_000)

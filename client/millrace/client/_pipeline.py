@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +20,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from millrace.client import _wire
+from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster
 from millrace.client._produce_stream import ProduceStream
+from millrace.client._tasks import Tasks
 from millrace.client._token_lock import TokenLock
 from millrace.core.errors import (
     Appended,
@@ -34,7 +36,7 @@ from millrace.core.errors import (
     RetriableError,
     UnknownServerError,
 )
-from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicPartition, WallMs
+from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicPartition
 from millrace.core.producer.batch import ProducerBatch, encode
 from millrace.core.producer.distributor import Distributor, TopicLayout
 from millrace.core.producer.intake import Intake, Intakes, Waiter
@@ -140,7 +142,7 @@ class Pipeline:
         self._room_waiters: list[asyncio.Future[None]] = []
         self._threads_waiting: list[SimpleQueue[None]] = []
         self._first_error: MillraceError | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(loop, "producer")
         self._encoders: ThreadPoolExecutor | None = None
         self._encoding: deque[tuple[ProducerBatch, asyncio.Future[Any]]] = deque()
         self._step_is_due = False
@@ -269,10 +271,7 @@ class Pipeline:
         for stream in streams:
             stream.close()
             await stream.wait_closed()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
         if self._encoders is not None:
             self._encoders.shutdown()
         for intake in [*self._unfinished, *self.intakes.closed]:
@@ -313,7 +312,7 @@ class Pipeline:
         if now >= self._refresh_at and self.cluster.topics:
             # Topics may have grown, and nobody would tell.
             self._refresh_at = now + self.config.metadata_max_age_ms
-            self._spawn(self._refresh(list(self.cluster.topics)))
+            self._tasks.spawn(self._refresh(list(self.cluster.topics)))
         self._schedule(now)
 
     def _linger(self) -> int:
@@ -359,7 +358,7 @@ class Pipeline:
         info = self.cluster.topics.get(intake.topic)
         if info is None:
             self._parked[intake.topic] = deque([intake])
-            self._spawn(self._look_up(intake.topic))
+            self._tasks.spawn(self._look_up(intake.topic))
             return
         self.counters.records += intake.record_count
         self.counters.record_bytes += intake.size
@@ -458,15 +457,15 @@ class Pipeline:
                 case Complete():
                     self._complete(effect.batch)
                 case Connect():
-                    self._spawn(self._connect(effect.broker_id))
+                    self._tasks.spawn(self._connect(effect.broker_id))
                 case Disconnect():
                     stream = self._streams.pop(effect.broker_id)
                     stream.close()
-                    self._spawn(self.cluster.drop(stream.connection))
+                    self._tasks.spawn(self.cluster.drop(stream.connection))
                 case RefreshMetadata():
-                    self._spawn(self._refresh(effect.topics))
+                    self._tasks.spawn(self._refresh(effect.topics))
                 case AllocateProducerId():
-                    self._spawn(self._allocate_producer_id())
+                    self._tasks.spawn(self._allocate_producer_id())
 
     def _complete(self, batch: ProducerBatch) -> None:
         batch.prepared = None
@@ -549,7 +548,7 @@ class Pipeline:
             del self._streams[broker_id]
             self._connect_failures[broker_id] = self._connect_failures.get(broker_id, 0) + 1
             self._sender.on_disconnected(broker_id, reason, monotonic_ms())
-        self._spawn(self.cluster.drop(stream.connection))
+        self._tasks.spawn(self.cluster.drop(stream.connection))
         self.wake()
 
     async def _refresh(self, topics: list[str]) -> None:
@@ -582,25 +581,3 @@ class Pipeline:
                 break
         self._sender.on_producer_id(ProducerId(response.producer_id))
         self.wake()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.loop.call_exception_handler(
-                {"message": "a task of the producer failed", "exception": task.exception()}
-            )
-
-
-def monotonic_ms() -> MonotonicMs:
-    """Return the clock of lingering, time-outs and pauses."""
-    return MonotonicMs(time.monotonic_ns() // 1_000_000)
-
-
-def wall_ms() -> WallMs:
-    """Return the clock of record timestamps."""
-    return WallMs(time.time_ns() // 1_000_000)

@@ -11,9 +11,10 @@ from typing import Any, Final, Literal, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from millrace.client._clock import monotonic_ms, wall_ms
 from millrace.client._cluster import Cluster
 from millrace.client._handles import BatchHandle, RecordHandle
-from millrace.client._pipeline import Pipeline, PipelineConfig, monotonic_ms, wall_ms
+from millrace.client._pipeline import Pipeline, PipelineConfig
 from millrace.client._settings import bounded
 from millrace.client.serialization import Serializer
 from millrace.core.errors import (

@@ -1,5 +1,7 @@
 """`millrace up` as a process: it starts, stops, dies and starts again."""
 
+import json
+import os
 import signal
 import socket
 import subprocess
@@ -72,6 +74,28 @@ def test_the_greeting_says_the_address_and_what_to_try_and_ctrl_c_ends_it(tmp_pa
     assert greeting.startswith(f"Millrace is up at {address}")
     assert f"export MILLRACE_BOOTSTRAP={address}" in rest
     assert "millrace topic create greetings" in rest
+
+
+def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_path: Path) -> None:
+    words = ["up", "--brokers", "3", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        brokers = json.loads(process.stdout.readline())["brokers"]
+        millrace = CommandLine(",".join(each["address"] for each in brokers))
+        millrace.ok("topic", "create", "greetings", "--replication-factor", "3")
+        millrace.ok("produce", "greetings", stdin="hello\n")
+        os.kill(brokers[0]["pid"], signal.SIGKILL)
+        assert "is started again" in process.stderr.readline()
+        millrace.ok("produce", "greetings", stdin="again\n")
+        assert millrace.ok("consume", "greetings") == "hello\nagain\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ExitCode.DONE
 
 
 def test_no_broker_is_answered_with_how_to_start_one() -> None:

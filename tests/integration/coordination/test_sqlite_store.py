@@ -5,31 +5,26 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.coordination.store_contract import (
+    StoreContract,
+    Stores,
+    lease,
+    read,
+    stored,
+    swap,
+)
 
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.broker.coordination.store import (
     BEGINNING,
-    CoordinationStore,
     CoordinationStoreError,
     CoordinationUnavailableError,
 )
 from millrace.core.errors import InvalidConfigError
-from millrace.core.ids import ControllerEpoch
-from millrace.core.metadata.lease import LeaseRecord
-from millrace.core.metadata.stored import StoredObject
-
-
-def stored(version: int, value: bytes = b"x", controller_epoch: int = 1) -> StoredObject:
-    return StoredObject(value, version, ControllerEpoch(controller_epoch))
-
-
-def lease(version: int, holder: str = "a") -> LeaseRecord:
-    return LeaseRecord(holder=holder, address="h:1", duration_ms=1500, version=version)
 
 
 @pytest.fixture
@@ -44,58 +39,15 @@ def store(path: Path) -> Iterator[SqliteStore]:
     store.close()
 
 
-def swap(store: CoordinationStore, key: str, new: StoredObject) -> bool:
-    return store.compare_and_swap_all([(key, new)])[0]
+class TestSqliteStore(StoreContract):
+    """The contract."""
 
-
-def read(store: CoordinationStore, key: str) -> StoredObject | None:
-    return store.read_all([key])[0]
-
-
-# Objects.
-
-
-def test_an_object_is_read_as_it_was_written(store: SqliteStore) -> None:
-    assert read(store, "k") is None
-    assert swap(store, "k", stored(1, b"one"))
-    assert read(store, "k") == stored(1, b"one")
-    assert swap(store, "k", stored(2, b"two", controller_epoch=3))
-    assert read(store, "k") == stored(2, b"two", controller_epoch=3)
-
-
-@pytest.mark.parametrize("version", [1, 2, 4])
-def test_only_the_next_version_is_stored(store: SqliteStore, version: int) -> None:
-    swap(store, "k", stored(1))
-    swap(store, "k", stored(2))
-    assert not swap(store, "k", stored(version, b"wrong"))
-    assert read(store, "k") == stored(2)
-
-
-def test_there_is_no_second_version_of_nothing(store: SqliteStore) -> None:
-    assert not swap(store, "k", stored(2))
-    assert read(store, "k") is None
-
-
-def test_a_lower_controller_epoch_is_refused(store: SqliteStore) -> None:
-    swap(store, "k", stored(1, controller_epoch=5))
-    assert not swap(store, "k", stored(2, controller_epoch=4))
-    assert swap(store, "k", stored(2, controller_epoch=5))
-
-
-def test_writes_that_are_given_together_stand_each_for_itself(store: SqliteStore) -> None:
-    swap(store, "b", stored(1))
-    outcomes = store.compare_and_swap_all(
-        [("a", stored(1)), ("b", stored(1, b"wrong")), ("c", stored(1)), ("b", stored(2))]
-    )
-    assert outcomes == [True, False, True, True]
-    assert store.read_all(["a", "b", "c", "d"]) == [stored(1), stored(2), stored(1), None]
-
-
-def test_keys_are_listed_by_prefix(store: SqliteStore) -> None:
-    for key in ("shards/10", "shards/02", "cluster", "shard"):
-        swap(store, key, stored(1))
-    assert store.keys("shards/") == ["shards/02", "shards/10"]
-    assert store.keys("") == ["cluster", "shard", "shards/02", "shards/10"]
+    @pytest.fixture
+    def stores(self, path: Path) -> Iterator[Stores]:
+        opened = SqliteStore(path, is_exclusive=False), SqliteStore(path, is_exclusive=False)
+        yield opened
+        for store in opened:
+            store.close()
 
 
 def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
@@ -109,45 +61,13 @@ def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
     second.close()
 
 
-# Watching.
-
-
-def test_a_watcher_learns_of_every_key_written_since(store: SqliteStore) -> None:
+def test_a_watcher_is_not_told_of_the_lease(store: SqliteStore) -> None:
     swap(store, "a", stored(1))
     changes = store.wait_for_changes(BEGINNING, 0)
-    assert changes.keys == ("a",)
-    assert store.wait_for_changes(changes.revision, 0).keys == ()
-    swap(store, "b", stored(1))
-    swap(store, "a", stored(2))
     store.compare_and_swap_lease(lease(1))
-    changes = store.wait_for_changes(changes.revision, 0)
-    assert set(changes.keys) == {"a", "b"}
     assert store.wait_for_changes(changes.revision, 0) == (
         type(changes)(revision=changes.revision, keys=())
     )
-
-
-def test_a_watcher_waits_for_a_write(store: SqliteStore) -> None:
-    found: list[tuple[str, ...]] = []
-    watcher = threading.Thread(
-        target=lambda: found.append(store.wait_for_changes(BEGINNING, 60_000).keys)
-    )
-    watcher.start()
-    swap(store, "k", stored(1))
-    watcher.join(30)
-    assert found == [("k",)]
-
-
-# The lease.
-
-
-def test_the_lease_is_a_row_under_compare_and_swap(store: SqliteStore) -> None:
-    assert store.read_lease() is None
-    assert store.compare_and_swap_lease(lease(1))
-    assert not store.compare_and_swap_lease(lease(1, "b"))
-    assert not store.compare_and_swap_lease(lease(3, "b"))
-    assert store.compare_and_swap_lease(lease(2, "b"))
-    assert store.read_lease() == lease(2, "b")
 
 
 def test_objects_are_flushed_and_the_lease_is_not(store: SqliteStore) -> None:

@@ -5,7 +5,7 @@ import pytest
 from docs import generate
 
 from millrace.broker import config
-from millrace.broker.config import BrokerConfig, CoordinationConfig, LogFormat
+from millrace.broker.config import BrokerConfig, CoordinationConfig, CoordinationKind, LogFormat
 from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
 
@@ -91,8 +91,6 @@ def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Pat
         "log_dirs: is required. Directories that hold the partitions' logs, one per disk. New "
         "partitions go to the one with the fewest; one that fails takes only its own partitions "
         "offline.",
-        "coordination.path: is required. File of the SQLite database that holds the cluster's "
-        "metadata. Keep it as safe as the logs: without it they cannot be told apart.",
         "cluster.default_partition: there is no such setting; did you mean 'default_partitions'?",
         "listener.prot: there is no such setting; did you mean 'port'?",
         "limits.message_bytes_max = '1TiB': must be 65536 to 536870912 bytes",
@@ -100,8 +98,42 @@ def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Pat
 
 
 def test_a_required_setting_is_missed_in_a_section_that_is_not_there(tmp_path: Path) -> None:
-    found = problems(tmp_path, 'log_dirs = ["a"]')
-    assert any(each.startswith("coordination.path: is required.") for each in found)
+    (_, problem) = problems(tmp_path, 'log_dirs = ["a"]')
+    assert problem.startswith("coordination.path: is required with kind = 'sqlite'")
+
+
+def test_the_lease_s_times_follow_the_kind_of_store_unless_they_are_set() -> None:
+    def times(kind: CoordinationKind, **settings: int) -> tuple[int, int, int]:
+        found = CoordinationConfig(kind=kind, path="c", **settings).lease_times  # type: ignore[arg-type]
+        return found.duration_ms, found.renew_deadline_ms, found.retry_ms
+
+    assert times(CoordinationKind.SQLITE) == (1500, 1000, 250)
+    assert times(CoordinationKind.KUBERNETES) == (6000, 4000, 500)
+    assert times(CoordinationKind.KUBERNETES, lease_duration_ms=15_000) == (15_000, 4000, 500)
+
+
+def test_a_cluster_on_kubernetes_is_configured_without_a_path(tmp_path: Path) -> None:
+    found = load(
+        tmp_path,
+        """
+        log_dirs = ["a"]
+        [coordination]
+        kind = "kubernetes"
+        [coordination.kubernetes]
+        cluster_name = "orders"
+        """,
+        {"MILLRACE_BROKER__COORDINATION__KUBERNETES__NAMESPACE": "shop"},
+    ).coordination.kubernetes
+    assert (found.cluster_name, found.namespace, found.kubeconfig) == ("orders", "shop", "")
+
+
+def test_a_pod_s_environment_says_where_the_api_server_is() -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+    assert config.kubernetes_service(environment) == "https://10.96.0.1:6443"
+    assert config.kubernetes_service({"KUBERNETES_SERVICE_HOST": "fd00::1"}) == (
+        "https://[fd00::1]:443"
+    )
+    assert config.kubernetes_service({}) == ""
 
 
 @pytest.mark.parametrize(
@@ -114,6 +146,12 @@ def test_a_required_setting_is_missed_in_a_section_that_is_not_there(tmp_path: P
         (SMALLEST + "[limits]\nfetch_response_bytes_max = '8MiB'", "fetch_response_bytes_max"),
         (SMALLEST + "[node]\nname = ' '", "name: must not be empty"),
         (SMALLEST + "[cluster]\ntopic_partitions_max = 1\ndefault_partitions = 2", "default_part"),
+        (SMALLEST + "[coordination.kubernetes]\ncluster_name = 'A_b'", "at most 40 of a-z"),
+        (SMALLEST + "[coordination.kubernetes]\ncontext = 'c'", "kubeconfig is not set"),
+        (
+            SMALLEST + "kind = 'kubernetes'\n[coordination.kubernetes]\nrequest_timeout_ms = '3s'",
+            "request_timeout_ms: must be at most half",
+        ),
         (SMALLEST.replace('["log"]', '["a", "./a"]'), "names a directory twice"),
     ],
 )

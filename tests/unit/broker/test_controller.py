@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -23,10 +23,21 @@ from millrace.core.errors import (
     TopicAlreadyExistsError,
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.effects import AskLogEnds
 from millrace.core.metadata.lease import NOBODY, LeaseTimes
-from millrace.core.metadata.model import SHARD_KEYS, Topic
-from millrace.core.metadata.requests import NewTopic, RegisterBroker, TopicChange, TopicRef
+from millrace.core.metadata.model import SHARD_KEYS, BrokerLife, Topic, shard_of
+from millrace.core.metadata.requests import (
+    AllocateProducerIds,
+    AlterTopics,
+    ConfirmDeletions,
+    CreateTopics,
+    DeleteTopics,
+    Heartbeat,
+    NewTopic,
+    RegisterBroker,
+    TopicChange,
+    TopicRef,
+)
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5)
@@ -52,9 +63,39 @@ class Running:
     store: MemoryStore
     failures: list[BaseException] = field(default_factory=list)
 
+    async def create_all(self, topics: list[NewTopic]) -> list[object]:
+        ids = self.shell.new_topic_ids(len(topics))
+        created: list[object] = await self.shell.request(CreateTopics(topics=topics, topic_ids=ids))
+        return created
+
     async def create(self, name: str) -> object:
-        (result,) = await self.shell.create_topics([NewTopic(name=name)])
+        (result,) = await self.create_all([NewTopic(name=name)])
         return result
+
+    async def live(self, life: BrokerLife) -> None:
+        """Send a broker's heartbeats."""
+        while True:
+            with contextlib.suppress(NotControllerError):
+                epoch = self.shell.metadata.epoch
+                await self.shell.request(Heartbeat(life=life, metadata_epoch=epoch))
+            await asyncio.sleep(0.01)
+
+
+@dataclass
+class Observing:
+    """Notes what the brokers would be sent."""
+
+    published: list[list[str]] = field(default_factory=list)
+    resigned: int = 0
+
+    def on_published(self, objects: Mapping[str, StoredObject]) -> None:
+        self.published.append(list(objects))
+
+    def on_ask_log_ends(self, effect: AskLogEnds) -> None:
+        pass
+
+    def on_resigned(self) -> None:
+        self.resigned += 1
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -74,14 +115,22 @@ async def running(
         store,
         times,
         name="a",
+        address="h:2",
         known_cluster_id=known_cluster_id,
         on_failure=failures.append,
     )
+    living: asyncio.Task[None] | None = None
     try:
         await shell.start()
-        await shell.register_broker(registration())
-        yield Running(shell, store, failures)
+        the = Running(shell, store, failures)
+        life = (await shell.request(registration())).life
+        living = asyncio.create_task(the.live(life))
+        await until(lambda: bool(shell.metadata.cluster.usable_brokers()))
+        yield the
     finally:
+        if living is not None:
+            living.cancel()
+            await asyncio.gather(living, return_exceptions=True)
         await shell.stop()
         assert store.is_closed
 
@@ -101,16 +150,17 @@ def test_topics_are_made_changed_and_deleted() -> None:
         assert isinstance(created, Topic)
         assert the.shell.metadata.topics == {created.name: created}
         change = TopicChange(topic=TopicRef(name="t"), partitions=3)
-        (altered,) = await the.shell.alter_topics([change])
+        (altered,) = await the.shell.request(AlterTopics(changes=[change]))
         assert isinstance(altered, Topic)
         assert len(altered.partitions) == 3
-        await the.shell.delete_topics([TopicRef(name="t")], validate_only=True)
+        topics = [TopicRef(name="t")]
+        await the.shell.request(DeleteTopics(topics=topics, validate_only=True))
         assert the.shell.metadata.topics == {created.name: altered}
-        await the.shell.delete_topics([TopicRef(name="t")])
+        await the.shell.request(DeleteTopics(topics=topics))
         assert the.shell.metadata.topics == {}
         owner = the.shell.metadata.cluster.brokers[altered.partitions[0].leader].broker_id
         assert the.shell.metadata.deletions_of(owner) == [created.topic_id]
-        await the.shell.confirm_deletions(owner, [created.topic_id])
+        await the.shell.request(ConfirmDeletions(broker_id=owner, topic_ids=[created.topic_id]))
         assert the.shell.metadata.deletions_of(owner) == []
 
     run(scenario)
@@ -119,7 +169,7 @@ def test_topics_are_made_changed_and_deleted() -> None:
 def test_every_topic_has_its_own_random_id() -> None:
     async def scenario(the: Running) -> None:
         names = [NewTopic(name=f"t{number}") for number in range(50)]
-        created = await the.shell.create_topics(names)
+        created = await the.create_all(names)
         ids = {topic.topic_id for topic in created if isinstance(topic, Topic)}
         assert len(ids) == 50
         assert {len(topic_id) for topic_id in ids} == {16}
@@ -132,11 +182,11 @@ def test_the_next_process_finds_everything() -> None:
 
     async def first(the: Running) -> None:
         await the.create("t")
-        assert await the.shell.allocate_producer_ids() == range(1000)
+        assert await the.shell.request(AllocateProducerIds()) == range(1000)
 
     async def second(the: Running) -> None:
         assert [str(name) for name in the.shell.metadata.topics] == ["t"]
-        assert await the.shell.allocate_producer_ids() == range(1000, 2000)
+        assert await the.shell.request(AllocateProducerIds()) == range(1000, 2000)
 
     run(first, store)
     assert store.lease is not None
@@ -144,16 +194,17 @@ def test_the_next_process_finds_everything() -> None:
     run(second, MemoryStore(store.objects))
 
 
-def test_subscribers_are_told_of_each_change_in_order() -> None:
+def test_the_observer_is_told_of_each_change_in_order() -> None:
     async def scenario(the: Running) -> None:
-        seen: list[tuple[MetadataImage, MetadataImage]] = []
-        the.shell.subscribe(lambda old, new: seen.append((old, new)))
-        before = the.shell.metadata
+        observing = the.shell.observer = Observing()
         for name in ("a", "b"):
-            await the.create(name)
-        assert [old.epoch for old, _ in seen] == [before.epoch, before.epoch + 1]
-        assert [new.epoch for _, new in seen] == [before.epoch + 1, before.epoch + 2]
-        assert seen[-1][1] is the.shell.metadata
+            created = await the.create(name)
+            assert isinstance(created, Topic)
+            assert observing.published[-1] == [SHARD_KEYS[shard_of(created.topic_id)]]
+        assert len(observing.published) == 2
+        the.store.take_lease("b")
+        await until(lambda: observing.resigned == 1)
+        assert the.shell.holder == ("b", the.shell.holder[1])
 
     run(scenario)
 
@@ -177,10 +228,10 @@ def test_a_refusal_comes_back_as_a_value_and_a_request_too_large_is_raised() -> 
         await the.create("t")
         assert isinstance(await the.create("t"), TopicAlreadyExistsError)
         with pytest.raises(MalformedRequestError):
-            await the.shell.create_topics([NewTopic(name="x")] * 1001)
+            await the.create_all([NewTopic(name="x")] * 1001)
         stranger = replace(registration("b"), directory_ids=["d-b", "d-a"])
         with pytest.raises(InvalidConfigError, match="also one of broker 'a'"):
-            await the.shell.register_broker(stranger)
+            await the.shell.request(stranger)
 
     run(scenario)
 
@@ -284,7 +335,7 @@ def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it()
 
 def test_no_write_is_done_after_the_lease_ran_out() -> None:
     """The renewal hangs, so nobody notices before the write asks (P38)."""
-    times = LeaseTimes(duration_ms=40, renew_deadline_ms=30, retry_ms=20)
+    times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20)
 
     async def main() -> None:
         store = MemoryStore()

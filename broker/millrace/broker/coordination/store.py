@@ -23,6 +23,10 @@ class CoordinationStoreError(StorageError):
     """The store is damaged or its disk fails. The broker stops (P41); nothing is made anew."""
 
 
+class CoordinationObjectTooLargeError(StorageError):
+    """An object is larger than the store can hold. Nothing was written, nor will it ever be."""
+
+
 class CoordinationUnavailableError(RetriableError):
     """The store did nothing, or may have done the write, and works again after a while."""
 

@@ -1,6 +1,6 @@
-"""The Cluster service: handshake, metadata, and the administration of topics."""
+"""The Cluster service: handshake, metadata, and administration, which the controller does."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
 from typing import Final
@@ -8,29 +8,25 @@ from typing import Final
 import grpc
 
 from millrace.broker.config import LimitsConfig
-from millrace.broker.controller import ControllerShell
+from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import unary_handler
+from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
+from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.controller_channel import ControllerChannel
+from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
-from millrace.core import settings
 from millrace.core.errors import MalformedRequestError, MillraceError, UnknownTopicOrPartitionError
-from millrace.core.ids import NO_BROKER, TOPIC_ID_BYTES, BrokerId, TopicId, TopicPartition
+from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.metadata import topic_config
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import PartitionState, Topic
-from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
+from millrace.proto.v1.controller_pb2 import ControllerRequest, ControllerResponse
 
 SOFTWARE_VERSION: Final = version("millrace")
-
-
-def _topic_id(data: bytes) -> TopicId | None:
-    if data and len(data) != TOPIC_ID_BYTES:
-        raise MalformedRequestError(f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(data)} came")
-    return TopicId(data) if data else None
 
 
 class ClusterService:
@@ -42,12 +38,12 @@ class ClusterService:
         self,
         *,
         broker_id: BrokerId,
-        controller: ControllerShell,
+        channel: ControllerChannel,
         partitions: Partitions,
         limits: LimitsConfig,
     ) -> None:
         self._broker_id = broker_id
-        self._controller = controller
+        self._channel = channel
         self._partitions = partitions
         self._limits = limits
 
@@ -62,12 +58,17 @@ class ClusterService:
                 "CreateTopics": unary(self._create_topics, pb.CreateTopicsRequest),
                 "AlterTopics": unary(self._alter_topics, pb.AlterTopicsRequest),
                 "DeleteTopics": unary(self._delete_topics, pb.DeleteTopicsRequest),
+                "DrainBroker": unary(self._drain_broker, pb.DrainBrokerRequest),
+                "ReassignPartitions": unary(
+                    self._reassign_partitions, pb.ReassignPartitionsRequest
+                ),
+                "ElectLeaders": unary(self._elect_leaders, pb.ElectLeadersRequest),
                 "DescribeLogs": unary(self._describe_logs, pb.DescribeLogsRequest),
             },
         )
 
     async def _hello(self, request: HelloRequest, _: object) -> HelloResponse:
-        image = self._controller.metadata
+        image = self._channel.metadata
         cluster_id = image.cluster.cluster_id
         broker = image.broker(self._broker_id)
         assert broker is not None
@@ -89,11 +90,10 @@ class ClusterService:
     async def _get_metadata(
         self, request: pb.GetMetadataRequest, _: object
     ) -> pb.GetMetadataResponse:
-        image = self._controller.metadata
+        image = self._channel.metadata
         response = pb.GetMetadataResponse(
             cluster_id=image.cluster.cluster_id,
-            # With one broker the controller is here or nowhere.
-            controller_id=self._broker_id if self._controller.is_controller else NO_BROKER,
+            controller_id=self._channel.controller_id,
             controller_epoch=image.cluster.controller_epoch,
             brokers=[
                 pb.BrokerMetadata(
@@ -103,6 +103,8 @@ class ClusterService:
                     rack=broker.rack,
                     broker_epoch=broker.broker_epoch,
                     fenced=broker.is_fenced,
+                    draining=broker.is_draining,
+                    drained=broker.is_drained,
                 )
                 for _, broker in sorted(image.cluster.brokers.items())
             ],
@@ -126,59 +128,53 @@ class ClusterService:
     async def _create_topics(
         self, request: pb.CreateTopicsRequest, _: object
     ) -> pb.CreateTopicsResponse:
-        topics = [
-            NewTopic(
-                name=topic.name,
-                partitions=topic.partitions,
-                replication_factor=topic.replication_factor,
-                config=dict(topic.config),
-            )
-            for topic in request.topics
-        ]
-        results = await self._controller.create_topics(topics, request.validate_only)
-        return pb.CreateTopicsResponse(results=await self._results(results))
+        response = await self._forward(ControllerRequest(create_topics=request))
+        return response.create_topics
 
     async def _alter_topics(
         self, request: pb.AlterTopicsRequest, _: object
     ) -> pb.AlterTopicsResponse:
-        changes = [
-            TopicChange(
-                topic=TopicRef(name=change.name, topic_id=_topic_id(change.topic_id)),
-                set_config=dict(change.set_config),
-                unset_config=tuple(change.unset_config),
-                partitions=change.partitions,
-            )
-            for change in request.topics
-        ]
-        results = await self._controller.alter_topics(changes, request.validate_only)
-        return pb.AlterTopicsResponse(results=await self._results(results))
+        response = await self._forward(ControllerRequest(alter_topics=request))
+        return response.alter_topics
 
     async def _delete_topics(
         self, request: pb.DeleteTopicsRequest, _: object
     ) -> pb.DeleteTopicsResponse:
-        topics = [
-            TopicRef(name=topic.name, topic_id=_topic_id(topic.topic_id))
-            for topic in request.topics
-        ]
-        results = await self._controller.delete_topics(topics, request.validate_only)
-        return pb.DeleteTopicsResponse(results=await self._results(results))
+        response = await self._forward(ControllerRequest(delete_topics=request))
+        return response.delete_topics
 
-    async def _results(self, outcomes: Iterable[Topic | MillraceError]) -> Sequence[pb.TopicResult]:
-        """Answer once this broker has done its part, so that the next request finds it done."""
+    async def _drain_broker(
+        self, request: pb.DrainBrokerRequest, _: object
+    ) -> pb.DrainBrokerResponse:
+        response = await self._forward(ControllerRequest(drain_broker=request))
+        return response.drain_broker
+
+    async def _reassign_partitions(
+        self, request: pb.ReassignPartitionsRequest, _: object
+    ) -> pb.ReassignPartitionsResponse:
+        response = await self._forward(ControllerRequest(reassign_partitions=request))
+        return response.reassign_partitions
+
+    async def _elect_leaders(
+        self, request: pb.ElectLeadersRequest, _: object
+    ) -> pb.ElectLeadersResponse:
+        response = await self._forward(ControllerRequest(elect_leaders=request))
+        return response.elect_leaders
+
+    async def _forward(self, request: ControllerRequest) -> ControllerResponse:
+        """Pass a client's request on to the controller; return its answer.
+
+        It comes once this broker has done its own part, so that the next request finds it done.
+        """
+        response = await self._channel.forward(request)
         await self._partitions.settled()
-        image = self._controller.metadata
-        return [
-            pb.TopicResult(error=error_to_wire(outcome))
-            if isinstance(outcome, MillraceError)
-            else pb.TopicResult(topic=describe_topic(image, outcome))
-            for outcome in outcomes
-        ]
+        return response
 
     async def _describe_logs(
         self, request: pb.DescribeLogsRequest, _: object
     ) -> pb.DescribeLogsResponse:
         wanted = [
-            TopicPartition(_topic_id(each.topic_id) or TopicId(b""), each.partition)
+            TopicPartition(topic_id_of(each.topic_id) or TopicId(b""), each.partition)
             for each in request.partitions
         ]
         logs = []
@@ -189,8 +185,12 @@ class ClusterService:
             try:
                 partition = self._partitions.get(topic_partition)
             except MillraceError as error:
-                error = self._partitions.in_words(error, topic_partition)
-                logs.append(pb.LogDescription(topic_partition=named, error=error_to_wire(error)))
+                logs.append(
+                    pb.LogDescription(
+                        topic_partition=named,
+                        error=wire_error(self._partitions, error, topic_partition),
+                    )
+                )
                 continue
             log = partition.log
             logs.append(
@@ -198,11 +198,13 @@ class ClusterService:
                     topic_partition=named,
                     log_start_offset=log.log_start_offset,
                     log_end_offset=log.log_end_offset,
-                    high_watermark=partition.leader.high_watermark,
+                    high_watermark=partition.replica.high_watermark,
                     flushed_offset=log.flushed_offset,
                     size_bytes=log.size_bytes,
                     segments=log.segment_count,
                     log_dir=log.directory,
+                    leads=partition.replica.leads,
+                    followers=_describe_followers(partition, monotonic_now()),
                 )
             )
         return pb.DescribeLogsResponse(logs=logs)
@@ -213,7 +215,7 @@ def _find(image: MetadataImage, *, name: str = "", topic_id: bytes = b"") -> pb.
         if name:
             topic = image.topics.get(parse_topic_name(name))
         else:
-            wanted = _topic_id(topic_id)
+            wanted = topic_id_of(topic_id)
             topic = image.topics_by_id.get(wanted) if wanted is not None else None
         if topic is None:
             raise UnknownTopicOrPartitionError(
@@ -226,43 +228,17 @@ def _find(image: MetadataImage, *, name: str = "", topic_id: bytes = b"") -> pb.
     return describe_topic(image, topic)
 
 
-def describe_topic(image: MetadataImage, topic: Topic) -> pb.TopicMetadata:
-    """Return a topic as clients see it."""
-    config = topic.config
-    return pb.TopicMetadata(
-        name=str(topic.name),
-        topic_id=topic.topic_id,
-        internal=topic.name.is_internal,
-        partitions=[
-            _describe_partition(image, number, partition)
-            for number, partition in enumerate(topic.partitions)
-        ],
-        config=[
-            pb.ConfigEntry(
-                name=name,
-                value=settings.to_text(getattr(config, setting.attribute)),
-                source=pb.CONFIG_SOURCE_TOPIC
-                if name in topic.overrides
-                else pb.CONFIG_SOURCE_DEFAULT,
-            )
-            for name, setting in topic_config.SETTINGS.items()
-        ],
-    )
-
-
-def _describe_partition(
-    image: MetadataImage, number: int, partition: PartitionState
-) -> pb.PartitionMetadata:
-    return pb.PartitionMetadata(
-        partition=number,
-        leader=common_pb2.PartitionLeader(
-            broker_id=partition.leader,
-            leader_epoch=partition.leader_epoch,
-            address=image.leader_address(partition),
-        ),
-        partition_epoch=partition.partition_epoch,
-        replicas=partition.replicas,
-        isr=[life.broker_id for life in partition.isr],
-        elr=[life.broker_id for life in partition.elr],
-        offline_replicas=[] if partition.leader != NO_BROKER else partition.replicas,
-    )
+def _describe_followers(partition: Partition, now: MonotonicMs) -> Iterator[pb.FollowerDescription]:
+    leader = partition.replica.leader
+    if leader is None or leader.is_resigned:
+        return
+    in_sync = {life.broker_id for life in leader.state.isr}
+    for follower in leader.followers:
+        is_behind = follower.progress.log_end_offset < leader.written_offset
+        yield pb.FollowerDescription(
+            broker_id=follower.broker_id,
+            log_end_offset=follower.progress.log_end_offset,
+            flushed_offset=follower.progress.flushed_offset,
+            behind_ms=now - follower.caught_up_at if is_behind else 0,
+            in_sync=follower.broker_id in in_sync,
+        )

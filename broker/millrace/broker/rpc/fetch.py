@@ -16,6 +16,7 @@ import grpc
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.errors import status_of
+from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import decode_request, unary_handler
 from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
@@ -29,26 +30,34 @@ from millrace.core.errors import (
     BrokerShuttingDownError,
     CorruptLogError,
     CreditTooSmallError,
+    FencedLeaderEpochError,
     MalformedRequestError,
     MillraceError,
     OffsetOutOfRangeError,
+    UnknownLeaderEpochError,
     UnsupportedFeatureError,
 )
 from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
 from millrace.core.ids import (
+    NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     TOPIC_ID_BYTES,
     UNKNOWN_OFFSET,
+    BrokerEpoch,
+    BrokerId,
     LeaderEpoch,
     Offset,
     TopicId,
     TopicPartition,
     WallMs,
 )
+from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.metadata.model import BrokerLife
 from millrace.core.records.header import Buffer
+from millrace.core.replication.progress import FollowerProgress
 from millrace.proto.codec import encode_fetch_response
-from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import fetch_pb2 as pb
+from millrace.proto.v1 import replica_pb2
 from millrace.proto.v1.common_pb2 import Error
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
@@ -64,10 +73,8 @@ def _topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
     return TopicPartition(TopicId(topic_id), partition)
 
 
-class FetchService:
-    """Serves `millrace.proto.v1.Fetch`."""
-
-    NAME = pb.DESCRIPTOR.services_by_name["Fetch"].full_name
+class SessionService:
+    """What serving sessions takes, of consumers or of followers."""
 
     def __init__(
         self,
@@ -76,7 +83,9 @@ class FetchService:
         reader: LogReader,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
+        is_for_followers: bool = False,
     ) -> None:
+        self.is_for_followers = is_for_followers
         self.partitions = partitions
         self.reader = reader
         self.metrics = metrics
@@ -89,21 +98,7 @@ class FetchService:
             max_wait_ms_max=limits.fetch_wait_ms_max,
         )
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register; messages of the stream stay bytes."""
-        unary = partial(unary_handler, entries_max=self.limits.request_entries_max)
-        return grpc.method_handlers_generic_handler(
-            self.NAME,
-            {
-                "Fetch": grpc.stream_stream_rpc_method_handler(self._fetch),
-                "ListOffsets": unary(self._list_offsets, pb.ListOffsetsRequest),
-                "OffsetsForLeaderEpoch": unary(
-                    self._offsets_for_leader_epoch, pb.OffsetsForLeaderEpochRequest
-                ),
-            },
-        )
-
-    async def _fetch(self, _: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def fetch(self, _: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         self.metrics.fetch_streams.inc()
         stream = _FetchStream(self, context)
         if self._is_ending:
@@ -121,6 +116,38 @@ class FetchService:
         self._is_ending = True
         for stream in self._streams:
             stream.end()
+
+
+class ReplicaService(SessionService):
+    """Serves `millrace.proto.v1.Replica`, on the replica listener."""
+
+    NAME = replica_pb2.DESCRIPTOR.services_by_name["Replica"].full_name
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers to register; messages of the stream stay bytes."""
+        return grpc.method_handlers_generic_handler(
+            self.NAME, {"Fetch": grpc.stream_stream_rpc_method_handler(self.fetch)}
+        )
+
+
+class FetchService(SessionService):
+    """Serves `millrace.proto.v1.Fetch`, on the client listener."""
+
+    NAME = pb.DESCRIPTOR.services_by_name["Fetch"].full_name
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers to register; messages of the stream stay bytes."""
+        unary = partial(unary_handler, entries_max=self.limits.request_entries_max)
+        return grpc.method_handlers_generic_handler(
+            self.NAME,
+            {
+                "Fetch": grpc.stream_stream_rpc_method_handler(self.fetch),
+                "ListOffsets": unary(self._list_offsets, pb.ListOffsetsRequest),
+                "OffsetsForLeaderEpoch": unary(
+                    self._offsets_for_leader_epoch, pb.OffsetsForLeaderEpochRequest
+                ),
+            },
+        )
 
     async def _list_offsets(
         self, request: pb.ListOffsetsRequest, _: object
@@ -142,16 +169,19 @@ class FetchService:
 
     def _error(self, named: NamedPartition, error: MillraceError) -> Error:
         topic_partition = TopicPartition(TopicId(named.topic_id), named.partition)
-        return error_to_wire(self.partitions.in_words(error, topic_partition))
+        return wire_error(self.partitions, error, topic_partition)
 
     async def _list_offset(self, query: pb.ListOffsetsPartition) -> pb.ListedOffset:
         named = query.topic_partition
         partition = self.partitions.get(_topic_partition(named.topic_id, named.partition))
         leader = partition.leader
         leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
+        position = query.WhichOneof("position")
+        if position != "earliest":
+            leader.check_end_offset()
         end = leader.last_stable_offset
         timestamp = NO_TIMESTAMP
-        match query.WhichOneof("position"):
+        match position:
             case "earliest":
                 offset = partition.log.log_start_offset
             case "latest":
@@ -186,9 +216,10 @@ class FetchService:
             try:
                 named = query.topic_partition
                 partition = self.partitions.get(_topic_partition(named.topic_id, named.partition))
-                partition.leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
-                end = partition.log.leader_epochs.end_offset_for(
-                    LeaderEpoch(query.leader_epoch), partition.log.log_end_offset
+                leader = partition.leader
+                leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
+                end = leader.end_offset_for(
+                    LeaderEpoch(query.leader_epoch), partition.log.leader_epochs
                 )
                 found = pb.EpochEndOffset(leader_epoch=end.epoch, end_offset=end.end_offset)
                 results.append(pb.LeaderEpochResult(end=found))
@@ -207,6 +238,8 @@ class _Plan:
     partition: Partition
     read: ReadPlan | None
 
+    diverging: EpochEnd | None = None
+
     @property
     def length(self) -> int:
         return 0 if self.read is None else self.read.length
@@ -217,7 +250,7 @@ class _FetchStream:
 
     def __init__(
         self,
-        service: FetchService,
+        service: SessionService,
         context: "grpc.aio.ServicerContext[bytes, bytes]",
     ) -> None:
         self._service = service
@@ -226,6 +259,8 @@ class _FetchStream:
         self._refused: list[pb.FetchedPartition] = []
         self._wake = asyncio.Event()
         self._is_configured = False
+        self._follower: BrokerLife | None = None
+        self._reads_followers = False
         self._has_room = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -272,8 +307,15 @@ class _FetchStream:
         if not self._is_configured:
             self._is_configured = True
             settings = request.settings
-            if settings.HasField("replica_id"):
-                raise UnsupportedFeatureError("followers fetch on the replica listener")
+            if settings.HasField("replica_id") != self._service.is_for_followers:
+                raise UnsupportedFeatureError(
+                    "followers, and they alone, fetch on the replica listener"
+                )
+            if self._service.is_for_followers:
+                self._follower = BrokerLife(
+                    BrokerId(settings.replica_id), BrokerEpoch(settings.replica_broker_epoch)
+                )
+            self._reads_followers = bool(settings.rack)
             session.configure(
                 SessionSettings(
                     min_bytes=settings.min_bytes,
@@ -291,12 +333,33 @@ class _FetchStream:
             except MillraceError as error:
                 topic_partition = TopicPartition(TopicId(wanted.topic_id), wanted.partition)
                 self._refuse_handle(wanted.handle, topic_partition, error)
+        for progress in request.progress:
+            self._on_progress(progress)
         session.grant(request.credit_bytes)
+
+    def _on_progress(self, progress: pb.FollowerProgress) -> None:
+        position = self._session.positions.get(progress.handle)
+        if position is None or self._follower is None:
+            return
+        try:
+            self._service.partitions.on_follower_progress(
+                position.topic_partition,
+                self._follower,
+                position.current_leader_epoch,
+                FollowerProgress(
+                    Offset(progress.log_end_offset),
+                    Offset(progress.flushed_offset),
+                    Offset(progress.log_start_offset),
+                    LeaderEpoch(progress.last_fetched_epoch),
+                ),
+            )
+        except MillraceError as error:
+            self._refuse(position, error)
 
     def _follow(self, wanted: pb.FetchPartition) -> None:
         topic_partition = _topic_partition(wanted.topic_id, wanted.partition)
         partition = self._service.partitions.get(topic_partition)
-        partition.leader.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
+        self._check_epoch(partition, LeaderEpoch(wanted.current_leader_epoch))
         self._leave(wanted.handle)
         self._session.add(
             Position(
@@ -309,7 +372,24 @@ class _FetchStream:
             ),
             monotonic_now(),
         )
-        partition.follow(self, wanted.handle)
+        partition.follow(self, wanted.handle, to_log_end=self._follower is not None)
+
+    def _check_epoch(self, partition: Partition, expected: LeaderEpoch) -> None:
+        """Refuse a reader of another epoch (P6); a replica that only follows serves who wants it.
+
+        Raises:
+            NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError: as the leader says.
+        """
+        follower = partition.replica.follower
+        if follower is None or not self._reads_followers:
+            partition.leader.check_epoch(expected)
+            return
+        if expected in (NO_LEADER_EPOCH, follower.leader_epoch):
+            return
+        what = f"{partition.topic_partition} is in leader epoch {follower.leader_epoch} here"
+        if expected < follower.leader_epoch:
+            raise FencedLeaderEpochError(f"{what}, not {expected}: refresh the metadata")
+        raise UnknownLeaderEpochError(f"{what}, not yet {expected}: try again shortly")
 
     def _leave(self, handle: int) -> None:
         position = self._session.remove(handle)
@@ -330,8 +410,13 @@ class _FetchStream:
     ) -> None:
         self._leave(handle)
         self._service.metrics.refused(error)
-        error = self._service.partitions.in_words(error, topic_partition)
-        self._refused.append(pb.FetchedPartition(handle=handle, error=error_to_wire(error)))
+        refused = pb.FetchedPartition(
+            handle=handle, error=wire_error(self._service.partitions, error, topic_partition)
+        )
+        partition = self._service.partitions.find(topic_partition)
+        if partition is not None:
+            refused.log_start_offset = partition.log.log_start_offset
+        self._refused.append(refused)
 
     async def _answer(self) -> None:
         session = self._session
@@ -360,7 +445,10 @@ class _FetchStream:
                 break
             try:
                 partition = self._service.partitions.get(position.topic_partition)
-                partition.leader.check_epoch(position.current_leader_epoch)
+                self._check_epoch(partition, position.current_leader_epoch)
+                if (diverging := self._diverging(position, partition)) is not None:
+                    plans.append(_Plan(position, partition, None, diverging))
+                    continue
                 plan = await self._plan_partition(position, partition, budget)
             except MillraceError as error:
                 self._refuse(position, error)
@@ -380,9 +468,21 @@ class _FetchStream:
                 break
         return plans
 
+    def _diverging(self, position: Position, partition: Partition) -> EpochEnd | None:
+        """Return where the reader must look back to, if its log is no prefix of this one (P4).
+
+        That is asked once for each position: what is sent from it is of this log.
+        """
+        leader = partition.replica.leader
+        if leader is None or position.told_high_watermark >= 0:
+            return None
+        return leader.diverging(
+            position.fetch_offset, position.last_fetched_epoch, partition.log.leader_epochs
+        )
+
     def _is_told(self, position: Position, partition: Partition) -> bool:
         return (
-            position.told_high_watermark == partition.leader.high_watermark
+            position.told_high_watermark == partition.replica.high_watermark
             and position.told_log_start_offset == partition.log.log_start_offset
         )
 
@@ -391,16 +491,24 @@ class _FetchStream:
     ) -> ReadPlan | None:
         """Plan a read of one partition; None when the position is at its end."""
         log = partition.log
-        leader = partition.leader
         offset = position.fetch_offset
-        is_committed_only = self._session.settings.read_committed
-        end = leader.last_stable_offset if is_committed_only else leader.high_watermark
-        if not log.log_start_offset <= offset <= end:
-            raise OffsetOutOfRangeError(
-                f"{partition.topic}-{position.topic_partition.partition}: offset {offset} is not "
-                f"between the log start offset {log.log_start_offset} and the end {end}"
-            )
-        if offset == end:
+        replica = partition.replica
+        if self._follower is not None:
+            end = partition.leader.written_offset
+            if not log.log_start_offset <= offset <= end:
+                raise OffsetOutOfRangeError(
+                    f"{position.topic_partition} has the offsets {log.log_start_offset} to {end}, "
+                    f"not {offset}"
+                )
+        elif replica.follower is not None:
+            replica.follower.check_readable(offset)
+            end = replica.follower.high_watermark
+        else:
+            leader = partition.leader
+            leader.check_readable(offset, log.log_start_offset)
+            is_committed_only = self._session.settings.read_committed
+            end = leader.last_stable_offset if is_committed_only else leader.high_watermark
+        if offset >= end:
             return None
         max_bytes = min(budget, position.max_bytes or budget)
         try:
@@ -441,6 +549,8 @@ class _FetchStream:
                 continue  # Deleted meanwhile: the next plan finds out what to say.
             partitions.append(self._describe(plan))
             sent.append(data)
+            if plan.diverging is not None:
+                self._leave(position.handle)  # The reader opens another position.
             if plan.read is not None:
                 end = plan.read.end_offset
                 epoch = partition.log.leader_epochs.epoch_of(Offset(end - 1))
@@ -452,13 +562,18 @@ class _FetchStream:
         await self._context.write(message)
 
     def _describe(self, plan: "_Plan") -> pb.FetchedPartition:
-        position, leader, log = plan.position, plan.partition.leader, plan.partition.log
-        position.told_high_watermark = leader.high_watermark
+        position, log = plan.position, plan.partition.log
+        high_watermark = plan.partition.replica.high_watermark
+        position.told_high_watermark = high_watermark
         position.told_log_start_offset = log.log_start_offset
+        diverging = plan.diverging
         return pb.FetchedPartition(
+            diverging=None
+            if diverging is None
+            else pb.EpochEndOffset(leader_epoch=diverging.epoch, end_offset=diverging.end_offset),
             handle=position.handle,
-            high_watermark=leader.high_watermark,
-            last_stable_offset=leader.last_stable_offset,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
             log_start_offset=log.log_start_offset,
             length=plan.length,
             fetch_offset=position.fetch_offset,

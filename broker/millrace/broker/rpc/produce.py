@@ -15,11 +15,12 @@ from itertools import cycle
 import grpc
 
 from millrace.broker.config import LimitsConfig
-from millrace.broker.controller import ControllerShell
 from millrace.broker.rpc.errors import status_of
+from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import unary_handler
 from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
 from millrace.broker.runtime.partitions import Partitions
@@ -35,6 +36,7 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.ids import TOPIC_ID_BYTES, LeaderEpoch, MonotonicMs, TopicId, TopicPartition
+from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.records import batch as record_batch
 from millrace.core.records.header import BatchHeader
 from millrace.core.replication.leader import Acks, Waiter
@@ -47,7 +49,9 @@ _log = logging.getLogger(__name__)
 _ANSWER_OVERHEAD = 8
 """Bytes of an answer in a response beside its own."""
 _GATHER_SECONDS = 0.001
-"""How long an answer may wait for others while the stream has more requests to come."""
+"""How long an answer may wait for others while much more is to be answered."""
+_GATHER_BYTES = 256 << 10
+"""How much that is. Below it a producer cares for latency, above for the rate."""
 _GATHER_ANSWERS = 4
 """Answers that wait for no more."""
 _SWEEP_SECONDS = 0.1
@@ -97,14 +101,14 @@ class ProduceService:
         self,
         *,
         partitions: Partitions,
-        controller: ControllerShell,
+        channel: ControllerChannel,
         checkers: Sequence[Worker],
         memory: MemoryPool,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
     ) -> None:
         self.partitions = partitions
-        self.controller = controller
+        self.channel = channel
         self.checkers = cycle(checkers)
         self.memory = memory
         self.limits = limits
@@ -164,7 +168,7 @@ class ProduceService:
         try:
             async with self._producer_ids_lock:
                 if not self._producer_ids:
-                    self._producer_ids = await self.controller.allocate_producer_ids()
+                    self._producer_ids = await self.channel.request(AllocateProducerIds())
                 producer_id, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         except MillraceError as error:
             return pb.InitProducerIdResponse(error=error_to_wire(error))
@@ -421,10 +425,8 @@ class _ProduceStream:
                     "the request's time-out: an idempotent retry is safe"
                 )
             if error is not None:
-                error = self._service.partitions.in_words(error, topic_partition)
-                results.append(
-                    pb.ProduceResult(error=error_to_wire(error, is_write=True), base_offset=-1)
-                )
+                said = wire_error(self._service.partitions, error, topic_partition, is_write=True)
+                results.append(pb.ProduceResult(error=said, base_offset=-1))
             else:
                 assert isinstance(outcome, Waiter)
                 results.append(
@@ -440,8 +442,8 @@ class _ProduceStream:
         self._outgoing.append(answer)
         self._outgoing_bytes += answer.ByteSize()
         # A write costs as much as reading a request. While more answers are to come, one write
-        # takes several; a request that is alone is answered at once.
-        if len(self._outgoing) >= _GATHER_ANSWERS or not (self._in_check or self._pending):
+        # takes several; where there is little to do a request is answered at once.
+        if len(self._outgoing) >= _GATHER_ANSWERS or self._memory.used < _GATHER_BYTES:
             self._has_outgoing.set()
         elif self._gathering is None:
             loop = asyncio.get_running_loop()

@@ -40,8 +40,10 @@ class Target(Protocol):
     """
 
     log: PartitionLog
-    is_flushed_before_ack: bool
     generation_written: int
+
+    @property
+    def is_flushed_before_ack(self) -> bool: ...
 
     def on_written(self, end_offset: Offset) -> None:
         """On the loop: all before `end_offset` is in the file."""
@@ -94,8 +96,17 @@ class Appender:
     def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run `job(*args)` on the append thread, between two rounds; from the loop."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._work.put((job, args, partial(settle, future)))
+        self.call_then(partial(settle, future), job, *args)
         return future
+
+    def call_then(
+        self,
+        done: Callable[[Any, BaseException | None], None],
+        job: Callable[..., Any],
+        *args: Any,
+    ) -> None:
+        """Likewise; `done(result, error)` is called before the loop hears of later appends."""
+        self._work.put((job, args, done))
 
     def call_beside(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run a job that may flush for long, beside the appends; from the loop."""

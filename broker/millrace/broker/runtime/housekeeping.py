@@ -76,10 +76,13 @@ class Housekeeping:
 
     async def _retain_partition(self, partition: Partition, now: WallMs) -> None:
         idle_since = WallMs(now - self._config.producer_id_expiration_ms)
-        partition.leader.producers.expire(idle_since)
+        if partition.replica.leader is not None:
+            partition.replica.leader.producers.expire(idle_since)
         call = partition.appender.call
         await call(partition.log.expire_producers, idle_since)
-        if await call(partition.log.apply_retention, now, partition.leader.high_watermark):
+        if not partition.replica.leads:
+            return  # A follower's log begins where its leader's does.
+        if await call(partition.log.apply_retention, now, partition.replica.high_watermark):
             partition.on_readers_concerned()
 
     async def _scrub(self) -> None:

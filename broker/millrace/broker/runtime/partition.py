@@ -1,20 +1,20 @@
-"""One partition that this broker leads: its machine, its files, and who waits for it."""
+"""One replica of this broker: its machine, its files, and who waits for it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from millrace.broker.runtime.appender import Appender
-from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.clock import wall_now
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import CorruptLogError, MillraceError
+from millrace.core.errors import Appended, CorruptLogError, MillraceError, NotLeaderError
 from millrace.core.ids import Offset, TopicPartition
-from millrace.core.metadata.model import PartitionState
-from millrace.core.metadata.topic_config import Durability, TimestampType, TopicConfig
+from millrace.core.metadata.topic_config import Durability, TopicConfig
 from millrace.core.records.batch import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
+from millrace.core.replication.follower import PartitionFollower
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
-from millrace.core.replication.rules import AppendRules
+from millrace.core.replication.replica import Replica
 
 
 class AppendOwner(Protocol):
@@ -28,33 +28,77 @@ class Reader(Protocol):
     """Somebody who follows partitions, under a handle of its own for each."""
 
     def on_advanced(self, handle: int) -> None:
-        """The partition's high watermark or log start offset moved."""
+        """The partition's role, its end for this reader, or its log start offset moved."""
+
+
+class Owner(Protocol):
+    """Who is told what became of a partition's files, on the event loop."""
+
+    def on_written(self, partition: "Partition", end_offset: Offset) -> None: ...
+    def on_flushed(self, partition: "Partition", end: Offset, flushed: Offset) -> None: ...
+    def on_write_failed(
+        self, partition: "Partition", base_offset: Offset, error: MillraceError
+    ) -> None: ...
+    def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None: ...
+
+
+class _Role:
+    """The appender's target while a replica has one role, and counts its failed writes.
+
+    Roles change only while nothing is on its way to the disk, and each counts from 0.
+    """
+
+    __slots__ = ("_partition", "generation_written", "log", "machine")
+
+    def __init__(self, partition: "Partition", machine: object) -> None:
+        self.log = partition.log
+        self.generation_written = 0
+        self.machine = machine
+        self._partition = partition
+
+    @property
+    def is_flushed_before_ack(self) -> bool:
+        return self._partition.is_flushed_before_ack
+
+    def on_written(self, end_offset: Offset) -> None:
+        self._partition.owner.on_written(self._partition, end_offset)
+
+    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
+        self._partition.owner.on_flushed(self._partition, end_offset, flushed_offset)
+
+    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
+        self._partition.owner.on_write_failed(self._partition, base_offset, error)
+
+    def on_corrupt(self, error: CorruptLogError) -> None:
+        self._partition.on_corrupt(error)
 
 
 class Partition:
     """See the module. All methods are called on the event loop.
 
     Attributes:
-        leader: the machine that decides.
+        replica: the machine that decides; set once the log is open.
         log: the files; changed by the appender's thread only.
         limits: what a client's batch may be; read by the checking thread too.
-        generation_written: the append thread's own count of failed writes.
     """
 
     __slots__ = (
+        "_followers",
         "_inflated_bytes_max",
-        "_on_corrupt",
         "_readers",
+        "_role",
         "appender",
         "config",
-        "generation_written",
         "is_flushed_before_ack",
-        "leader",
         "limits",
         "log",
+        "owner",
+        "replica",
         "topic",
         "topic_partition",
     )
+
+    replica: Replica
 
     def __init__(
         self,
@@ -62,53 +106,46 @@ class Partition:
         topic: str,
         topic_partition: TopicPartition,
         config: TopicConfig,
-        state: PartitionState,
         log: PartitionLog,
         appender: Appender,
         inflated_bytes_max: int,
-        on_corrupt: Callable[[TopicPartition, CorruptLogError], None],
+        owner: Owner,
     ) -> None:
         self.topic = topic
         self.topic_partition = topic_partition
         self.log = log
         self.appender = appender
-        self.generation_written = 0
+        self.owner = owner
         self._inflated_bytes_max = inflated_bytes_max
-        self._on_corrupt = on_corrupt
-        self._readers: set[tuple[Reader, int]] = set()
-        end = log.log_end_offset
-        assert state.leader_life is not None
-        self.leader = PartitionLeader(
-            topic_partition,
-            state.leader_life,
-            state,
-            log.producer_states.copy(),
-            AppendRules(),
-            next_offset=end,
-            written_offset=end,
-            flushed_offset=log.flushed_offset,
-            # The only replica is the whole in-sync set: what recovery kept is committed.
-            high_watermark=end,
-            now=monotonic_now(),
-        )
+        self._readers: dict[tuple[Reader, int], None] = {}
+        self._followers: dict[tuple[Reader, int], None] = {}
+        self._role = _Role(self, None)
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
         """Follow the topic's settings from now on."""
         self.config = config
         self.is_flushed_before_ack = config.durability is Durability.FSYNC
-        self.leader.rules = AppendRules(
-            durability=config.durability,
-            min_insync_replicas=config.effective_min_insync_replicas(
-                self.leader.state.replication_factor
-            ),
-            stamps_append_time=config.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-        )
         self.limits = BatchLimits(
             batch_bytes_max=config.max_message_bytes, inflated_bytes_max=self._inflated_bytes_max
         )
+
+    @property
+    def leader(self) -> PartitionLeader:
+        """The machine that leads.
+
+        Raises:
+            NotLeaderError: this broker does not.
+        """
+        leader = self.replica.leader
+        if leader is None or leader.is_resigned:
+            raise NotLeaderError(
+                f"{self.topic_partition} is not led by this broker: refresh the metadata",
+                appended=Appended.NO,
+            )
+        return leader
+
+    # --- Writing -----------------------------------------------------------------------------
 
     def append(
         self, header: BatchHeader, batch: memoryview, acks: Acks, owner: AppendOwner
@@ -118,61 +155,55 @@ class Partition:
         Raises:
             MillraceError: the append was refused; nothing was appended.
         """
-        waiter = self.leader.append(header, acks, owner, wall_now())
+        leader = self.leader
+        waiter = leader.append(header, acks, owner, wall_now())
         if not waiter.is_duplicate:
             stamped = stamp(
                 batch[:HEADER_BYTES],
                 base_offset=waiter.base_offset,
-                leader_epoch=self.leader.leader_epoch,
+                leader_epoch=leader.leader_epoch,
                 append_timestamp=waiter.append_timestamp,
             )
             self.appender.append(
-                self,
+                self._role_of(leader),
                 StampedBatch.of(header, stamped, batch[HEADER_BYTES:], waiter.append_timestamp),
-                self.leader.generation,
+                leader.generation,
             )
         return waiter
 
-    def on_written(self, end_offset: Offset) -> None:
-        """All before `end_offset` is in the file."""
-        before = self.leader.high_watermark
-        self._tell(self.leader.on_written(end_offset), before)
+    def append_replicated(self, batches: Iterable[StampedBatch], generation: int) -> None:
+        """Append a leader's batches as they are (P1)."""
+        role = self._role_of(self.replica.follower)
+        for batch in batches:
+            self.appender.append(role, batch, generation)
 
-    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
-        """All before `end_offset` is in the file, and before `flushed_offset` durable."""
-        before = self.leader.high_watermark
-        done = self.leader.on_written(end_offset)
-        done += self.leader.on_flushed(flushed_offset)
-        self._tell(done, before)
-
-    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
-        """The batches from `base_offset` on were not written."""
-        self._tell(self.leader.on_write_failed(base_offset, error), self.leader.high_watermark)
+    def _role_of(self, machine: PartitionLeader | PartitionFollower | None) -> _Role:
+        if self._role.machine is not machine:
+            self._role = _Role(self, machine)
+        return self._role
 
     def on_corrupt(self, error: CorruptLogError) -> None:
         """The log is damaged, and takes nothing any more."""
-        self._on_corrupt(self.topic_partition, error)
+        self.owner.take_offline(self.topic_partition, error)
 
-    def resign(self, error: MillraceError) -> None:
-        """Stop leading: appends that wait fail with `error`, readers are told to look."""
-        self._tell(self.leader.resign(error), self.leader.high_watermark)
-        self.on_readers_concerned()
-
-    def _tell(self, done: Iterable[Waiter], high_watermark_before: Offset) -> None:
-        for waiter in done:
-            waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
-        if self.leader.high_watermark != high_watermark_before:
-            self.on_readers_concerned()
+    # --- Readers -----------------------------------------------------------------------------
 
     def on_readers_concerned(self) -> None:
         """Have every reader look at the partition again."""
         for reader, handle in self._readers:
             reader.on_advanced(handle)
+        self.on_followers_concerned()
 
-    def follow(self, reader: Reader, handle: int) -> None:
-        """Tell `reader` from now on when there is news."""
-        self._readers.add((reader, handle))
+    def on_followers_concerned(self) -> None:
+        """Have every follower look: more is written, if not committed."""
+        for reader, handle in self._followers:
+            reader.on_advanced(handle)
+
+    def follow(self, reader: Reader, handle: int, *, to_log_end: bool = False) -> None:
+        """Tell `reader` from now on when there is news; followers read what is only written."""
+        (self._followers if to_log_end else self._readers)[reader, handle] = None
 
     def leave(self, reader: Reader, handle: int) -> None:
         """Tell `reader` no more."""
-        self._readers.discard((reader, handle))
+        self._readers.pop((reader, handle), None)
+        self._followers.pop((reader, handle), None)

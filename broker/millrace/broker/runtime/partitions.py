@@ -1,8 +1,11 @@
-"""All partitions of this broker: made, changed and removed as the metadata says.
+"""All replicas of this broker: performs what the machine of them, `Replicas`, says.
 
-The metadata is applied one image after another by one task; whatever touches files is done by the
-append thread of the partition's log directory. A log on disk that no image names is left alone:
-data is deleted only on a deletion that the metadata states (P39, P70).
+Events go in, from the metadata, the append threads, the streams to leaders, followers and the
+clock; the effects are performed in their order, on the event loop, and those that touch files by
+the append thread of the partition's log directory. Everything that decides is in the machine.
+
+A log on disk that no image names is left alone: data is deleted only on a deletion that the
+metadata states, or when a later state gives the partition to others (P33, P39, P70).
 
 A log directory that fails takes its partitions offline, and only those (P63). The last one takes
 the process with it: `on_all_failed`.
@@ -11,13 +14,14 @@ the process with it: `on_all_failed`.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, Final
 
-from millrace.broker.controller import ControllerShell
 from millrace.broker.runtime.appender import Appender
-from millrace.broker.runtime.clock import wall_now
+from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.reader import LogReader
@@ -29,16 +33,43 @@ from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
     MillraceError,
-    NotControllerError,
     StorageError,
+    StorageFullError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import NO_BROKER, BrokerId, TopicPartition
+from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import Topic
+from millrace.core.metadata.model import BrokerLife, Topic
+from millrace.core.metadata.requests import (
+    AlterPartition,
+    AlterPartitions,
+    ConfirmDeletions,
+    LogEnd,
+)
 from millrace.core.metadata.topic_config import Durability, TopicConfig
+from millrace.core.replication.follower import AdvanceLogStart, Append, StartAnew, Truncate
+from millrace.core.replication.in_sync import IsrProposal
+from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.replicas import (
+    Advanced,
+    CloseReplica,
+    Completed,
+    Configure,
+    DropReplica,
+    Effect,
+    Halted,
+    LogChange,
+    OpenLog,
+    ProposeIsr,
+    Replicas,
+)
+from millrace.core.replication.rules import ReplicationConfig
 
 _log = logging.getLogger(__name__)
+
+_TICK_SECONDS: Final = 0.1
+"""How often the machine looks at the time; `replica_lag_time_max_ms` is at least as long."""
+_FULL_DISK_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -53,38 +84,51 @@ class OpenDirectory:
 
 
 class Partitions:
-    """See the module. Iterates over the partitions that are led here."""
+    """See the module. Iterates over the replicas that are open here.
+
+    Attributes:
+        replicas: the machine.
+        image: the metadata that was applied last.
+        on_sessions_concerned: called when there may be something to say to leaders.
+    """
 
     def __init__(
         self,
         *,
-        broker_id: BrokerId,
+        broker: BrokerLife,
+        config: ReplicationConfig,
         directories: Sequence[LogDirectory],
-        controller: ControllerShell,
+        channel: ControllerChannel,
         mailbox: Mailbox,
         log_config: Callable[[TopicConfig], LogConfig],
         inflated_bytes_max: int,
         on_deleted_topic: Callable[[str], None],
         on_all_failed: Callable[[LogDirFailedError], None],
+        on_failure: Callable[[BaseException], None],
         reader: LogReader,
         has_new_directory: bool,
     ) -> None:
-        self._broker_id = broker_id
-        self._controller = controller
+        self.replicas = Replicas(broker, config)
+        self.image: MetadataImage | None = None
+        self.on_sessions_concerned: Callable[[], None] = lambda: None
+        self._broker = broker
+        self._channel = channel
         self._log_config = log_config
         self._inflated_bytes_max = inflated_bytes_max
         self._on_deleted_topic = on_deleted_topic
         self._on_all_failed = on_all_failed
+        self._on_failure = on_failure
         self._reader = reader
         self._has_new_directory = has_new_directory
-        self._led: dict[TopicPartition, Partition] = {}
-        self._offline: dict[TopicPartition, MillraceError] = {}
-        self._image: MetadataImage | None = None
-        self._has_news = asyncio.Event()
-        self._applied = asyncio.Condition()
-        self.directories = [self._open(each, mailbox) for each in directories]
+        self._is_first_image = True
+        self._open_here: dict[TopicPartition, Partition] = {}
+        self._opening: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._dropping: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._deleting: asyncio.Task[None] | None = None
+        self.directories = [self._open_directory(each, mailbox) for each in directories]
 
-    def _open(self, directory: LogDirectory, mailbox: Mailbox) -> OpenDirectory:
+    def _open_directory(self, directory: LogDirectory, mailbox: Mailbox) -> OpenDirectory:
         opened: OpenDirectory
 
         def on_failed(error: LogDirFailedError) -> None:
@@ -95,43 +139,40 @@ class Partitions:
         return opened
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(self._led)
+        return iter(self._open_here)
 
     def __len__(self) -> int:
-        return len(self._led)
+        return len(self._open_here)
 
     def all(self) -> list[Partition]:
-        """Return every partition that is led here."""
-        return list(self._led.values())
+        """Return every replica that is open here."""
+        return list(self._open_here.values())
 
     def find(self, topic_partition: TopicPartition) -> Partition | None:
-        """Return a partition that is led here; from any thread."""
-        return self._led.get(topic_partition)
+        """Return a replica that is open here; from any thread."""
+        return self._open_here.get(topic_partition)
 
     def get(self, topic_partition: TopicPartition) -> Partition:
-        """Return a partition that is led here; from any thread.
+        """Return a replica that is open here; from any thread.
 
         Raises:
-            UnknownTopicOrPartitionError: this broker has no such partition.
+            UnknownTopicOrPartitionError: this broker has no such replica.
             LogDirFailedError, CorruptLogError: it has, but its log is offline.
         """
-        partition = self._led.get(topic_partition)
-        if partition is not None:
-            return partition
-        error = self._offline.get(topic_partition)
-        if error is not None:  # Anew, and for this request: nothing of it was appended.
-            raise type(error)(error.message, appended=Appended.NO)
-        raise UnknownTopicOrPartitionError(
-            f"this broker has no partition {topic_partition}: refresh the metadata, the topic may "
-            "have been deleted"
-        )
+        partition = self._open_here.get(topic_partition)
+        if partition is None:
+            self.replicas.get(topic_partition)  # Says why.
+            raise UnknownTopicOrPartitionError(
+                f"this broker has no partition {topic_partition}: refresh the metadata"
+            )
+        return partition
 
     def in_words(self, error: MillraceError, topic_partition: TopicPartition) -> MillraceError:
         """Return an error about a partition as people should read it: with its topic's name.
 
         Machines and logs know topics by their ids alone. From any thread.
         """
-        topic = None if self._image is None else self._image.topics_by_id.get(topic_partition[0])
+        topic = None if self.image is None else self.image.topics_by_id.get(topic_partition[0])
         if topic is None:
             return error
         # But not where the id is the name of a directory.
@@ -142,80 +183,265 @@ class Partitions:
         )
         return error if message == error.message else type(error)(message, appended=error.appended)
 
-    async def follow_metadata(self) -> None:
-        """Apply every image from now on; runs for as long as the broker does."""
-        self._controller.subscribe(lambda old, new: self._has_news.set())
-        self._has_news.set()
-        while True:
-            await self._has_news.wait()
-            self._has_news.clear()
-            image = self._controller.metadata
-            await self._apply(image)
-            async with self._applied:
-                self._image = image
-                self._applied.notify_all()
+    # --- Events ------------------------------------------------------------------------------
+
+    def on_image(self, image: MetadataImage) -> None:
+        """Follow the metadata."""
+        before, self.image = self.image, image
+        self.perform(self.replicas.on_image(image, monotonic_now()))
+        self._is_first_image = False
+        if before is not None:
+            for topic in image.changes_since(before).deleted:
+                self._on_deleted_topic(str(topic.name))
+        if self._deleting is None or self._deleting.done():
+            self._deleting = self._spawn(self._delete_deleted())
 
     async def settled(self) -> None:
-        """Return once the metadata of this moment is applied."""
-        epoch = self._controller.metadata.epoch
-        async with self._applied:
-            await self._applied.wait_for(
-                lambda: self._image is not None and self._image.epoch >= epoch
+        """Return once this broker's files are as the metadata of this moment wants them."""
+        await self._opened()
+        if self._deleting is not None:
+            await asyncio.wait([self._deleting])
+
+    async def _opened(self) -> None:
+        while self._opening:
+            await asyncio.wait(list(self._opening.values()))
+
+    async def tick(self) -> None:
+        """Tell the machine the time, for as long as the broker runs."""
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self.perform(self.replicas.tick(monotonic_now()))
+            self.on_sessions_concerned()  # Pauses may have ended.
+
+    def on_written(self, partition: Partition, end_offset: Offset) -> None:
+        """All before `end_offset` is in the file."""
+        if self._open_here.get(partition.topic_partition) is partition:
+            self.perform(
+                self.replicas.on_written(partition.topic_partition, end_offset, monotonic_now())
+            )
+            partition.on_followers_concerned()
+
+    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
+        """All before `end` is in the file, and before `flushed` durable."""
+        if self._open_here.get(partition.topic_partition) is partition:
+            now = monotonic_now()
+            effects = self.replicas.on_written(partition.topic_partition, end, now)
+            self.perform(effects)
+            self.perform(self.replicas.on_flushed(partition.topic_partition, flushed, now))
+            partition.on_followers_concerned()
+
+    def on_write_failed(
+        self, partition: Partition, base_offset: Offset, error: MillraceError
+    ) -> None:
+        """The batches from `base_offset` on were not written."""
+        if self._open_here.get(partition.topic_partition) is partition:
+            self.perform(
+                self.replicas.on_write_failed(
+                    partition.topic_partition, base_offset, error, monotonic_now()
+                )
             )
 
-    async def _apply(self, image: MetadataImage) -> None:
-        if self._image is None:
-            topics = list(image.topics_by_id.values())
-        else:
-            changes = image.changes_since(self._image)
-            topics = [*changes.created, *(topic for _, topic in changes.altered)]
-            for topic in changes.deleted:
-                await self._remove(topic)
-        await asyncio.gather(*(self._ensure(topic) for topic in topics))
-        deleted = image.deletions_of(self._broker_id)
-        if deleted:
-            try:
-                for topic_id in deleted:
-                    await self._delete_files(
-                        [each for each in self._on_disk() if each.topic_id == topic_id]
-                    )
-                await self._controller.confirm_deletions(self._broker_id, deleted)
-            except (StorageError, NotControllerError) as error:
-                # The tombstones stay: the next image brings them again.
-                _log.warning("a deletion is not done yet", extra={"error": error.message})
+    def on_follower_progress(
+        self,
+        topic_partition: TopicPartition,
+        life: BrokerLife,
+        leader_epoch: LeaderEpoch,
+        progress: FollowerProgress,
+    ) -> None:
+        """Take what a follower says of its log.
 
-    def _on_disk(self) -> list[TopicPartition]:
-        return [each for opened in self.directories for each in opened.known]
-
-    async def _ensure(self, topic: Topic) -> None:
-        """Bring all partitions of a topic that this broker holds to what the topic says."""
-        await asyncio.gather(
-            *(
-                self._ensure_partition(topic, number)
-                for number, state in enumerate(topic.partitions)
-                if self._broker_id in state.replicas
+        Raises:
+            MillraceError: as in `Replicas.on_follower_progress`.
+        """
+        self.perform(
+            self.replicas.on_follower_progress(
+                topic_partition, life, leader_epoch, progress, monotonic_now()
             )
         )
 
-    async def _ensure_partition(self, topic: Topic, number: int) -> None:
-        topic_partition = TopicPartition(topic.topic_id, number)
-        state = topic.partitions[number]
-        config = topic.config
-        known = self._led.get(topic_partition)
-        if known is not None:
-            becomes_durable = (
-                config.durability is Durability.FSYNC and not known.is_flushed_before_ack
-            )
-            known.log.config = self._log_config(config)
-            known.configure(config)
-            if becomes_durable:
-                await self._flush(known)
+    def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        """Stop serving one partition whose log is damaged; its files are left as they are (P65)."""
+        if topic_partition in self._open_here:
+            self._go_offline(topic_partition, error)
+
+    def _go_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        _log.error(
+            "partition is offline",
+            extra={"partition": str(topic_partition), "error": error.message},
+        )
+        # Of what is under way nobody knows whether it was written.
+        maybe = type(error)(error.message, appended=Appended.MAYBE)
+        self.perform(self.replicas.on_failed(topic_partition, maybe))
+        self._open_here.pop(topic_partition, None)
+
+    def _on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
+        if opened.failure is not None:
             return
-        if state.leader == NO_BROKER or topic_partition in self._offline:
+        _log.error(
+            "log directory failed", extra={"log_dir": opened.directory.path, "error": error.message}
+        )
+        opened.failure = error
+        for topic_partition, partition in list(self._open_here.items()):
+            if partition.appender is opened.appender:
+                self.perform(self.replicas.on_failed(topic_partition, error))
+                self._open_here.pop(topic_partition, None)
+        if all(each.failure is not None for each in self.directories):
+            self._on_all_failed(error)
+
+    def log_ends(self, asked: Iterable[TopicPartition]) -> list[LogEnd]:
+        """Return where these logs end, as they lie on disk (P31)."""
+        found = ((each, self._open_here.get(each)) for each in asked)
+        return [
+            LogEnd(each, partition.log.leader_epochs.latest_epoch, partition.log.log_end_offset)
+            for each, partition in found
+            if partition is not None
+        ]
+
+    # --- Effects -----------------------------------------------------------------------------
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Do what the machine said."""
+        for effect in effects:
+            match effect:
+                case LogChange():
+                    self._change_log(effect)
+                case Completed(_, waiters):
+                    for waiter in waiters:
+                        waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
+                case Advanced(topic_partition):
+                    partition = self._open_here.get(topic_partition)
+                    if partition is not None:
+                        partition.on_readers_concerned()
+                case OpenLog(topic_partition, topic):
+                    self._opening[topic_partition] = self._spawn(
+                        self._open_log(topic_partition, topic, is_first=self._is_first_image)
+                    )
+                case Configure(topic_partition, topic):
+                    self._configure(topic_partition, topic.config)
+                case CloseReplica(topic_partition):
+                    self._close(topic_partition)
+                case DropReplica(topic_partition):
+                    self._close(topic_partition)
+                    self._dropping[topic_partition] = self._spawn(
+                        self._drop(topic_partition, self._opening.get(topic_partition))
+                    )
+                case Halted(topic_partition, error):
+                    _log.error(
+                        "replica is halted",
+                        extra={"partition": str(topic_partition), "error": error.message},
+                    )
+                case ProposeIsr(proposals):
+                    self._spawn(self._propose(proposals))
+        self.on_sessions_concerned()
+
+    def _change_log(self, effect: LogChange) -> None:
+        partition = self._open_here[effect.topic_partition]
+        match effect.change:
+            case Append(batches):
+                partition.append_replicated(batches, effect.generation)  # type: ignore[arg-type]
+            case Truncate(end_offset):
+                self._spawn(self._truncate(partition, end_offset))
+            case StartAnew(start_offset):
+                self._spawn(self._start_anew(partition, start_offset))
+            case AdvanceLogStart(start_offset):
+                self._spawn(self._advance_log_start(partition, start_offset))
+
+    async def _truncate(self, partition: Partition, end_offset: Offset) -> None:
+        if await self._change(partition, partition.log.truncate_to, end_offset, wall_now()):
+            self.perform(self.replicas.on_truncated(partition.topic_partition, monotonic_now()))
+
+    async def _start_anew(self, partition: Partition, start_offset: Offset) -> None:
+        if await self._change(partition, partition.log.start_anew, start_offset, wall_now()):
+            self.perform(self.replicas.on_started_anew(partition.topic_partition, monotonic_now()))
+
+    async def _advance_log_start(self, partition: Partition, start_offset: Offset) -> None:
+        if await self._change(partition, partition.log.advance_log_start, start_offset):
+            partition.on_readers_concerned()
+
+    async def _change(
+        self, partition: Partition, change: Callable[..., object], *args: object
+    ) -> bool:
+        """Have the append thread change a log; return whether it has, and is still open here."""
+        while True:
+            try:
+                await partition.appender.call(change, *args)
+            except StorageFullError as error:
+                _log.warning("a log cannot be changed yet", extra={"error": error.message})
+                await asyncio.sleep(_FULL_DISK_PAUSE_SECONDS)
+            except LogDirFailedError:
+                return False  # The appender takes the consequences.
+            except MillraceError as error:
+                self.take_offline(partition.topic_partition, error)
+                return False
+            else:
+                return self._open_here.get(partition.topic_partition) is partition
+
+    def _configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
+        partition = self._open_here[topic_partition]
+        if config is partition.config:
             return
-        opened = self._directory_of(topic_partition)
+        becomes_durable = (
+            config.durability is Durability.FSYNC and not partition.is_flushed_before_ack
+        )
+        partition.log.config = self._log_config(config)
+        partition.configure(config)
+        if becomes_durable:
+            self._flush(partition)
+
+    def _flush(self, partition: Partition) -> None:
+        """Make durable what was written while it did not have to be, or it were waited for."""
+
+        def done(flushed: Offset | None, error: BaseException | None) -> None:
+            if flushed is not None:
+                self.on_flushed(partition, flushed, flushed)
+            elif not isinstance(error, StorageError):  # The appender takes the consequences.
+                assert error is not None
+                raise error
+
+        partition.appender.call_then(done, partition.log.flush)
+
+    async def _propose(self, proposals: Sequence[tuple[TopicPartition, IsrProposal]]) -> None:
+        request = AlterPartitions(
+            changes=[
+                AlterPartition(
+                    topic_id=topic_partition.topic_id,
+                    partition=topic_partition.partition,
+                    leader=self._broker,
+                    leader_epoch=proposal.leader_epoch,
+                    partition_epoch=proposal.partition_epoch,
+                    isr=proposal.isr,
+                )
+                for topic_partition, proposal in proposals
+            ]
+        )
+        answers: Sequence[MillraceError | None] | MillraceError
         try:
-            if self._is_lost(topic_partition):
+            answers = await self._channel.request(request)
+        except MillraceError as error:
+            answers = error
+        self.perform(self.replicas.on_isr_answers(answers, monotonic_now()))
+
+    # --- Files -------------------------------------------------------------------------------
+
+    async def _open_log(
+        self, topic_partition: TopicPartition, topic: Topic, *, is_first: bool
+    ) -> None:
+        try:
+            await self._open_log_of(topic_partition, topic, is_first=is_first)
+        finally:
+            if self._opening.get(topic_partition) is asyncio.current_task():
+                del self._opening[topic_partition]
+
+    async def _open_log_of(
+        self, topic_partition: TopicPartition, topic: Topic, *, is_first: bool
+    ) -> None:
+        if (dropping := self._dropping.pop(topic_partition, None)) is not None:
+            await asyncio.wait([dropping])  # It comes back, and begins with nothing.
+        config = topic.config
+        usable = [each for each in self.directories if each.failure is None]
+        opened = self._directory_of(topic_partition, usable)
+        try:
+            if is_first and self._is_lost(topic_partition, topic):
                 raise CorruptLogError(
                     f"{topic_partition} was on a log directory that is not here any more: an empty "
                     "one stands in its place. Bring the old one back, or delete the topic"
@@ -228,98 +454,122 @@ class Partitions:
                 config.durability,
             )
         except StorageError as error:
-            self._go_offline(topic_partition, error)
             if isinstance(error, LogDirFailedError):
                 opened.appender.fail(error)
+            if self._opening.get(topic_partition) is asyncio.current_task():
+                self._go_offline(topic_partition, error)
             return
-        self._led[topic_partition] = Partition(
+        if self._opening.get(topic_partition) is not asyncio.current_task():
+            return  # It was dropped meanwhile, and is begun anew by another task.
+        now = monotonic_now()
+        partition = Partition(
             topic=str(topic.name),
             topic_partition=topic_partition,
             config=config,
-            state=state,
             log=log,
             appender=opened.appender,
             inflated_bytes_max=self._inflated_bytes_max,
-            on_corrupt=self.take_offline,
+            owner=self,
         )
+        # What was committed is not remembered over restarts: the log's start surely was (P68).
+        effects = self.replicas.on_opened(topic_partition, log, log.log_start_offset, now)
+        replica = self.replicas.find(topic_partition)
+        if replica is not None:
+            partition.replica = replica
+            self._open_here[topic_partition] = partition
+        self.perform(effects)
+        current = None if self.image is None else self.image.topics_by_id.get(topic.topic_id)
+        if replica is not None and current is not None:
+            self._configure(topic_partition, current.config)
 
-    async def _flush(self, partition: Partition) -> None:
-        """Make durable what was written while it did not have to be, or it were waited for."""
-        with suppress(StorageError):  # The appender takes the consequences.
-            flushed = await partition.appender.call(partition.log.flush)
-            partition.on_flushed(flushed, flushed)
-
-    def _is_lost(self, topic_partition: TopicPartition) -> bool:
+    def _is_lost(self, topic_partition: TopicPartition, topic: Topic) -> bool:
         """Whether a partition from before this start is on none of the directories.
 
         A broker that crashed between a topic's creation and the making of its directory has not
         lost anything: nothing was ever acknowledged. But where a directory is new, it took the
-        place of one that may have held the partition, and beginning anew would hide the loss.
+        place of one that may have held the partition, and beginning anew would hide the loss,
+        unless others have it.
         """
+        state = topic.partitions[topic_partition.partition]
         return (
-            self._image is None
-            and self._has_new_directory
+            self._has_new_directory
+            and (len(state.replicas) == 1 or self._broker in state.isr)
             and not any(topic_partition in each.directory.found for each in self.directories)
         )
 
-    def _directory_of(self, topic_partition: TopicPartition) -> OpenDirectory:
+    def _directory_of(
+        self, topic_partition: TopicPartition, usable: Sequence[OpenDirectory]
+    ) -> OpenDirectory:
         """Return the directory that has the partition, or the one with the fewest."""
         for opened in self.directories:
             if topic_partition in opened.known:
                 return opened
-        usable = [opened for opened in self.directories if opened.failure is None]
         chosen = min(usable, key=lambda opened: len(opened.known))
         chosen.known.add(topic_partition)
         return chosen
 
-    async def _remove(self, topic: Topic) -> None:
-        error = UnknownTopicOrPartitionError(f"the topic {topic.name} was deleted")
-        for number in range(len(topic.partitions)):
-            topic_partition = TopicPartition(topic.topic_id, number)
-            self._offline.pop(topic_partition, None)
-            partition = self._led.pop(topic_partition, None)
-            if partition is not None:
-                partition.resign(error)
-        self._on_deleted_topic(str(topic.name))
+    def _close(self, topic_partition: TopicPartition) -> None:
+        """Serve a partition no more; its log is closed with its files or its directory."""
+        partition = self._open_here.pop(topic_partition, None)
+        if partition is not None:
+            partition.on_readers_concerned()
+
+    async def _drop(
+        self, topic_partition: TopicPartition, opening: asyncio.Task[None] | None
+    ) -> None:
+        if opening is not None:
+            await asyncio.wait([opening])
+        with suppress(StorageError):  # It stays where it is, and nobody reads it.
+            await self._delete_files([topic_partition])
+
+    async def _delete_deleted(self) -> None:
+        """Delete the data of topics that were deleted, and confirm that."""
+        while self.image is not None and (
+            deleted := self.image.deletions_of(self._broker.broker_id)
+        ):
+            image = self.image
+            await self._opened()
+            try:
+                for topic_id in deleted:
+                    on_disk = [each for opened in self.directories for each in opened.known]
+                    await self._delete_files([each for each in on_disk if each[0] == topic_id])
+                await self._channel.request(
+                    ConfirmDeletions(broker_id=self._broker.broker_id, topic_ids=deleted)
+                )
+            except MillraceError as error:
+                # The tombstones stay: the next image brings them again.
+                _log.warning("a deletion is not done yet", extra={"error": error.message})
+                return
+            if self.image is image:
+                return
 
     async def _delete_files(self, topic_partitions: Sequence[TopicPartition]) -> None:
         for topic_partition in topic_partitions:
-            opened = self._directory_of(topic_partition)
-            if opened.failure is None:
-                await opened.appender.call(
-                    opened.directory.delete_partition, topic_partition, wall_now()
-                )
-                opened.known.discard(topic_partition)
+            for opened in self.directories:
+                if topic_partition in opened.known and opened.failure is None:
+                    await opened.appender.call(
+                        opened.directory.delete_partition, topic_partition, wall_now()
+                    )
+                    opened.known.discard(topic_partition)
 
-    def _on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
-        if opened.failure is not None:
-            return
-        _log.error(
-            "log directory failed", extra={"log_dir": opened.directory.path, "error": error.message}
-        )
-        opened.failure = error
-        for topic_partition, partition in list(self._led.items()):
-            if partition.appender is opened.appender:
-                del self._led[topic_partition]
-                self._offline[topic_partition] = error
-                partition.resign(error)
-        if all(each.failure is not None for each in self.directories):
-            self._on_all_failed(error)
+    # --- Tasks -------------------------------------------------------------------------------
 
-    def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
-        """Stop serving one partition whose log is damaged; its files are left as they are (P65)."""
-        partition = self._led.pop(topic_partition, None)
-        if partition is not None:
-            self._go_offline(topic_partition, error)
-            # Of what is under way nobody knows whether it was written.
-            partition.resign(type(error)(error.message, appended=Appended.MAYBE))
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
 
-    def _go_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
-        _log.error(
-            "partition is offline",
-            extra={"partition": str(topic_partition), "error": error.message},
-        )
-        self._offline[topic_partition] = error
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(error)
+
+    async def stop(self) -> None:
+        """End what is under way, but for what the append threads have been told."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _open_log(

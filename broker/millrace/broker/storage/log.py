@@ -667,6 +667,48 @@ class PartitionLog:
             except OSError as error:
                 raise self._refusal(error, "truncating") from error
 
+    def start_anew(self, offset: Offset, now: WallMs) -> None:
+        """Give up all records; the log is empty then and begins at `offset`.
+
+        Raises:
+            StorageFullError, LogDirFailedError, CorruptLogError: as in `truncate_to`.
+        """
+        self.truncate_to(self.log_start_offset, now)
+        with self._lock:
+            self._check()
+            if offset == self.log_start_offset == self.log_end_offset:
+                return
+            try:
+                with self._flush_lock:
+                    self._begin_at(offset)
+            except OSError as error:
+                raise self._refusal(error, "beginning anew") from error
+
+    def _begin_at(self, offset: Offset) -> None:
+        """Replace empty segments by one of another offset.
+
+        A crash before the checkpoint is written leaves segments that do not fit together, and the
+        partition is refused at the next start. Nothing is lost: it was empty.
+        """
+        path = f"{self._directory}/{offset_name(offset)}{segment.SUFFIX}"
+        self._files.open(path, create=True, writable=True).close()
+        self._files.fsync_directory(self._directory)
+        active = Segment(self._files, self._directory, offset, self._cache)
+        self._recovery_point = self.log_start_offset = self._flushed_offset = offset
+        self._checkpoints.put(self.topic_partition, RecoveryPoint(offset, offset))
+        self._checkpoints.write()
+        emptied, self._segments = self._segments, (active,)
+        self._tail = _Tail(active, Place(offset, 0))
+        for found in emptied:
+            found.index.reset()
+            found.file.close()
+            self._files.unlink(found.path)
+        self._snapshots.remove_after(Offset(0))
+        self.producer_states = ProducerStates()
+        self.leader_epochs = LeaderEpochs()
+        write_epochs(self._files, self._directory, self.leader_epochs)
+        self._files.fsync_directory(self._directory)
+
     def _truncate_to(self, offset: Offset, now: WallMs) -> None:
         last = segment.segment_of(self._segments, offset)
         kept = self._segments[last]

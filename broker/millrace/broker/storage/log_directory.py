@@ -5,12 +5,14 @@
         identity               cluster id, broker id, and the directory's own random id
         recovery-checkpoint    see recovery_checkpoint.py
         clean-shutdown         written last when everything was closed in order
+        controller-epoch       the highest that the broker has taken metadata of
         ballast                space kept for checkpoints when the disk is full (P64)
         <topic id>-<number>/   a partition, see log.py
         <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed
 
 The clean-shutdown marker is bound to this directory and to the very recovery checkpoint that was
-written with it, so that a stale one means nothing. It is removed, durably, before the first append.
+written with it, so that a stale one means nothing. It names the life of the broker that ended so
+(P27), and is removed, durably, before the first append.
 
 A partition is deleted only because somebody holds a tombstone of it. It gets another name first,
 and is removed `file.delete.delay.ms` later. Directories that nobody knows are left alone (P70).
@@ -42,7 +44,9 @@ from millrace.broker.storage.sparse_index import IndexCache
 from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
 from millrace.core.ids import (
     NO_BROKER,
+    BrokerEpoch,
     BrokerId,
+    ControllerEpoch,
     MonotonicMs,
     TopicPartition,
     WallMs,
@@ -52,6 +56,7 @@ from millrace.core.ids import (
 _LOCK: Final = "lock"
 _IDENTITY: Final = "identity"
 _CLEAN: Final = "clean-shutdown"
+_CONTROLLER_EPOCH: Final = "controller-epoch"
 _BALLAST: Final = "ballast"
 _DELETED: Final = ".deleted"
 
@@ -83,6 +88,7 @@ class LogDirectory:
         path: the directory.
         identity: whose it is.
         was_clean: whether it was closed in order.
+        closed_by: the life of the broker that did so; None when nobody did, or it had none.
         found: the partitions that were there when it was opened, also those that are missing but
             were there before.
         logs: the partitions that are open.
@@ -108,6 +114,7 @@ class LogDirectory:
         self.path = path
         self.identity = identity
         self.was_clean = False
+        self.closed_by: BrokerEpoch | None = None
         self.found: list[TopicPartition] = []
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
@@ -180,13 +187,17 @@ class LogDirectory:
     def _is_marked_clean(self, checkpoint: bytes) -> bool:
         try:
             marker = read_sealed(self._files, f"{self.path}/{_CLEAN}", _CLEAN)
-        except (FileNotFoundError, DamagedFileError):
+            broker_epoch = int(marker.split()[-1])
+        except (FileNotFoundError, DamagedFileError, ValueError, IndexError):
             return False
-        return marker == self._marker(checkpoint)
+        if marker != self._marker(checkpoint, broker_epoch):
+            return False
+        self.closed_by = BrokerEpoch(broker_epoch) if broker_epoch >= 0 else None
+        return True
 
-    def _marker(self, checkpoint: bytes) -> bytes:
+    def _marker(self, checkpoint: bytes, broker_epoch: int) -> bytes:
         crc = crc32c.crc32c(checkpoint)
-        return f"{self.identity.directory_id} {crc:08x}\n".encode()
+        return f"{self.identity.directory_id} {crc:08x} {broker_epoch}\n".encode()
 
     # --- Partitions --------------------------------------------------------------------------
 
@@ -363,11 +374,24 @@ class LogDirectory:
                 raise refusal(error, f"writing the identity of {self.path}") from error
             self.identity = identity
 
-    def close(self, *, clean: bool) -> None:
+    def keep_controller_epoch(self, controller_epoch: ControllerEpoch) -> None:
+        """Remember the newest controller that metadata came from (P39).
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
+        path = f"{self.path}/{_CONTROLLER_EPOCH}"
+        try:
+            write_sealed(self._files, path, _CONTROLLER_EPOCH, f"{controller_epoch}\n".encode())
+        except OSError as error:
+            raise refusal(error, f"writing {path}") from error
+
+    def close(self, *, clean: bool, broker_epoch: BrokerEpoch | None = None) -> None:
         """Close all logs, and leave the marker if everything was closed in order.
 
         Args:
             clean: False gives the files back and writes nothing, as when the disk failed.
+            broker_epoch: the life of the broker that ends with this, if it had one.
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused; the next start recovers.
@@ -382,13 +406,13 @@ class LogDirectory:
                 self._write_checkpoints()
             # Of a log that was not opened it is not known how it was left.
             if clean and not self.corrupt and self.logs.keys() >= set(self.found):
-                self._mark_clean()
+                self._mark_clean(-1 if broker_epoch is None else broker_epoch)
         finally:
             self.logs.clear()
             self._lock.release()
 
-    def _mark_clean(self) -> None:
-        marker = self._marker(self._checkpoints.payload())
+    def _mark_clean(self, broker_epoch: int) -> None:
+        marker = self._marker(self._checkpoints.payload(), broker_epoch)
         path = f"{self.path}/{_CLEAN}"
         try:
             try:
@@ -451,6 +475,21 @@ def read_identity(files: FileSystem, path: str) -> Identity:
         return Identity(cluster_id, BrokerId(int(broker_id)), directory_id)
     except ValueError:
         raise DamagedFileError(f"{path}/{_IDENTITY} does not hold three lines") from None
+
+
+def read_controller_epoch(files: FileSystem, path: str) -> ControllerEpoch:
+    """Return what `keep_controller_epoch` kept in the directory `path`; 0 when there is nothing.
+
+    Raises:
+        DamagedFileError: it cannot be read.
+    """
+    try:
+        payload = read_sealed(files, f"{path}/{_CONTROLLER_EPOCH}", _CONTROLLER_EPOCH)
+        return ControllerEpoch(int(payload))
+    except FileNotFoundError:
+        return ControllerEpoch(0)
+    except ValueError:
+        raise DamagedFileError(f"{path}/{_CONTROLLER_EPOCH} does not hold a number") from None
 
 
 def _write_identity(files: FileSystem, path: str, identity: Identity) -> None:

@@ -1,6 +1,6 @@
-"""`millrace up`: the embedded broker, everything in one process and one directory."""
+"""`millrace up`: brokers with no configuration at all, everything in one directory."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -8,10 +8,12 @@ import click
 from millrace.cli.announcement import announce
 from millrace.cli.command import DEFAULT_BOOTSTRAP, Command, output_option
 from millrace.cli.failures import Failure
+from millrace.cli.output import print_json
 from millrace.core.errors import InvalidConfigError
 
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
 _PORT_MAX = 65_535
+_BROKERS_MAX = 9
 _SETTINGS_HINT = (
     "--port is listener.port, --metrics-port is metrics.port, --data-dir holds everything else"
 )
@@ -23,6 +25,7 @@ _SETTINGS_HINT = (
     examples="""
     millrace up                                    # data in ./millrace-data
     millrace up --data-dir /var/lib/millrace --port 7192
+    millrace up --brokers 3                        # a cluster, each broker a process
     millrace up --port 0 --output json             # any free port, the address as JSON
     """,
 )
@@ -45,20 +48,37 @@ _SETTINGS_HINT = (
     type=click.IntRange(-1, _PORT_MAX),
     help="Port of the metrics page; -1: none.  [default: the port after --port]",
 )
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, _BROKERS_MAX),
+    default=1,
+    show_default=True,
+    help="How many; the ports of each are 10 above those of the one before.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log all that the broker does.")
 @output_option
 def command(
-    *, data_dir: str, port: int, metrics_port: int | None, verbose: bool, output: str
+    *,
+    data_dir: str,
+    port: int,
+    metrics_port: int | None,
+    brokers: int,
+    verbose: bool,
+    output: str,
 ) -> None:
-    """Run a broker on this machine, with no configuration at all.
+    """Run a broker, or several, on this machine, with no configuration at all.
 
-    One process, data in one directory, clients from this machine only. Every acknowledged record is
-    on disk. Ctrl-C stops it gracefully; started again on the same directory, it goes on.
+    Data in one directory, clients from this machine only. Every acknowledged record is on disk.
+    Ctrl-C stops it gracefully; started again on the same directory, it goes on. Several brokers are
+    a process each and replicate: one that is killed is started again, and nothing is lost.
     """
-    from millrace.broker import app, config
-
     if metrics_port is None:
         metrics_port = port + 1 if 0 < port < _PORT_MAX else 0
+    if brokers > 1:
+        _run_cluster(data_dir, brokers, port, metrics_port, is_verbose=verbose, output=output)
+        return
+    from millrace.broker import app, config
+
     settings = config.embedded(data_dir, port=port, metrics_port=metrics_port)
     if not verbose:
         quiet = replace(settings.logging, level=config.LogLevel.WARNING)
@@ -69,3 +89,43 @@ def command(
     except InvalidConfigError as error:
         raise Failure(error.message, _SETTINGS_HINT, code_name=error.name()) from error
     raise SystemExit(exit_code)
+
+
+def _run_cluster(
+    data_dir: str, brokers: int, port: int, metrics_port: int, *, is_verbose: bool, output: str
+) -> None:
+    from millrace.cli import local_cluster
+
+    highest = max(port, metrics_port) + (brokers - 1) * local_cluster.PORTS_APART
+    if highest > _PORT_MAX:
+        raise click.BadParameter(f"the last broker's ports would be above {_PORT_MAX}")
+    folder = Path(data_dir).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number in range(brokers):
+        paths.append(folder / f"broker-{number}.toml")
+        text = local_cluster.configuration(folder, number, port=port, metrics_port=metrics_port)
+        paths[-1].write_text(text, encoding="utf-8")
+    environment = {} if is_verbose else {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}
+    cluster = local_cluster.LocalCluster(paths, environment)
+    try:
+        ready = cluster.start()
+        if output == "json":
+            print_json(
+                {"brokers": [asdict(each) for each in ready], "data": str(folder)}, indent=None
+            )
+        else:
+            click.echo(f"Millrace is up, its data in {folder}. Ctrl-C stops it.")
+            for each in ready:
+                click.echo(f"  {each.name} at {each.address}, process {each.pid}")
+            addresses = ",".join(each.address for each in ready)
+            click.echo("\nTry in another terminal:")
+            click.echo(f"  export MILLRACE_BOOTSTRAP={addresses}")
+            click.echo("  millrace topic create greetings")
+        cluster.supervise()
+    except local_cluster.StartFailedError as error:
+        if cluster.is_stopping:
+            return
+        raise Failure(str(error), "its own message is above") from error
+    finally:
+        cluster.stop()

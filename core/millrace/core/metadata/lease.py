@@ -47,7 +47,11 @@ class LeaseTimes:
 
 
 class LeaseElection:
-    """One candidate's view. The shell reads the record every `retry_ms`, and writes when told."""
+    """One candidate's view. The shell reads the record every `retry_ms`, and writes when told.
+
+    Attributes:
+        seen: the record as it was read or written last.
+    """
 
     def __init__(self, holder: str, address: str, times: LeaseTimes) -> None:
         assert holder != NOBODY
@@ -55,7 +59,7 @@ class LeaseElection:
         self.times = times
         self._holder = holder
         self._address = address
-        self._seen = LeaseRecord(holder=NOBODY, address="", duration_ms=0, version=0)
+        self.seen = LeaseRecord(holder=NOBODY, address="", duration_ms=0, version=0)
         self._seen_at = MonotonicMs(0)
         self._held_until: MonotonicMs | None = None
 
@@ -66,24 +70,24 @@ class LeaseElection:
     def on_read(self, record: LeaseRecord | None, now: MonotonicMs) -> LeaseRecord | None:
         """Return the record to write with compare-and-swap on its version, if it is our turn."""
         if record is None:
-            if self._seen.version:  # Deleted; its holder may act on for a while.
-                self._seen, self._seen_at = replace(self._seen, version=0), now
-        elif record != self._seen:  # Of a lease made anew the version may be the same.
-            self._seen, self._seen_at = record, now
-        if self._seen.holder not in (NOBODY, self._holder):
+            if self.seen.version:  # Deleted; its holder may act on for a while.
+                self.seen, self._seen_at = replace(self.seen, version=0), now
+        elif record != self.seen:  # Of a lease made anew the version may be the same.
+            self.seen, self._seen_at = record, now
+        if self.seen.holder not in (NOBODY, self._holder):
             self._held_until = None  # Somebody took it.
-            if now - self._seen_at < self._seen.duration_ms:
+            if now - self._seen_at < self.seen.duration_ms:
                 return None
         return LeaseRecord(
             holder=self._holder,
             address=self._address,
             duration_ms=self.times.duration_ms,
-            version=self._seen.version + 1,
+            version=self.seen.version + 1,
         )
 
     def on_written(self, record: LeaseRecord, sent_at: MonotonicMs) -> None:
         """Our write was confirmed. The lease counts from when the write was sent, not answered."""
-        self._seen, self._seen_at = record, sent_at
+        self.seen, self._seen_at = record, sent_at
         self._held_until = MonotonicMs(sent_at + self.times.renew_deadline_ms)
 
     def give_back(self, record: LeaseRecord | None) -> LeaseRecord | None:

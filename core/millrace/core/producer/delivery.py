@@ -28,6 +28,8 @@ class Delivery:
     timestamps: Any = field(default=None, kw_only=True)
     """Of all records, for their handles: one time, or an int64 array; None before encoding."""
     attempts: int = field(default=0, kw_only=True)
+    last_problem: str = field(default="", kw_only=True)
+    """Why the latest attempt that is over did not succeed."""
     outcome: Acknowledged | MillraceError | None = field(default=None, kw_only=True)
 
     def timestamp_of(self, index: int) -> WallMs:

@@ -537,6 +537,7 @@ class Sender:
             return
         partition = self._partitions[batch.topic_partition]
         error = refusal.error
+        batch.last_problem = error.message
         if isinstance(error, OutOfOrderSequenceError):
             self._on_gap(partition, batch, error)
             return
@@ -621,11 +622,12 @@ class Sender:
                 if batch.opened_at + self._config.delivery_timeout_ms > now:
                     break
                 in_doubt = batch.maybe_appended or batch.state is BatchState.IN_THE_AIR
+                why = batch.last_problem or "is the partition's leader reachable?"
                 error = DeliveryTimedOutError(
                     f"{batch.record_count} records for {batch.topic!r} partition "
                     f"{batch.topic_partition.partition} were not acknowledged within "
                     f"delivery_timeout_ms={self._config.delivery_timeout_ms}, in "
-                    f"{batch.attempts} attempts: is the partition's leader reachable?",
+                    f"{batch.attempts} attempts: {why}",
                     appended=Appended.MAYBE if in_doubt else Appended.NO,
                 )
                 self._fail(self._partitions[batch.topic_partition], batch, error)

@@ -441,9 +441,11 @@ class PartitionFollower:
     def _guard(self, end_offset: Offset) -> None:
         """Halt rather than give up what is committed (P5).
 
-        An unclean election since the high watermark was known has made it void.
+        An unclean election since the high watermark was known has made it void. When that was is
+        not remembered over restarts, but it was not before the last batch that is here.
         """
-        if end_offset >= self.high_watermark or self._unclean_epoch > self._high_watermark_epoch:
+        known_in = max(self._high_watermark_epoch, self._epoch_before(self.next_offset))
+        if end_offset >= self.high_watermark or self._unclean_epoch > known_in:
             return
         self.phase = Phase.HALTED
         raise SafetyViolationError(

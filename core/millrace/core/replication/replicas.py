@@ -57,7 +57,7 @@ from millrace.core.replication.follower import (
     StopFetching,
     Truncate,
 )
-from millrace.core.replication.in_sync import BrokerStanding, IsrProposal
+from millrace.core.replication.in_sync import BrokerStanding, IsrProposal, standings_of
 from millrace.core.replication.leader import Waiter
 from millrace.core.replication.leader_session import LeaderSession
 from millrace.core.replication.progress import FollowerProgress
@@ -237,10 +237,7 @@ class Replicas:
         """Follow the metadata, which never goes back (P39)."""
         before, self._image = self._image, image
         assert before is None or image.epoch >= before.epoch
-        standings = {
-            broker_id: BrokerStanding(each.broker_epoch, not (each.is_fenced or each.is_draining))
-            for broker_id, each in image.cluster.brokers.items()
-        }
+        standings = standings_of(image.cluster.brokers)
         effects: list[Effect] = []
         if before is None:
             altered: Iterable[Topic] = image.topics_by_id.values()

@@ -48,7 +48,11 @@ class Partition:
     def __init__(self, *, is_cold: bool) -> None:
         self.topic = "topic"
         self.leader = SimpleNamespace(
-            high_watermark=0, last_stable_offset=0, check_epoch=lambda epoch: None
+            high_watermark=0,
+            last_stable_offset=0,
+            check_epoch=lambda epoch: None,
+            check_readable=lambda offset, start: None,
+            diverging=lambda offset, epoch, epochs: None,
         )
         self.log = self
         self.log_start_offset = 0
@@ -56,12 +60,18 @@ class Partition:
         self._is_cold = is_cold
         self._readers: set[tuple[Any, int]] = set()
 
+    @property
+    def replica(self) -> Any:
+        return SimpleNamespace(
+            leader=self.leader, follower=None, high_watermark=self.leader.high_watermark
+        )
+
     def plan_read(self, offset: int, size: int, end: int, *, may_block: bool = True) -> Plan:
         if self._is_cold and not may_block:
             raise BlockingIOError
         return Plan((end - offset) * 10, Offset(end))
 
-    def follow(self, reader: Any, handle: int) -> None:
+    def follow(self, reader: Any, handle: int, *, to_log_end: bool) -> None:
         self._readers.add((reader, handle))
 
     def leave(self, reader: Any, handle: int) -> None:
@@ -102,7 +112,7 @@ async def _news_while_another_waits_for_the_disk() -> None:
         partitions=partitions, reader=disk, limits=LimitsConfig(), metrics=BrokerMetrics()
     )
     call: Any = Call()
-    serving = asyncio.create_task(service._fetch(None, call))
+    serving = asyncio.create_task(service.fetch(None, call))
 
     async def response() -> dict[int, int]:
         header, _ = decode_fetch_response(await asyncio.wait_for(call.responses.get(), 5))

@@ -363,6 +363,21 @@ def test_truncation_ends_the_log_at_a_batch() -> None:
     assert LogOnDisk(opened.disk, SMALL).end == 33
 
 
+@pytest.mark.parametrize("offset", [500, 80, 3, 0])
+def test_a_log_begins_anew_at_any_offset(offset: int) -> None:
+    opened = filled()
+    opened.log.flush()
+    opened.log.start_anew(Offset(offset), NOW)
+    log = opened.log
+    assert log.log_start_offset == log.log_end_offset == log.flushed_offset == offset
+    assert log.leader_epochs.entries == ()
+    opened.append(stamped_batch(offset, records=2))
+    opened.log.flush()
+    opened.disk.cut_power()
+    again = LogOnDisk(opened.disk)
+    assert (again.log.log_start_offset, again.end) == (offset, offset + 2)
+
+
 def test_truncation_takes_producers_and_epochs_back() -> None:
     opened = LogOnDisk(Disk(), SMALL)
     for number in range(40):

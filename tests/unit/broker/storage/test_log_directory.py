@@ -6,9 +6,21 @@ from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk, open_direct
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
+from millrace.broker.storage.log_directory import (
+    DirectoryConfig,
+    LogDirectory,
+    read_controller_epoch,
+)
 from millrace.core.errors import CorruptLogError, LogDirFailedError
-from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition, WallMs
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    MonotonicMs,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 
 OTHER = TopicPartition(TopicId(bytes(16)), 0)
 
@@ -64,6 +76,23 @@ def test_a_directory_is_used_by_one_process_at_a_time() -> None:
         open_directory(disk)
     directory.close(clean=True)
     open_directory(disk)
+
+
+def test_the_marker_of_a_clean_stop_names_the_life_that_ended() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.directory.close(clean=True, broker_epoch=BrokerEpoch(7))
+    assert open_directory(opened.disk).closed_by == 7
+    assert open_directory(used(clean=True)).closed_by is None
+
+
+def test_the_controller_epoch_that_was_kept_survives_a_power_cut() -> None:
+    disk = Disk()
+    directory = open_directory(disk)
+    assert read_controller_epoch(disk, ROOT) == 0
+    directory.keep_controller_epoch(ControllerEpoch(3))
+    disk.cut_power()
+    assert read_controller_epoch(disk, ROOT) == 3
 
 
 def test_the_marker_of_a_clean_stop_is_gone_after_the_start() -> None:

@@ -1,7 +1,7 @@
 """Controllers that all believe to be the one, over one store whose answers get lost.
 
 One seed is one history. Whatever the order: what was answered is stored and stays, a name belongs
-to one topic, and no id or epoch is given twice.
+to one topic, no id or epoch is given twice, and a leader epoch has one leader.
 """
 
 import random
@@ -11,14 +11,15 @@ import pytest
 from tests.fakes.controller_driver import ControllerDriver, Objects
 
 from millrace.core.errors import Appended, MillraceError
-from millrace.core.ids import BrokerEpoch, TopicId
+from millrace.core.ids import BrokerEpoch, MonotonicMs, TopicId
 from millrace.core.metadata.controller import Phase
-from millrace.core.metadata.model import BrokerRegistration, Topic
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Topic
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
     AlterTopics,
     CreateTopics,
     DeleteTopics,
+    Heartbeat,
     NewTopic,
     RegisterBroker,
     Request,
@@ -40,11 +41,13 @@ class History:
         self.drivers: list[ControllerDriver] = []
         self.open: list[tuple[ControllerDriver, int, Request]] = []
         self.incarnations = 0
+        self.life: BrokerLife | None = None  # The last one that was granted.
         self.producer_ids: list[range] = []
         self.broker_epochs: dict[BrokerEpoch, str] = {}
         self.created: dict[TopicId, Topic] = {}
         self.partitions: dict[TopicId, int] = {}
         self.answers = 0
+        self.now = 0
 
     def run(self) -> None:
         for _ in range(STEPS):
@@ -65,6 +68,9 @@ class History:
         if driver.machine.phase is Phase.TAKING_OVER:
             for _ in range(self.rng.randrange(20)):
                 self.answer(driver)
+        elif self.rng.random() < 0.1:
+            self.now += 100
+            driver.perform(driver.machine.tick(MonotonicMs(self.now)))
         elif self.rng.random() < 0.3:
             request = self.request()
             self.open.append((driver, driver.send(request), request))
@@ -93,8 +99,10 @@ class History:
 
     def request(self) -> Request:
         name = self.rng.choice(NAMES)
-        match self.rng.randrange(6):
-            case 0:
+        match self.rng.randrange(8):
+            case 6 | 7 if self.life is not None:
+                return Heartbeat(life=self.life, metadata_epoch=1 << 40)
+            case 0 if self.rng.random() < 0.5:
                 self.incarnations += 1
                 return RegisterBroker(
                     name="a",
@@ -104,6 +112,7 @@ class History:
                     incarnation_id=str(self.incarnations),
                     directory_ids=["d"],
                     broker_id=None,
+                    previous_broker_epoch=self.life.broker_epoch if self.life else None,
                 )
             case 1:
                 return AllocateProducerIds()
@@ -136,6 +145,7 @@ class History:
             case range():
                 self.producer_ids.append(result)
             case BrokerRegistration(broker_epoch=epoch, incarnation_id=incarnation_id):
+                self.life = result.life
                 assert self.broker_epochs.setdefault(epoch, incarnation_id) == incarnation_id
             case [Topic() as topic] if not isinstance(request, DeleteTopics):
                 if isinstance(request, CreateTopics):
@@ -168,6 +178,15 @@ def test_what_was_answered_holds_whoever_was_the_controller(seed: int) -> None:
     assert all(before.stop <= after.start for before, after in pairwise(given))
     if history.broker_epochs:
         assert image.cluster.last_broker_epoch >= max(history.broker_epochs)
+    # A leader epoch has one leader, whoever tells of it.
+    leaders: dict[tuple[TopicId, int, int], BrokerLife] = {}
+    for driver in history.drivers:
+        for published in driver.images:
+            for topic in published.topics_by_id.values():
+                for number, state in enumerate(topic.partitions):
+                    if state.leader_life is not None:
+                        key = (topic.topic_id, number, state.leader_epoch)
+                        assert leaders.setdefault(key, state.leader_life) == state.leader_life
     # What a controller published is of one line: a later epoch never shows an older object.
     images = sorted(
         (image for driver in history.drivers for image in driver.images),
@@ -190,5 +209,14 @@ def test_the_histories_are_worth_their_name() -> None:
         for result in driver.results.values()
     )
     assert sum(history.answers for history in histories) > 100
+    assert sum(len(history.created) for history in histories) > 20
+    assert any(
+        state.leader_epoch > 1
+        for history in histories
+        for driver in history.drivers
+        for image in driver.images[-1:]
+        for topic in image.topics_by_id.values()
+        for state in topic.partitions
+    )
     assert resigned > 5
     assert interrupted > 5

@@ -303,6 +303,18 @@ def test_an_unclean_election_is_no_excuse_for_what_was_committed_after_it() -> N
         machine.on_fetch_response(response(machine, diverging=(2, 5)))
 
 
+def test_a_follower_that_forgot_when_goes_by_its_last_batch() -> None:
+    since = follower(
+        (1, 0), (5, 3), end=9, high_watermark=6, known_in=-1, state=state_of(unclean_epoch=5)
+    )
+    with pytest.raises(SafetyViolationError):
+        since.on_fetch_response(response(since, diverging=(1, 3)))
+    before = follower(
+        (1, 0), (2, 3), end=9, high_watermark=6, known_in=-1, state=state_of(unclean_epoch=5)
+    )
+    assert before.on_fetch_response(response(before, diverging=(1, 3))) == [Truncate(Offset(3))]
+
+
 def test_an_answer_that_no_leader_gives_is_not_obeyed() -> None:
     machine = follower((1, 0), end=9)
     for diverging in (UNDEFINED_EPOCH_END, (4, 3)):

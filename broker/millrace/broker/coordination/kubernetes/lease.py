@@ -1,0 +1,146 @@
+"""The controller's lease as a Lease of `coordination.k8s.io`.
+
+What counts is in annotations: all fields of the record, the version among them, which no field of
+the resource can stand for. `spec` says the same to people (`kubectl get lease`); of it only the
+holder is looked at, so that somebody who takes the lease away by hand is heard: his write counts as
+a version. Times are written for people and never read: expiry is judged by each observer's own
+clock (P38). `leaseTransitions` begins anew with a new Lease and means nothing either (P35).
+
+A Lease that was deleted is made again under the next version by its holder, or by whoever finds
+that it ran out; the API server lets one of them.
+"""
+
+import json
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from millrace.broker.coordination.kubernetes.api import Answer, KubernetesApi
+from millrace.broker.coordination.kubernetes.resources import ClusterResources
+from millrace.broker.coordination.store import CoordinationStoreError
+from millrace.core.errors import InvalidConfigError
+from millrace.core.metadata.lease import NOBODY, LeaseRecord
+
+_PREFIX: Final = "millrace.dev/"
+
+
+@dataclass(slots=True)
+class _Stored:
+    """The lease as it was last read or written."""
+
+    record: LeaseRecord | None
+    metadata: dict[str, Any]
+    spec: dict[str, Any]
+
+
+_ABSENT: Final = _Stored(None, {}, {})
+
+
+class KubernetesLease:
+    """See the module. Used by one thread at a time."""
+
+    def __init__(self, api: KubernetesApi, resources: ClusterResources) -> None:
+        self._api = api
+        self._resource = resources.lease
+        self._labels = resources.labels
+        self._latest: _Stored | None = None  # None: not known.
+
+    def read(self) -> LeaseRecord | None:
+        """See `CoordinationStore.read_lease`."""
+        self._latest = None
+        answer = self._api.request("GET", self._resource.path)
+        if answer.status == 404:
+            self._latest = _ABSENT
+        elif answer.is_success:
+            self._latest = _stored(answer.document)
+        else:
+            raise self._unexpected(answer)
+        return self._latest.record
+
+    def compare_and_swap(self, new: LeaseRecord) -> bool:
+        """See `CoordinationStore.compare_and_swap_lease`."""
+        if self._latest is None:
+            self.read()
+        latest, self._latest = self._latest, None
+        assert latest is not None
+        if latest.record is None:
+            answer = self._api.request("POST", self._resource.collection, self._body(new, latest))
+        elif latest.record.version == new.version - 1:
+            answer = self._api.request("PUT", self._resource.path, self._body(new, latest))
+        else:
+            return False
+        if answer.is_success:
+            self._latest = _stored(answer.document)
+            return True
+        if answer.status == 409 or (answer.status == 404 and latest.record is not None):
+            return False  # Somebody was first, or deleted it.
+        raise self._unexpected(answer)
+
+    def _body(self, new: LeaseRecord, latest: _Stored) -> bytes:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        old = latest.record
+        spec = {
+            "leaseDurationSeconds": max(1, -(-new.duration_ms // 1000)),
+            "renewTime": now,
+            "acquireTime": latest.spec.get("acquireTime", now),
+            "leaseTransitions": latest.spec.get("leaseTransitions", 0),
+        }
+        if new.holder != NOBODY:  # An empty name is no valid one.
+            spec["holderIdentity"] = new.holder
+        if old is None or old.holder != new.holder:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] += old is not None
+        metadata = {
+            **latest.metadata,
+            "name": self._resource.name,
+            "namespace": self._resource.namespace,
+            "labels": {**latest.metadata.get("labels", {}), **self._labels},
+            "annotations": {**latest.metadata.get("annotations", {}), **_annotations(new)},
+        }
+        document = {
+            "apiVersion": self._resource.kind.api_version,
+            "kind": self._resource.kind.name,
+            "metadata": metadata,
+            "spec": spec,
+        }
+        return json.dumps(document).encode("ascii")
+
+    def _unexpected(self, answer: Answer) -> Exception:
+        if answer.status == 404:
+            return InvalidConfigError(
+                f"{self._resource} cannot be written: {answer.message}. Create the namespace, or "
+                "correct coordination.kubernetes.namespace"
+            )
+        return CoordinationStoreError(
+            f"the API server refuses {self._resource} with {answer.status}: {answer.message}"
+        )
+
+
+def _annotations(record: LeaseRecord) -> dict[str, str]:
+    return {_annotation(each.name): str(getattr(record, each.name)) for each in fields(record)}
+
+
+def _annotation(field_name: str) -> str:
+    return _PREFIX + field_name.replace("_", "-")
+
+
+def _stored(document: dict[str, Any]) -> _Stored:
+    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    spec = document.get("spec") or {}
+    return _Stored(_record(metadata.get("annotations") or {}, spec), metadata, spec)
+
+
+def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
+    holder = spec.get("holderIdentity") or NOBODY
+    values: dict[str, Any] = {}
+    try:
+        for each in fields(LeaseRecord):
+            text = annotations[_annotation(each.name)]
+            values[each.name] = text if each.type is str else int(text)
+    except (KeyError, ValueError):
+        # Written by somebody else: it protects nobody, and may be taken at once.
+        return LeaseRecord(holder=holder, address="", duration_ms=0, version=1)
+    record = LeaseRecord(**values)
+    if record.holder != holder:  # Taken away, or given back, by hand.
+        record = replace(record, holder=holder, address="", version=record.version + 1)
+    return record

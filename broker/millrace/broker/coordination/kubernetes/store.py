@@ -1,0 +1,335 @@
+"""The coordination store of a cluster on Kubernetes (design D6-D8).
+
+Every object of the store is one custom resource, written whole and only over the resource version
+that was read (P36). The API server checks once more by its own rules (`crds/`) that versions are
+counted one by one and that controller epochs never go back. Reads ask the API server for what is
+stored now, never for what it remembers.
+
+Writes that are given together are sent side by side, so many at a time. An answer that is lost, or
+that says nothing, is told as such: the caller reads and decides, nothing is repeated here (F43).
+
+An object that this process has seen and that is gone, or has gone back, was deleted or restored by
+somebody: that is an error, and never a reason to begin anew (F41, F45).
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from millrace.broker.coordination.kubernetes.access import ApiAccess
+from millrace.broker.coordination.kubernetes.api import (
+    METADATA,
+    METADATA_LIST,
+    Answer,
+    KubernetesApi,
+)
+from millrace.broker.coordination.kubernetes.lease import KubernetesLease
+from millrace.broker.coordination.kubernetes.resources import (
+    CLUSTER_STATE,
+    STATE_SHARD,
+    ClusterResources,
+    Resource,
+)
+from millrace.broker.coordination.kubernetes.watch import ObjectWatcher
+from millrace.broker.coordination.store import (
+    CoordinationObjectTooLargeError,
+    CoordinationStoreError,
+    CoordinationUnavailableError,
+    Revision,
+    StoreChanges,
+)
+from millrace.core.errors import InvalidConfigError
+from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.metadata.stored import StoredObject
+
+_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
+
+_WATCHED_KINDS: Final = 2
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this process knows of a stored object.
+
+    Attributes:
+        version: the highest that was seen.
+        controller_epoch: likewise.
+        metadata: of that version, resource version included; None when it may be stale.
+    """
+
+    version: int
+    controller_epoch: int
+    metadata: dict[str, Any] | None
+
+
+class KubernetesStore:
+    """See the module. The methods about objects are called by one thread at a time, those about the
+    lease by another one, and waiting for changes by any.
+
+    Args:
+        access: to the API server.
+        cluster_name: names the resources.
+        namespace: that they are in; empty: the one that `access` has for a default.
+        request_timeout_ms: for each request.
+        requests_in_flight_max: how many writes, or reads, are sent side by side.
+        object_bytes_max: the largest object, as it is sent. etcd takes 1.5 MiB by default.
+        watch_interval_ms: after which watches are begun anew.
+    """
+
+    def __init__(
+        self,
+        access: ApiAccess,
+        *,
+        cluster_name: str,
+        namespace: str = "",
+        request_timeout_ms: int = 1500,
+        requests_in_flight_max: int = 8,
+        object_bytes_max: int = 1_500_000,
+        watch_interval_ms: int = 60_000,
+    ) -> None:
+        def api(connections_max: int) -> KubernetesApi:
+            return KubernetesApi(
+                access, connections_max=connections_max, request_timeout_ms=request_timeout_ms
+            )
+
+        self._resources = ClusterResources(namespace or access.namespace, cluster_name)
+        self._object_bytes_max = object_bytes_max
+        self._known: dict[str, _Known] = {}
+        self._api = api(requests_in_flight_max)
+        self._threads = ThreadPoolExecutor(
+            requests_in_flight_max, thread_name_prefix="kubernetes-object"
+        )
+        # With connections and pauses of its own, so that no object's write costs the lease.
+        self._lease_api = api(1)
+        self._lease = KubernetesLease(self._lease_api, self._resources)
+        self._watcher = ObjectWatcher(api(_WATCHED_KINDS), self._resources, watch_interval_ms)
+
+    def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
+        """See `CoordinationStore`."""
+        # Each once: of two answers about one object the older one may come last.
+        distinct = list(dict.fromkeys(keys))
+        found = dict(zip(distinct, self._side_by_side(self._read, distinct), strict=True))
+        return [found[key] for key in keys]
+
+    def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
+        """See `CoordinationStore`. Writes of one object are sent in their order.
+
+        Raises:
+            CoordinationObjectTooLargeError: nothing was written.
+        """
+        requests = [(key, new, self._spec(key, new)) for key, new in writes]
+        outcomes = [False] * len(writes)
+        by_key: dict[str, list[int]] = {}
+        for index, (key, _) in enumerate(writes):
+            by_key.setdefault(key, []).append(index)
+
+        def swap_in_order(indices: list[int]) -> None:
+            for index in indices:
+                outcomes[index] = self._swap(*requests[index])
+
+        self._side_by_side(swap_in_order, by_key.values())
+        return outcomes
+
+    def keys(self, prefix: str) -> list[str]:
+        """See `CoordinationStore`."""
+        found = []
+        for kind in (CLUSTER_STATE, STATE_SHARD):
+            path = self._resources.listing(kind)
+            answer = self._api.request("GET", path, accept=METADATA_LIST)
+            if not answer.is_success:
+                raise _not_installed(answer)
+            for item in answer.document.get("items") or ():
+                found.append(self._resources.key_of(kind, item["metadata"]["name"]))
+        return sorted(key for key in found if key is not None and key.startswith(prefix))
+
+    def wait_for_changes(self, since: Revision, timeout_ms: int) -> StoreChanges:
+        """See `CoordinationStore`."""
+        return self._watcher.wait(since, timeout_ms)
+
+    def read_lease(self) -> LeaseRecord | None:
+        """See `CoordinationStore`."""
+        return self._lease.read()
+
+    def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
+        """See `CoordinationStore`. A Lease that is gone is made again under any version."""
+        return self._lease.compare_and_swap(new)
+
+    def close(self) -> None:
+        """See `CoordinationStore`."""
+        self._watcher.close()
+        self._threads.shutdown()
+        self._api.close()
+        self._lease_api.close()
+
+    def _read(self, key: str) -> StoredObject | None:
+        resource = self._resources.objects[key]
+        answer = self._api.request("GET", resource.path)
+        known = self._known.get(key)
+        if answer.status == 404:
+            if not _is_absent(answer, resource):
+                raise _not_installed(answer)
+            if known is not None:
+                raise _gone(resource)
+            return None
+        if not answer.is_success:
+            raise _refused(resource, answer)
+        stored = _stored(resource, answer.document)
+        if known is not None and (
+            stored.version < known.version or stored.controller_epoch < known.controller_epoch
+        ):
+            raise CoordinationStoreError(
+                f"{resource} went back from version {known.version} of controller epoch "
+                f"{known.controller_epoch} to version {stored.version} of "
+                f"{stored.controller_epoch}: it was replaced by an old one. Restore the newest "
+                "backup; nothing was changed"
+            )
+        self._learn(key, stored, answer.document["metadata"])
+        return stored
+
+    def _swap(self, key: str, new: StoredObject, spec: str) -> bool:
+        resource = self._resources.objects[key]
+        known = self._known.get(key)
+        if new.version == 1:
+            if known is not None:
+                return False
+            answer = self._write("POST", resource, {}, spec)
+        else:
+            if known is None or known.metadata is None or known.version != new.version - 1:
+                self._read(key)
+                known = self._known.get(key)
+            if known is None or known.version != new.version - 1:
+                return False
+            assert known.metadata is not None
+            answer = self._write("PUT", resource, known.metadata, spec)
+        if answer.is_success:
+            self._learn(key, new, answer.document["metadata"])
+            return True
+        if known is not None:
+            known.metadata = None
+        if answer.status == 409:  # Another resource version, or it exists.
+            return False
+        if answer.status == 404:
+            raise _not_installed(answer) if known is None else _gone(resource)
+        if answer.status == 422:
+            # By a rule of the definition: against a controller that was replaced, or against this
+            # release. In the second case trying again would never end.
+            stored = self._read(key)
+            if stored is not None and (
+                stored.version != new.version - 1 or stored.controller_epoch > new.controller_epoch
+            ):
+                return False
+        raise _refused(resource, answer)
+
+    def _write(
+        self, method: str, resource: Resource, metadata: dict[str, Any], spec: str
+    ) -> Answer:
+        rest = {
+            "apiVersion": resource.kind.api_version,
+            "kind": resource.kind.name,
+            "metadata": {
+                **metadata,  # What others set stays: labels, owners, finalizers.
+                "name": resource.name,
+                "namespace": resource.namespace,
+                "labels": {**metadata.get("labels", {}), **self._resources.labels},
+            },
+        }
+        body = f'{{"spec":{spec},{json.dumps(rest)[1:]}'
+        path = resource.collection if method == "POST" else resource.path
+        return self._api.request(method, path, body.encode("ascii"), accept=METADATA)
+
+    def _spec(self, key: str, new: StoredObject) -> str:
+        """Return what is to be stored as JSON."""
+        assert new.version >= 1
+        spec = {
+            "controllerEpoch": new.controller_epoch,
+            "version": new.version,
+            "state": new.value.decode("ascii"),
+        }
+        text = json.dumps(spec)
+        if len(text) > self._object_bytes_max:
+            raise CoordinationObjectTooLargeError(
+                f"{self._resources.objects[key]} would have {len(text)} bytes, more than "
+                f"coordination.kubernetes.object_bytes_max = {self._object_bytes_max}: there are "
+                "too many partitions or topic settings in it. Delete topics, or raise this limit "
+                "and etcd's --max-request-bytes; nothing was written"
+            )
+        return text
+
+    def _learn(self, key: str, stored: StoredObject, metadata: dict[str, Any]) -> None:
+        self._known[key] = _Known(
+            stored.version,
+            stored.controller_epoch,
+            {name: value for name, value in metadata.items() if name != "managedFields"},
+        )
+
+    def _side_by_side(
+        self, call: Callable[[_Given], _Result], given: Iterable[_Given]
+    ) -> list[_Result]:
+        """Call for each, several at a time; return when no call is running any more.
+
+        What was not begun when one fails is left out.
+        """
+        given = list(given)
+        if len(given) == 1:
+            return [call(given[0])]
+        futures = [self._threads.submit(call, each) for each in given]
+        _, pending = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in pending:
+            future.cancel()
+        wait(futures)
+        errors = [
+            error
+            for future in futures
+            if not future.cancelled() and (error := future.exception()) is not None
+        ]
+        # An error that is here to stay says more than one that passes.
+        errors.sort(key=lambda error: isinstance(error, CoordinationUnavailableError))
+        for error in errors:
+            raise error
+        return [future.result() for future in futures]
+
+
+def _stored(resource: Resource, document: dict[str, Any]) -> StoredObject:
+    try:
+        spec = document["spec"]
+        return StoredObject(
+            spec["state"].encode("utf-8"),
+            int(spec["version"]),
+            ControllerEpoch(int(spec["controllerEpoch"])),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CoordinationStoreError(
+            f"{resource} is not an object of Millrace ({error!r}): restore a backup, and apply the "
+            "custom resource definitions of this release; nothing was changed"
+        ) from error
+
+
+def _is_absent(answer: Answer, resource: Resource) -> bool:
+    """Whether the object is not there, and not its kind."""
+    return (answer.document.get("details") or {}).get("name") == resource.name
+
+
+def _gone(resource: Resource) -> CoordinationStoreError:
+    return CoordinationStoreError(
+        f"{resource} was deleted: restore it from a backup. It is not made anew, for the cluster's "
+        "topics would be lost"
+    )
+
+
+def _not_installed(answer: Answer) -> InvalidConfigError:
+    return InvalidConfigError(
+        f"the API server does not know our resources ({answer.message}): install the custom "
+        "resource definitions (kubectl apply -f crds/), and check that "
+        "coordination.kubernetes.namespace exists"
+    )
+
+
+def _refused(resource: Resource, answer: Answer) -> CoordinationStoreError:
+    return CoordinationStoreError(
+        f"the API server refuses {resource} with {answer.status}: {answer.message}. Apply the "
+        "custom resource definitions of this release; nothing was changed"
+    )

@@ -1,0 +1,34 @@
+"""Opens the coordination store that the configuration names."""
+
+from pathlib import Path
+
+from millrace.broker.config import CoordinationConfig, CoordinationKind, kubernetes_service
+from millrace.broker.coordination.sqlite import SqliteStore
+from millrace.broker.coordination.store import CoordinationStore
+
+
+def open_store(config: CoordinationConfig) -> CoordinationStore:
+    """Open the store. It blocks, and is called in a thread.
+
+    Raises:
+        InvalidConfigError: the configuration is wrong.
+        CoordinationStoreError: the store is damaged.
+    """
+    if config.kind is CoordinationKind.SQLITE:
+        return SqliteStore(config.path, is_exclusive=not config.shared)
+    # Not imported on machines that have no Kubernetes.
+    from millrace.broker.coordination.kubernetes import access
+    from millrace.broker.coordination.kubernetes.store import KubernetesStore
+
+    settings = config.kubernetes
+    return KubernetesStore(
+        access.from_kubeconfig(Path(settings.kubeconfig), settings.context)
+        if settings.kubeconfig
+        else access.in_cluster(kubernetes_service()),
+        cluster_name=settings.cluster_name,
+        namespace=settings.namespace,
+        request_timeout_ms=settings.request_timeout_ms,
+        requests_in_flight_max=settings.requests_in_flight_max,
+        object_bytes_max=settings.object_bytes_max,
+        watch_interval_ms=settings.watch_interval_ms,
+    )

@@ -1,0 +1,36 @@
+"""Errors about one partition: in people's words, and with the leader to go to."""
+
+from millrace.broker.runtime.partitions import Partitions
+from millrace.core.errors import (
+    FencedLeaderEpochError,
+    MillraceError,
+    NotLeaderError,
+    UnknownLeaderEpochError,
+)
+from millrace.core.ids import TopicPartition
+from millrace.proto.errors import error_to_wire
+from millrace.proto.v1.common_pb2 import Error, PartitionLeader
+
+_ABOUT_LEADERS = (NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError)
+
+
+def wire_error(
+    partitions: Partitions,
+    error: MillraceError,
+    topic_partition: TopicPartition,
+    *,
+    is_write: bool = False,
+) -> Error:
+    """Return the message for an error; as `error_to_wire`."""
+    message = error_to_wire(partitions.in_words(error, topic_partition), is_write=is_write)
+    image = partitions.image
+    state = None if image is None else image.partition(topic_partition)
+    if isinstance(error, _ABOUT_LEADERS) and image is not None and state is not None:
+        message.leader.CopyFrom(
+            PartitionLeader(
+                broker_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                address=image.leader_address(state),
+            )
+        )
+    return message

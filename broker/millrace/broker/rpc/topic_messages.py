@@ -1,0 +1,73 @@
+"""Topics as clients see them."""
+
+from millrace.core import settings
+from millrace.core.errors import MalformedRequestError
+from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, TopicId
+from millrace.core.metadata import topic_config
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import PartitionState, Topic
+from millrace.proto.v1 import cluster_pb2 as pb
+from millrace.proto.v1 import common_pb2
+
+
+def topic_id_of(data: bytes) -> TopicId | None:
+    """Return a topic's id from a message; None when none is named.
+
+    Raises:
+        MalformedRequestError: no topic has such an id.
+    """
+    if data and len(data) != TOPIC_ID_BYTES:
+        raise MalformedRequestError(f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(data)} came")
+    return TopicId(data) if data else None
+
+
+def describe_topic(image: MetadataImage, topic: Topic) -> pb.TopicMetadata:
+    """Return a topic as clients see it."""
+    config = topic.config
+    return pb.TopicMetadata(
+        name=str(topic.name),
+        topic_id=topic.topic_id,
+        internal=topic.name.is_internal,
+        partitions=[
+            _describe_partition(image, number, partition)
+            for number, partition in enumerate(topic.partitions)
+        ],
+        config=[
+            pb.ConfigEntry(
+                name=name,
+                value=settings.to_text(getattr(config, setting.attribute)),
+                source=pb.CONFIG_SOURCE_TOPIC
+                if name in topic.overrides
+                else pb.CONFIG_SOURCE_DEFAULT,
+            )
+            for name, setting in topic_config.SETTINGS.items()
+        ],
+    )
+
+
+def _describe_partition(
+    image: MetadataImage, number: int, partition: PartitionState
+) -> pb.PartitionMetadata:
+    return pb.PartitionMetadata(
+        partition=number,
+        leader=common_pb2.PartitionLeader(
+            broker_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            address=image.leader_address(partition),
+        ),
+        partition_epoch=partition.partition_epoch,
+        replicas=partition.replicas,
+        isr=[life.broker_id for life in partition.isr],
+        elr=[life.broker_id for life in partition.elr],
+        offline_replicas=[
+            broker_id for broker_id in partition.replicas if not _is_alive(image, broker_id)
+        ],
+        adding_replicas=partition.adding,
+        removing_replicas=partition.removing,
+        recovering=partition.is_recovering,
+    )
+
+
+def _is_alive(image: MetadataImage, broker_id: BrokerId) -> bool:
+    broker = image.broker(broker_id)
+    return broker is not None and not broker.is_fenced

@@ -1,0 +1,29 @@
+"""Connections from this broker to another one's replica listener."""
+
+import grpc
+
+from millrace.broker.config import LimitsConfig
+
+Channel = grpc.aio.Channel
+
+
+def connect(address: str, limits: LimitsConfig) -> Channel:
+    """Return a connection; nothing is sent before the first call.
+
+    Metadata and batches come whole, so a message may be as large as the cluster's largest.
+    """
+    return grpc.aio.insecure_channel(
+        address,
+        options=[
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.optimization_target", "throughput"),
+            ("grpc.http2.max_frame_size", 1 << 20),
+            ("grpc.http2.lookahead_bytes", 4 << 20),
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.keepalive_time_ms", limits.keepalive_interval_ms),
+            ("grpc.keepalive_timeout_ms", limits.keepalive_timeout_ms),
+            ("grpc.use_local_subchannel_pool", 1),
+        ],
+    )

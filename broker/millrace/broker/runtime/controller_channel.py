@@ -1,0 +1,340 @@
+"""This broker's session with the controller: metadata comes down, requests and heartbeats go up.
+
+Every broker has one such stream to the replica listener of whoever holds the lease, the
+controller's own broker too: so there is one way in which metadata spreads. When the stream breaks,
+another is opened at once, to the same controller or the next, and the broker goes on in the life
+that it is (P28). Whatever waited for an answer then gets `NotControllerError`, as nobody knows what
+became of it.
+
+What comes goes through the `MetadataCache`, which refuses what is outdated (P39); the highest
+controller epoch is kept on disk before the metadata that brings it is used.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from millrace.broker.config import LimitsConfig
+from millrace.broker.rpc.controller_messages import (
+    BrokerRequest,
+    objects_from_proto,
+    request_to_proto,
+    response_from_proto,
+    topic_partition_from_proto,
+)
+from millrace.broker.rpc.streams import run_until_first
+from millrace.broker.runtime.broker_connection import connect
+from millrace.core.errors import (
+    Appended,
+    DuplicateBrokerRegistrationError,
+    InvalidConfigError,
+    MillraceError,
+    NotControllerError,
+    StaleBrokerEpochError,
+    StaleControllerEpochError,
+)
+from millrace.core.ids import NO_BROKER, BrokerId, ControllerEpoch, TopicPartition
+from millrace.core.metadata.cache import (
+    ApplyImage,
+    AskFullState,
+    MetadataCache,
+    PersistControllerEpoch,
+)
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.requests import Heartbeat, HeartbeatAnswer, LogEnd, RegisterBroker
+from millrace.proto.v1 import controller_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+_METHOD: Final = "/millrace.proto.v1.Controller/Session"
+_RECONNECT_SECONDS: Final = 0.05
+"""Pause before another try to open a session; well within the controller's grace."""
+_CONTROLLER_WAIT_SECONDS: Final = 15.0
+"""How long a request waits for a controller: longer than it takes to elect one."""
+
+
+class ControllerChannel:
+    """See the module.
+
+    Args:
+        find_controller: returns name and address of the controller; empty while nobody knows.
+        cluster_id: of the log directories; None when they are new.
+        controller_epoch: the highest that was kept.
+        keep_controller_epoch: keeps another one on disk.
+        on_failure: told once that the process must end.
+
+    Attributes:
+        on_image: called with every image, in order, from when it is set.
+        log_ends: called to find out where logs end.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        limits: LimitsConfig,
+        *,
+        find_controller: Callable[[], tuple[str, str]],
+        cluster_id: str | None,
+        controller_epoch: ControllerEpoch,
+        keep_controller_epoch: Callable[[ControllerEpoch], Awaitable[object]],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.on_image: Callable[[MetadataImage], None] = lambda image: None
+        self.log_ends: Callable[[Iterable[TopicPartition]], Sequence[LogEnd]] = lambda asked: ()
+        self._config = config
+        self._limits = limits
+        self._find_controller = find_controller
+        self._cluster_id = cluster_id
+        self._controller_epoch = controller_epoch
+        self._keep_controller_epoch = keep_controller_epoch
+        self._on_failure = on_failure
+        self._cache = MetadataCache(cluster_id, controller_epoch)
+        self._life: BrokerLife | None = None
+        self._is_up = asyncio.Event()
+        self._outgoing: deque[pb.SessionRequest] = deque()
+        self._has_outgoing = asyncio.Event()
+        self._correlation_ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[pb.ControllerResponse]] = {}
+        self._asked_log_ends: dict[TopicPartition, None] = {}
+
+    @property
+    def metadata(self) -> MetadataImage:
+        """The latest metadata; there is some once `ready` has returned."""
+        assert self._cache.image is not None
+        return self._cache.image
+
+    @property
+    def controller_id(self) -> BrokerId:
+        """Who the controller is, as far as is known here; -1: nobody."""
+        name, _ = self._find_controller()
+        broker = self.metadata.cluster.broker_named(name)
+        return NO_BROKER if broker is None else broker.broker_id
+
+    async def ready(self) -> None:
+        """Return once there is a session, and metadata."""
+        await self._is_up.wait()
+
+    async def run(self) -> None:
+        """Keep a session, for as long as the broker runs."""
+        while True:
+            _, address = self._find_controller()
+            if address:
+                try:
+                    await self._hold_session(address)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                        self._on_failure(InvalidConfigError(error.details() or "refused"))
+                        return
+                    _log.debug("no session", extra={"at": address, "error": error.details()})
+                except (StaleControllerEpochError, NotControllerError) as error:
+                    _log.info("session ended", extra={"at": address, "error": error.message})
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    # --- Requests ----------------------------------------------------------------------------
+
+    async def register(self, request: RegisterBroker) -> BrokerLife:
+        """Register this process, and send its heartbeats from then on (`heartbeats`).
+
+        An earlier process of this name may have to be waited for until its session is over.
+
+        Raises:
+            InvalidConfigError: the log directories are another broker's.
+            DuplicateBrokerRegistrationError: another process with the name lives on.
+        """
+        session_seconds = self._config.broker_session_timeout_ms / 1000
+        deadline = asyncio.get_running_loop().time() + 3 * session_seconds
+        while True:
+            try:
+                self._life = await self.request(request)
+            except (DuplicateBrokerRegistrationError, NotControllerError) as error:
+                is_over = asyncio.get_running_loop().time() > deadline
+                if is_over and isinstance(error, DuplicateBrokerRegistrationError):
+                    raise
+                await asyncio.sleep(_RECONNECT_SECONDS)
+            else:
+                assert self._life is not None
+                return self._life
+
+    async def heartbeat(self, *, wants_shutdown: bool = False) -> HeartbeatAnswer:
+        """Tell the controller that this broker is there, and where the logs end that it asked for.
+
+        Raises:
+            StaleBrokerEpochError: another process has this broker's name.
+            NotControllerError: nobody was told.
+        """
+        assert self._life is not None
+        asked, self._asked_log_ends = self._asked_log_ends, {}
+        request = Heartbeat(
+            life=self._life,
+            metadata_epoch=self.metadata.epoch,
+            wants_shutdown=wants_shutdown,
+            log_ends=self.log_ends(asked),
+        )
+        answer: HeartbeatAnswer = await self.request(request)
+        return answer
+
+    async def heartbeats(self) -> None:
+        """Send heartbeats for as long as the broker runs.
+
+        Raises:
+            StaleBrokerEpochError: another process has this broker's name: this one must stop.
+        """
+        while True:
+            await asyncio.sleep(self._config.broker_heartbeat_interval_ms / 1000)
+            try:
+                await self.heartbeat()
+            except StaleBrokerEpochError:
+                raise
+            except MillraceError as error:
+                _log.debug("no heartbeat", extra={"error": error.message})
+
+    async def leave(self) -> None:
+        """Have the cluster do without this broker; return once it may stop (P32).
+
+        That takes as long as the controller allows at the most; without one, nobody is asked.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.controlled_shutdown_wait_ms / 1000):
+                while True:
+                    try:
+                        if (await self.heartbeat(wants_shutdown=True)).may_stop:
+                            return
+                    except NotControllerError:
+                        pass  # The next one is told.
+                    except MillraceError as error:
+                        _log.warning("not missed in good order", extra={"error": error.message})
+                        return
+                    await asyncio.sleep(_RECONNECT_SECONDS)
+
+    async def request(self, request: BrokerRequest) -> Any:
+        """Ask for something; see `response_from_proto` for the answers.
+
+        Raises:
+            NotControllerError: nobody was asked, or, with `appended` MAYBE, nobody knows.
+            MillraceError: it was refused.
+        """
+        return response_from_proto(await self._ask(request_to_proto(request)))
+
+    async def forward(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
+        """Pass a client's request on; return its answer.
+
+        Raises:
+            MillraceError: as in `request`.
+        """
+        response = await self._ask(message)
+        response_from_proto(response)  # Raises the error, if it is one.
+        return response
+
+    async def _ask(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
+        try:
+            async with asyncio.timeout(_CONTROLLER_WAIT_SECONDS):
+                await self._is_up.wait()
+        except TimeoutError:
+            raise NotControllerError(
+                "no controller can be reached: try again", appended=Appended.NO
+            ) from None
+        message.correlation_id = next(self._correlation_ids)
+        answer: asyncio.Future[pb.ControllerResponse] = asyncio.get_running_loop().create_future()
+        self._waiting[message.correlation_id] = answer
+        self._outgoing.append(pb.SessionRequest(request=message))
+        self._has_outgoing.set()
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(message.correlation_id, None)
+
+    # --- The session -------------------------------------------------------------------------
+
+    async def _hold_session(self, address: str) -> None:
+        async with connect(address, self._limits) as connection:
+            stream = connection.stream_stream(
+                _METHOD,
+                request_serializer=pb.SessionRequest.SerializeToString,
+                response_deserializer=pb.SessionResponse.FromString,
+            )()
+            opening = pb.SessionOpening(
+                cluster_id=self._cluster_id or "", controller_epoch=self._controller_epoch
+            )
+            try:
+                await stream.write(pb.SessionRequest(opening=opening))
+                await run_until_first(self._write(stream), self._read(stream))
+            except asyncio.InvalidStateError:
+                pass  # It was over before it was written to; reading says why.
+            finally:
+                self._is_up.clear()
+                self._outgoing.clear()
+                lost, self._waiting = self._waiting, {}
+                for answer in lost.values():
+                    if not answer.done():
+                        answer.set_exception(
+                            NotControllerError(
+                                "the connection to the controller broke: try again",
+                                appended=Appended.MAYBE,
+                            )
+                        )
+            stream.cancel()
+
+    async def _write(self, stream: Any) -> None:
+        while True:
+            await self._has_outgoing.wait()
+            self._has_outgoing.clear()
+            while self._outgoing:
+                await stream.write(self._outgoing.popleft())
+
+    async def _read(self, stream: Any) -> None:
+        try:
+            while isinstance(message := await stream.read(), pb.SessionResponse):  # Then EOF.
+                match message.WhichOneof("content"):
+                    case "metadata":
+                        await self._on_metadata(message.metadata)
+                    case "response":
+                        answer = self._waiting.pop(message.response.correlation_id, None)
+                        if answer is not None and not answer.done():
+                            answer.set_result(message.response)
+                    case "ask_log_ends":
+                        for each in message.ask_log_ends.partitions:
+                            self._asked_log_ends[topic_partition_from_proto(each)] = None
+        except DecodeError as error:
+            _log.warning("the controller sent what is no message", extra={"error": str(error)})
+
+    async def _on_metadata(self, update: pb.MetadataUpdate) -> None:
+        objects = objects_from_proto(update)
+        before = self._cache.image
+        try:
+            if update.is_full:
+                effects = self._cache.on_full_state(dict(objects))
+            else:
+                effects = [
+                    effect
+                    for key, stored in objects
+                    for effect in self._cache.on_object(key, stored)
+                ]
+        except StaleControllerEpochError:
+            raise
+        except MillraceError as error:  # Damaged, or of another cluster.
+            self._on_failure(error)
+            raise
+        image = None
+        for effect in effects:
+            match effect:
+                case PersistControllerEpoch(controller_epoch):
+                    self._controller_epoch = controller_epoch
+                    await self._keep_controller_epoch(controller_epoch)
+                case ApplyImage():
+                    image = effect.image
+                case AskFullState():
+                    raise NotControllerError("metadata was missed: the session begins anew")
+        if image is not None and image is not before:
+            self._cluster_id = image.cluster.cluster_id
+            self.on_image(image)
+        if update.is_full:
+            self._is_up.set()

@@ -1,0 +1,268 @@
+"""What this broker follows: one stream to each leader, over all partitions that it leads.
+
+The machine says what to tell a leader (`LeaderSession`) and what to do with the answers. In between
+every batch's checksums are verified, on a thread of its own, before the machine hears of it (P8,
+P66). A stream that breaks is opened again after a pause; the machine then asks anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from millrace.broker.config import LimitsConfig
+from millrace.broker.rpc.streams import run_until_first
+from millrace.broker.runtime.broker_connection import connect
+from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.mailbox import Worker
+from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.core.errors import MillraceError, OffsetOutOfRangeError
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.records.batch import walk
+from millrace.core.records.header import HEADER_BYTES, verify_body
+from millrace.core.replication.leader_session import LeaderSession, SessionRequest
+from millrace.core.replication.replicas import Fetched
+from millrace.core.replication.rules import ReplicationConfig
+from millrace.proto.codec import decode_fetch_response
+from millrace.proto.v1 import fetch_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+_METHOD: Final = "/millrace.proto.v1.Replica/Fetch"
+_RECONNECT_SECONDS: Final = 0.1
+_HIGH_WATERMARK_DELAY_MS: Final = 5
+"""How long a leader may keep a high watermark to itself that moved alone."""
+
+
+@dataclass(slots=True)
+class _Refused:
+    """A position that the leader gave up."""
+
+    handle: int
+    log_start_offset: Offset | None
+    """The leader's, where the position is out of its range."""
+
+
+class ReplicaFetcher:
+    """See the module.
+
+    Args:
+        checker: the thread that verifies.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerLife,
+        partitions: Partitions,
+        *,
+        checker: Worker,
+        config: ReplicationConfig,
+        limits: LimitsConfig,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.partitions = partitions
+        self.checker = checker
+        self.limits = limits
+        self.settings = pb.FetchSettings(
+            min_bytes=1,
+            max_wait_ms=_HIGH_WATERMARK_DELAY_MS,
+            replica_id=broker.broker_id,
+            replica_broker_epoch=broker.broker_epoch,
+            window_bytes=config.replica_fetch_window_bytes,
+        )
+        self._on_failure = on_failure
+        self._streams: dict[BrokerId, tuple[_LeaderStream, asyncio.Task[None]]] = {}
+
+    def on_sessions_concerned(self) -> None:
+        """There may be something to say to leaders."""
+        for leader, session in self.partitions.replicas.sessions.items():
+            known = self._streams.get(leader)
+            if known is not None:
+                known[0].wake()
+            else:
+                stream = _LeaderStream(self, leader, session)
+                task = asyncio.get_running_loop().create_task(stream.run())
+                task.add_done_callback(self._on_done)
+                self._streams[leader] = (stream, task)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(error)
+
+    async def stop(self) -> None:
+        """Fetch no more."""
+        tasks = [task for _, task in self._streams.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _LeaderStream:
+    def __init__(self, fetcher: ReplicaFetcher, leader: BrokerId, session: LeaderSession) -> None:
+        self._fetcher = fetcher
+        self._leader = leader
+        self._session = session
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Keep a stream for as long as there is something to follow."""
+        partitions = self._fetcher.partitions
+        while True:
+            if not len(self._session):
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            broker = None if partitions.image is None else partitions.image.broker(self._leader)
+            if broker is not None and broker.replica_port:
+                host = broker.replica_host
+                name = f"[{host}]" if ":" in host else host
+                try:
+                    await self._hold(f"{name}:{broker.replica_port}")
+                except grpc.aio.AioRpcError as error:
+                    _log.info(
+                        "fetching ended", extra={"leader": self._leader, "error": error.details()}
+                    )
+                except (MillraceError, asyncio.InvalidStateError) as error:
+                    _log.warning("fetching broke off", extra={"error": str(error)})
+                partitions.perform(
+                    partitions.replicas.on_session_broken(self._leader, monotonic_now())
+                )
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    async def _hold(self, address: str) -> None:
+        async with connect(address, self._fetcher.limits) as connection:
+            stream: Any = connection.stream_stream(
+                _METHOD, request_serializer=pb.FetchRequest.SerializeToString
+            )()
+            await stream.write(pb.FetchRequest(settings=self._fetcher.settings))
+            await run_until_first(self._write(stream), self._read(stream))
+            stream.cancel()
+
+    async def _write(self, stream: Any) -> None:
+        while True:
+            self._wake.clear()
+            request = self._session.take_request(monotonic_now())
+            if request is None:
+                await self._wake.wait()
+            else:
+                await stream.write(_message_of(request))
+
+    async def _read(self, stream: Any) -> None:
+        fetcher = self._fetcher
+        partitions, replicas = fetcher.partitions, fetcher.partitions.replicas
+        while isinstance(message := await stream.read(), bytes):  # Then it is EOF.
+            found = await fetcher.checker.call(self._check, message, self._positions(message))
+            for each in found:
+                now = monotonic_now()
+                if isinstance(each, Fetched):
+                    effects = replicas.on_fetched(self._leader, each, now)
+                else:
+                    effects = replicas.on_fetch_error(
+                        self._leader, each.handle, each.log_start_offset, now
+                    )
+                partitions.perform(effects)
+
+    def _positions(self, message: bytes) -> Callable[[int], TopicPartition | None]:
+        """Return how to look up a handle's partition as of now, from the checking thread."""
+        header, _ = decode_fetch_response(message)
+        known: dict[int, TopicPartition] = {}
+        for each in header.partitions:
+            position = self._session.position(each.handle)
+            if position is not None:
+                known[each.handle] = position[0]
+        return known.get
+
+    @staticmethod
+    def _check(
+        message: bytes, partition_of: Callable[[int], TopicPartition | None]
+    ) -> list[Fetched | _Refused]:
+        """Split a response and verify its batches; runs on the checking thread.
+
+        Raises:
+            MalformedRequestError: it cannot be split.
+        """
+        header, views = decode_fetch_response(message)
+        found: list[Fetched | _Refused] = []
+        for partition, view in zip(header.partitions, views, strict=True):
+            if partition.HasField("error"):
+                is_outside = partition.error.code == OffsetOutOfRangeError.code
+                start = Offset(partition.log_start_offset) if is_outside else None
+                found.append(_Refused(partition.handle, start))
+                continue
+            topic_partition = partition_of(partition.handle)
+            batches, is_damaged = (
+                ([], False) if topic_partition is None else _verified(topic_partition, view)
+            )
+            diverging = None
+            if partition.HasField("diverging"):
+                diverging = EpochEnd(
+                    LeaderEpoch(partition.diverging.leader_epoch),
+                    Offset(partition.diverging.end_offset),
+                )
+            found.append(
+                Fetched(
+                    handle=partition.handle,
+                    fetch_offset=Offset(partition.fetch_offset),
+                    high_watermark=Offset(partition.high_watermark),
+                    log_start_offset=Offset(partition.log_start_offset),
+                    batches=batches,
+                    size=len(view),
+                    is_damaged=is_damaged,
+                    diverging=diverging,
+                )
+            )
+        return found
+
+
+def _verified(topic_partition: TopicPartition, view: memoryview) -> tuple[list[StampedBatch], bool]:
+    """Return the batches whose checksums hold, and whether there was one whose do not (P8)."""
+    batches: list[StampedBatch] = []
+    size = 0
+    try:
+        for header, batch in walk(view):
+            verify_body(topic_partition, header, batch)
+            batches.append(
+                StampedBatch.of(header, bytes(batch[:HEADER_BYTES]), batch[HEADER_BYTES:])
+            )
+            size += len(batch)
+    except MillraceError as error:
+        _log.warning(
+            "a batch came damaged",
+            extra={"partition": str(topic_partition), "error": error.message},
+        )
+        return batches, True
+    return batches, size < len(view)
+
+
+def _message_of(request: SessionRequest) -> pb.FetchRequest:
+    message = pb.FetchRequest(remove=request.removed, credit_bytes=request.credit_bytes)
+    progress = list(request.progress)
+    for handle, topic_partition, position, its_progress in request.added:
+        message.partitions.add(
+            handle=handle,
+            topic_id=topic_partition.topic_id,
+            partition=topic_partition.partition,
+            fetch_offset=position.fetch_offset,
+            current_leader_epoch=position.leader_epoch,
+            last_fetched_epoch=position.last_fetched_epoch,
+            log_start_offset=its_progress.log_start_offset,
+        )
+        progress.append((handle, its_progress))
+    for handle, each in progress:
+        message.progress.add(
+            handle=handle,
+            log_end_offset=each.log_end_offset,
+            flushed_offset=each.flushed_offset,
+            log_start_offset=each.log_start_offset,
+            last_fetched_epoch=each.last_fetched_epoch,
+        )
+    return message

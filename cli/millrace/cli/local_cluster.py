@@ -1,0 +1,166 @@
+"""Several brokers on this machine, each a process of its own, as one cluster.
+
+All of them share one file of metadata and one directory. One that ends by itself is started again;
+one that does not even get ready ends the others too, since its message says what to do. SIGTERM and
+Ctrl-C end all of them in good order.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+
+PORTS_APART: Final = 10
+"""Between the ports of one broker and those of the next."""
+_READY_SECONDS_MAX: Final = 120.0
+_STOP_SECONDS_MAX: Final = 60.0
+_RESTART_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.2
+
+
+class StartFailedError(Exception):
+    """A broker did not get ready; its own message is on standard error."""
+
+
+@dataclass(slots=True)
+class Ready:
+    """What a broker said when it was ready."""
+
+    name: str
+    pid: int
+    address: str
+    metrics_address: str | None
+
+
+def configuration(data_dir: Path, number: int, *, port: int, metrics_port: int) -> str:
+    """Return the TOML file of one broker.
+
+    Args:
+        data_dir: of the cluster; the first broker has what `millrace up` alone has there.
+        number: of the broker, from 0.
+        port: of the first broker, for clients; 0: any.
+        metrics_port: likewise; -1: none.
+    """
+    logs = data_dir / ("log" if number == 0 else f"log-{number}")
+    apart = number * PORTS_APART
+    return "\n".join(
+        (
+            f"log_dirs = [{json.dumps(str(logs))}]",
+            "[node]",
+            f'name = "broker-{number}"',
+            "[coordination]",
+            f"path = {json.dumps(str(data_dir / 'coordination.sqlite'))}",
+            "shared = true",
+            "[listener]",
+            f"port = {port + apart if port else 0}",
+            "[replica_listener]",
+            "port = 0",
+            "[metrics]",
+            f"port = {metrics_port + apart if metrics_port > 0 else metrics_port}",
+            "",
+        )
+    )
+
+
+class LocalCluster:
+    """See the module. `start`, then `supervise`, and `stop` whatever happened.
+
+    Args:
+        paths: the brokers' configuration files.
+        environment: of the processes, beside this one's.
+    """
+
+    def __init__(self, paths: Sequence[Path], environment: dict[str, str]) -> None:
+        self._paths = paths
+        self._environment = os.environ | environment
+        self._processes: dict[Path, subprocess.Popen[bytes]] = {}
+        self._stopping = threading.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a signal came."""
+        return self._stopping.is_set()
+
+    def start(self) -> list[Ready]:
+        """Start all brokers; return once clients can connect to each.
+
+        Raises:
+            StartFailedError: one did not get ready.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        for path in self._paths:
+            self._spawn(path)
+        return [self._wait_until_ready(path) for path in self._paths]
+
+    def supervise(self) -> None:
+        """Start brokers again that end by themselves, until a signal comes.
+
+        Raises:
+            StartFailedError: one did not get ready again.
+        """
+        while not self._stopping.wait(_LOOK_SECONDS):
+            for path, process in list(self._processes.items()):
+                if process.poll() is None:
+                    continue
+                click.echo(
+                    f"{path.stem} ended with {process.returncode}; it is started again", err=True
+                )
+                self._close(process)
+                if self._stopping.wait(_RESTART_SECONDS):
+                    return
+                self._spawn(path)
+                self._wait_until_ready(path)
+
+    def stop(self) -> None:
+        """End all brokers in good order."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.terminate()
+        deadline = time.monotonic() + _STOP_SECONDS_MAX
+        for process in self._processes.values():
+            try:
+                process.wait(max(deadline - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            self._close(process)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping.set()
+
+    def _spawn(self, path: Path) -> None:
+        command = [sys.executable, "-m", "millrace.cli.main"]
+        self._processes[path] = subprocess.Popen(
+            [*command, "broker", "--config", str(path), "--output", "json"],
+            stdout=subprocess.PIPE,
+            env=self._environment,
+        )
+
+    def _wait_until_ready(self, path: Path) -> Ready:
+        process = self._processes[path]
+        assert process.stdout is not None
+        timer = threading.Timer(_READY_SECONDS_MAX, process.kill)
+        timer.start()
+        try:
+            line = process.stdout.readline()
+        finally:
+            timer.cancel()
+        if not line:
+            raise StartFailedError(f"{path.stem} did not start: {path} is its configuration")
+        said = json.loads(line)
+        return Ready(path.stem, said["pid"], said["address"], said["metrics_address"])
+
+    def _close(self, process: subprocess.Popen[bytes]) -> None:
+        if process.stdout is not None:
+            process.stdout.close()

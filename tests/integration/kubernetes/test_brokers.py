@@ -1,0 +1,92 @@
+"""Broker processes whose cluster lives in an API server, by configuration alone."""
+
+from pathlib import Path
+
+import pytest
+from tests.api_server.running import NAMESPACE, RunningApiServer
+from tests.integration.conftest import StartBroker
+from tests.integration.raw_client import RawClient, batch_of
+from tests.integration.running_broker import RunningBroker, failed_start
+
+from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.metadata.model import SHARD_KEYS
+
+OBJECTS = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}"
+
+Settings = dict[str, object]
+
+
+@pytest.fixture
+def settings(api_server: RunningApiServer, tmp_path: Path, cluster_name: str) -> Settings:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(api_server.kubeconfig())
+    return {
+        "coordination.kind": "kubernetes",
+        "coordination.kubernetes.kubeconfig": kubeconfig,
+        "coordination.kubernetes.cluster_name": cluster_name,
+    }
+
+
+def append(broker: RunningBroker, topic_id: TopicId) -> int:
+    """Produce a record; return its offset."""
+    partition = TopicPartition(topic_id, 0)
+    with RawClient(broker.address) as client:
+        offset: int = client.produce_batch(partition, batch_of(partition)).base_offset
+    return offset
+
+
+def test_a_broker_finds_its_topics_in_the_api_server_again(
+    api_server: RunningApiServer, start_broker: StartBroker, settings: Settings, cluster_name: str
+) -> None:
+    broker = start_broker(settings)
+    with RawClient(broker.address) as client:
+        topic_id = client.create_topic("kept")
+    assert append(broker, topic_id) == 0
+    broker.kill()
+    broker.start()
+    assert append(broker, topic_id) == 1
+    assert broker.stop() == 0
+    _, state = api_server.request("GET", f"{OBJECTS}/clusterstates/{cluster_name}")
+    assert state["spec"]["controllerEpoch"] == 2
+    _, shards = api_server.request("GET", f"{OBJECTS}/stateshards")
+    names = [each["metadata"]["name"] for each in shards["items"]]
+    ours = [name for name in names if name.startswith(f"{cluster_name}-")]
+    assert len(ours) == len(SHARD_KEYS)
+    assert not list(broker.folder.glob("*.sqlite"))
+
+
+def test_a_broker_whose_cluster_was_deleted_refuses_to_make_a_new_one(
+    api_server: RunningApiServer, start_broker: StartBroker, settings: Settings, cluster_name: str
+) -> None:
+    broker = start_broker(settings)
+    with RawClient(broker.address) as client:
+        topic_id = client.create_topic("kept")
+    assert append(broker, topic_id) == 0
+    broker.stop()
+    path = f"{OBJECTS}/clusterstates/{cluster_name}"
+    _, backup = api_server.request("GET", path)
+    assert api_server.request("DELETE", path)[0] == 200
+    code, log = failed_start(broker)
+    assert code == 1, log
+    assert "Traceback" not in log
+    assert "Restore it" in log
+    assert api_server.request("GET", path)[0] == 404
+    backup["metadata"] = {"name": cluster_name, "labels": backup["metadata"]["labels"]}
+    assert api_server.request("POST", f"{OBJECTS}/clusterstates", backup)[0] == 201
+    broker.start()
+    assert append(broker, topic_id) == 1
+
+
+def test_a_namespace_that_is_not_there_keeps_a_broker_from_starting(
+    api_server: RunningApiServer, tmp_path: Path, settings: Settings
+) -> None:
+    kubeconfig = tmp_path / "admin"
+    kubeconfig.write_text(api_server.kubeconfig("admin"))
+    settings |= {
+        "coordination.kubernetes.kubeconfig": kubeconfig,
+        "coordination.kubernetes.namespace": "nowhere",
+    }
+    code, log = failed_start(RunningBroker(tmp_path / "broker", settings))
+    assert code == 1, log
+    assert "Traceback" not in log
+    assert "coordination.kubernetes.namespace" in log

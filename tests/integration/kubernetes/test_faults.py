@@ -1,0 +1,348 @@
+"""The store when the API server, or the way to it, is unwell (F39, F42-F44)."""
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+from tests.api_server.relay import ApiServerRelay, Delay, Drop, Event, Hang, Refuse
+from tests.integration.coordination.store_contract import (
+    FIRST,
+    KEY,
+    SECOND,
+    changes_until,
+    lease,
+    read,
+    stored,
+    swap,
+)
+from tests.integration.kubernetes.conftest import OpenStore
+from tests.integration.running_broker import wait_until
+
+from millrace.broker.coordination.kubernetes.access import ApiAccess
+from millrace.broker.coordination.kubernetes.store import KubernetesStore
+from millrace.broker.coordination.store import (
+    BEGINNING,
+    CoordinationUnavailableError,
+    Revision,
+)
+from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
+from millrace.core.metadata.stored import StoredObject
+
+TIMEOUT_MS = 400
+ALL_KEYS = [CLUSTER_KEY, *SHARD_KEYS]
+
+
+@pytest.fixture
+def store(relay: ApiServerRelay, open_store: OpenStore) -> KubernetesStore:
+    """A store behind the relay, with short times; closed before the relay is."""
+    access = ApiAccess(
+        server=relay.url,
+        namespace="brokers",
+        tls=None,
+        tls_server_name=None,
+        token=lambda: None,
+    )
+    return open_store(access=access, request_timeout_ms=TIMEOUT_MS, watch_interval_ms=1000)
+
+
+@pytest.fixture
+def direct(open_store: OpenStore) -> KubernetesStore:
+    """Another broker's store, which nothing happens to."""
+    return open_store()
+
+
+def writes_of(relay: ApiServerRelay) -> Counter[str]:
+    """How often each object was written."""
+    return Counter(path for method, path in relay.requests if method == "PUT")
+
+
+# Writes.
+
+
+def test_a_conflict_is_a_refusal_that_looking_again_resolves(
+    store: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    swap(store, KEY, stored(1))
+    relay.inject(Refuse(409), method="PUT")
+    assert not swap(store, KEY, stored(2))
+    assert read(store, KEY) == stored(1)
+    assert swap(store, KEY, stored(2))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Refuse(500),
+        Refuse(500, is_done=True),
+        Refuse(503, is_done=True),
+        Hang(is_done=False),
+        Hang(is_done=True),
+        Drop(is_done=False),
+        Drop(is_done=True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_answer_that_says_nothing_is_unavailability_and_nothing_is_sent_twice(
+    store: KubernetesStore, relay: ApiServerRelay, fault: Refuse | Hang | Drop, version: int
+) -> None:
+    if version == 2:
+        swap(store, KEY, stored(1))
+    relay.inject(fault, method="POST" if version == 1 else "PUT")
+    sent_before = len(relay.requests)
+    began = time.monotonic()
+    with pytest.raises(CoordinationUnavailableError):
+        swap(store, KEY, stored(version, b"new"))
+    assert time.monotonic() - began < 5
+    assert len(relay.requests) == sent_before + 1
+    found = read(store, KEY)
+    old = stored(1) if version == 2 else None
+    assert found == (stored(version, b"new") if fault.is_done else old)
+    assert swap(store, KEY, stored(version, b"new")) is not fault.is_done
+    assert swap(store, KEY, stored(version + 1, b"next"))
+
+
+def test_a_pause_that_the_api_server_asks_for_is_kept(
+    store: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    swap(store, KEY, stored(1))
+    relay.inject(Refuse(429, retry_after="1"), method="PUT")
+    asked_at = time.monotonic()
+    with pytest.raises(CoordinationUnavailableError, match="too many requests"):
+        swap(store, KEY, stored(2))
+    sent = len(relay.requests)
+    with pytest.raises(CoordinationUnavailableError, match="asked for a pause"):
+        read(store, KEY)
+    assert len(relay.requests) == sent
+    assert store.compare_and_swap_lease(lease(1))  # The lease has its own.
+
+    def is_written() -> bool:
+        try:
+            return swap(store, KEY, stored(2))
+        except CoordinationUnavailableError:
+            return False
+
+    wait_until(is_written, "the pause ends")
+    assert time.monotonic() - asked_at >= 1
+
+
+def test_writes_go_side_by_side_and_not_all_at_once(
+    store: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    assert all(store.compare_and_swap_all([(key, stored(1)) for key in ALL_KEYS]))
+    assert 2 <= relay.in_flight_max <= 8
+
+
+def test_of_many_writes_one_that_hangs_leaves_the_others_to_be_looked_at(
+    store: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    store.compare_and_swap_all([(key, stored(1)) for key in ALL_KEYS])
+    relay.inject(Hang(is_done=True), method="PUT", path="-07")
+    with pytest.raises(CoordinationUnavailableError):
+        store.compare_and_swap_all([(key, stored(2, b"new")) for key in ALL_KEYS])
+    assert max(writes_of(relay).values()) == 1
+    found = dict(zip(ALL_KEYS, store.read_all(ALL_KEYS), strict=True))
+    assert found["shards/07"] == stored(2, b"new")
+    left = [key for key in ALL_KEYS if found[key] == stored(1)]
+    assert all(store.compare_and_swap_all([(key, stored(2, b"new")) for key in left]))
+    assert store.read_all(ALL_KEYS) == [stored(2, b"new")] * 33
+
+
+def test_an_outage_is_told_within_a_bounded_time_and_leaves_nothing_behind(
+    store: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    store.compare_and_swap_all([(key, stored(1)) for key in ALL_KEYS])
+    store.compare_and_swap_lease(lease(1))
+    for fault in (Hang(is_done=False), Drop(is_done=False)):
+        with relay.outage(fault):
+            began = time.monotonic()
+            for call in (
+                lambda: store.read_all(ALL_KEYS),
+                lambda: store.compare_and_swap_all([(key, stored(2)) for key in ALL_KEYS]),
+                lambda: store.keys(""),
+                store.read_lease,
+                lambda: store.compare_and_swap_lease(lease(2)),
+            ):
+                with pytest.raises(CoordinationUnavailableError):
+                    call()
+            assert time.monotonic() - began < 6 * TIMEOUT_MS / 1000 + 5
+    assert store.read_all(ALL_KEYS) == [stored(1)] * 33
+    assert store.compare_and_swap_lease(lease(2))
+    assert swap(store, KEY, stored(2))
+
+
+# Two controllers (F39).
+
+
+def test_a_controller_that_was_replaced_writes_nothing_any_more(
+    store: KubernetesStore, direct: KubernetesStore
+) -> None:
+    keys = [KEY, FIRST, SECOND]
+    store.compare_and_swap_all([(key, stored(1, b"old", 1)) for key in keys])
+    assert direct.read_all(keys) == [stored(1, b"old", 1)] * 3
+    # The successor claims every object; the zombie has not looked since.
+    assert all(direct.compare_and_swap_all([(key, stored(2, b"new", 2)) for key in keys]))
+    assert not any(store.compare_and_swap_all([(key, stored(2, b"zombie", 1)) for key in keys]))
+    # Nor with the newest version at hand, by the API server's own rule.
+    assert store.read_all(keys) == [stored(2, b"new", 2)] * 3
+    assert not any(store.compare_and_swap_all([(key, stored(3, b"zombie", 1)) for key in keys]))
+    assert direct.read_all(keys) == [stored(2, b"new", 2)] * 3
+
+
+def test_a_zombie_s_write_that_was_held_up_on_the_way_is_refused(
+    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    """It was sent while its controller held the lease, and arrives after the successor's."""
+    swap(store, KEY, stored(1))
+    held = threading.Event()
+    arrived: list[bool] = []
+    relay.inject(Delay(held), method="PUT")
+    zombie = threading.Thread(target=lambda: arrived.append(_outcome(store, stored(2, b"late"))))
+    zombie.start()
+    wait_until(lambda: writes_of(relay), "the write is on its way")
+    assert read(direct, KEY) == stored(1)
+    assert swap(direct, KEY, stored(2, b"new", controller_epoch=2))
+    held.set()
+    zombie.join(30)
+    assert arrived == [False]
+    assert read(direct, KEY) == stored(2, b"new", controller_epoch=2)
+
+
+def _outcome(store: KubernetesStore, new: StoredObject) -> bool:
+    try:
+        return swap(store, KEY, new)
+    except CoordinationUnavailableError:
+        return False
+
+
+# The lease.
+
+
+@pytest.mark.parametrize("fault", [Hang(is_done=True), Drop(is_done=True)], ids=str)
+def test_a_renewal_whose_answer_was_lost_is_recognised_as_our_own(
+    store: KubernetesStore, relay: ApiServerRelay, fault: Hang | Drop
+) -> None:
+    store.compare_and_swap_lease(lease(1))
+    relay.inject(fault, method="PUT")
+    with pytest.raises(CoordinationUnavailableError):
+        store.compare_and_swap_lease(lease(2))
+    assert store.read_lease() == lease(2)
+    assert store.compare_and_swap_lease(lease(3))
+
+
+# Watches (F44).
+
+
+def watching(store: KubernetesStore, relay: ApiServerRelay) -> Revision:
+    """Return once both kinds are watched, and where the watcher stands."""
+    swap(store, KEY, stored(1))
+    since = changes_until(store, BEGINNING, [KEY])
+    wait_until(lambda: relay.watches == 2, "both kinds are watched")
+    return since
+
+
+def test_a_watch_that_breaks_off_is_begun_anew(
+    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    since = watching(store, relay)
+    for number in range(3):
+        assert relay.cut_watches() == 2
+        direct.read_all([KEY])
+        assert swap(direct, KEY, stored(number + 2))
+        since = changes_until(store, since, [KEY])
+        wait_until(lambda: relay.watches == 2, "both kinds are watched again")
+
+
+@pytest.mark.parametrize("is_in_the_stream", [True, False])
+def test_a_history_that_is_gone_is_listed_anew(
+    store: KubernetesStore,
+    direct: KubernetesStore,
+    relay: ApiServerRelay,
+    is_in_the_stream: bool,
+) -> None:
+    since = watching(store, relay)
+    relay.change_events(lambda _: [])  # Whatever is found is found by the lists.
+    if is_in_the_stream:
+        gone: Event = {"type": "ERROR", "object": {"kind": "Status", "code": 410}}
+        assert relay.send_to_watches(gone) == 2
+    else:
+        relay.inject(Refuse(410), path="watch=1", times=2)
+        relay.cut_watches()
+    direct.read_all([KEY])
+    assert swap(direct, KEY, stored(2))
+    since = changes_until(store, since, [KEY])
+
+
+def test_an_event_that_was_lost_is_found_out_when_the_watch_is_begun_anew(
+    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    since = watching(store, relay)
+    lost: list[Event] = []
+
+    def lose(event: Event) -> list[Event]:
+        lost.append(event)
+        return []
+
+    relay.change_events(lose)
+    direct.compare_and_swap_all([(FIRST, stored(1)), (SECOND, stored(1))])
+    since = changes_until(store, since, [FIRST, SECOND])
+    assert lost
+
+
+def test_a_watch_that_falls_behind_makes_no_reader_do_so(
+    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    since = watching(store, relay)
+    relay.hold_watches()
+    direct.read_all([KEY])
+    swap(direct, KEY, stored(2))
+    assert read(store, KEY) == stored(2)
+    assert swap(store, KEY, stored(3))
+    relay.release_watches()
+    changes_until(store, since, [KEY])
+    assert read(store, KEY) == stored(3)
+
+
+def test_events_that_come_twice_and_in_the_wrong_order_do_no_harm(
+    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    since = watching(store, relay)
+    earlier: list[Event] = []
+
+    def repeat(event: Event) -> list[Event]:
+        earlier.append(event)
+        return [*earlier[-3:], event]
+
+    relay.change_events(repeat)
+    direct.read_all([KEY])
+    for version in range(2, 8):
+        assert swap(direct, KEY, stored(version))
+        since = changes_until(store, since, [KEY])
+        assert read(store, KEY) == stored(version)
+
+
+def test_a_watcher_is_told_of_an_outage_and_goes_on_after_it(
+    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
+) -> None:
+    since = watching(store, relay)
+
+    def is_told() -> bool:
+        try:
+            store.wait_for_changes(since, 50)
+        except CoordinationUnavailableError:
+            return True
+        return False
+
+    with relay.outage(Drop(is_done=False)):
+        wait_until(is_told, "the watcher is told")
+        direct.read_all([KEY])
+        swap(direct, KEY, stored(2))
+
+    def is_found() -> bool:
+        try:
+            return KEY in store.wait_for_changes(since, 50).keys
+        except CoordinationUnavailableError:
+            return False
+
+    wait_until(is_found, "the change is found")

@@ -1,0 +1,256 @@
+"""Three brokers: what was acknowledged by all in-sync replicas outlives any one of them."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.integration.raw_client import (
+    FETCH,
+    RawClient,
+    RawStream,
+    batch_of,
+    request_of,
+)
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.errors import NotEnoughReplicasError, NotLeaderError
+from millrace.core.ids import TopicPartition
+from millrace.proto.codec import decode_fetch_response
+from millrace.proto.v1 import cluster_pb2, fetch_pb2
+
+BROKERS = 3
+
+
+class RunningCluster:
+    """Brokers of one cluster, which share a file of metadata."""
+
+    def __init__(self, folder: Path) -> None:
+        self.brokers = [
+            RunningBroker(
+                folder / f"broker-{number}",
+                {
+                    "node.name": f"broker-{number}",
+                    "coordination.path": folder / "coordination.sqlite",
+                    "coordination.shared": "true",
+                },
+            )
+            for number in range(BROKERS)
+        ]
+
+    def start(self) -> "RunningCluster":
+        for broker in self.brokers:
+            broker.start()
+        return self
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.address for broker in self.brokers)
+
+    def named(self, name: str) -> RunningBroker:
+        return next(each for each in self.brokers if each.settings["node.name"] == name)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    running = RunningCluster(tmp_path)
+    try:
+        yield running.start()
+    finally:
+        for broker in running.brokers:
+            broker.abandon()
+
+
+def log_of(broker: RunningBroker) -> cluster_pb2.LogDescription:
+    """Return the only log that a broker has."""
+    with RawClient(broker.address) as client:
+        found: cluster_pb2.DescribeLogsResponse = client.cluster.DescribeLogs(
+            cluster_pb2.DescribeLogsRequest(), timeout=20
+        )
+        return found.logs[0]
+
+
+def read_all(cluster: RunningCluster, topic: str, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    with SyncConsumer(cluster.bootstrap) as consumer:
+        consumer.subscribe([topic])
+        for record in consumer:
+            found.append(record.value)
+            if len(found) == count:
+                return found
+    raise AssertionError(f"only {len(found)} records came")
+
+
+def test_a_leader_that_is_killed_costs_nothing_and_catches_up(cluster: RunningCluster) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", replication_factor=3)
+        sent: dict[bytes, int] = {}
+
+        def produce(producer: SyncProducer, texts: Iterable[str]) -> None:
+            futures = {text.encode(): producer.send("t", text.encode()) for text in texts}
+            for value, future in futures.items():
+                sent[value] = future.result(30).offset
+
+        with SyncProducer(cluster.bootstrap, acks="all") as producer:
+            produce(producer, (f"before {number}" for number in range(100)))
+            first = admin.describe_topic("t").partitions[0]
+            assert set(first.isr) == {0, 1, 2}
+            killed = next(each for each in cluster.brokers if each.address == first.leader_address)
+            killed.kill()
+            produce(producer, (f"after {number}" for number in range(100)))
+            second = admin.describe_topic("t").partitions[0]
+            assert second.leader != first.leader
+            assert second.leader_epoch > first.leader_epoch
+            killed.start()
+            wait_until(
+                lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
+                "the killed broker is in sync again",
+            )
+            produce(producer, (f"at last {number}" for number in range(100)))
+        assert sorted(sent.values()) == list(range(300))
+        in_order = sorted(sent, key=sent.__getitem__)
+        assert read_all(cluster, "t", 300) == in_order
+        wait_until(
+            lambda: {log_of(each).high_watermark for each in cluster.brokers} == {300},
+            "every replica has everything, and knows that it is committed",
+        )
+
+
+def test_a_broker_that_is_stopped_hands_over_first_and_comes_back(cluster: RunningCluster) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks="all") as producer,
+    ):
+        admin.create_topic("t", replication_factor=3)
+        assert producer.send("t", b"before").result(30).offset == 0
+        for broker in cluster.brokers:
+            assert broker.stop() == 0
+            assert producer.send("t", b"meanwhile").result(30).offset > 0
+            broker.start()
+            wait_until(
+                lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
+                "the stopped broker is in sync again",
+            )
+    assert read_all(cluster, "t", 4) == [b"before"] + [b"meanwhile"] * 3
+
+
+def test_too_few_replicas_in_sync_refuse_a_write_that_all_must_have(
+    cluster: RunningCluster,
+) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        topic = admin.create_topic("t", replication_factor=3, config={"min.insync.replicas": "3"})
+        partition = TopicPartition(topic.topic_id, 0)
+        leader = topic.partitions[0].leader_address
+        others = [each for each in cluster.brokers if each.address != leader]
+        others[0].kill()
+        with RawClient(leader) as client:
+
+            def produce(acks: int) -> int:
+                request = request_of((partition, batch_of(partition)), acks=acks)
+                (answer,) = client.produce(request)
+                return int(answer.results[0].error.code)
+
+            wait_until(
+                lambda: len(admin.describe_topic("t").partitions[0].isr) == 2, "the ISR shrinks"
+            )
+            assert produce(acks=-1) == NotEnoughReplicasError.code
+            assert produce(acks=1) == 0
+        with RawClient(others[1].address) as client:
+            (answer,) = client.produce(request_of((partition, batch_of(partition))))
+            error = answer.results[0].error
+            assert error.code == NotLeaderError.code
+            assert error.leader.address == leader
+
+
+def test_a_reader_that_names_its_zone_may_read_from_a_follower(cluster: RunningCluster) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks="all") as producer,
+    ):
+        topic = admin.create_topic("t", replication_factor=3)
+        producer.send("t", b"v").result(30)
+        leader = topic.partitions[0].leader_address
+        follower = next(each for each in cluster.brokers if each.address != leader)
+        wait_until(lambda: log_of(follower).high_watermark == 1, "the follower knows of it")
+        wanted = fetch_pb2.FetchPartition(
+            handle=1, topic_id=topic.topic_id, current_leader_epoch=-1, last_fetched_epoch=-1
+        )
+
+        def fetch(**settings: object) -> fetch_pb2.FetchedPartition:
+            message = fetch_pb2.FetchRequest(
+                partitions=[wanted],
+                credit_bytes=1 << 20,
+                settings=fetch_pb2.FetchSettings(min_bytes=1, **settings),  # type: ignore[arg-type]
+            )
+            with RawClient(follower.address) as client:
+                stream = RawStream(client.channel, FETCH)
+                stream.send(message.SerializeToString())
+                header, _ = decode_fetch_response(stream.receive())
+                stream.cancel()
+                return header.partitions[0]
+
+        assert fetch().error.code == NotLeaderError.code
+        near = fetch(rack="here")
+        assert not near.HasField("error")
+        assert near.length > 0
+        assert near.high_watermark == 1
+
+
+def test_followers_do_not_fetch_on_the_client_listener(cluster: RunningCluster) -> None:
+    with RawClient(cluster.brokers[0].address) as client:
+        stream = RawStream(client.channel, FETCH)
+        settings = fetch_pb2.FetchSettings(replica_id=1, replica_broker_epoch=2)
+        stream.send(fetch_pb2.FetchRequest(settings=settings).SerializeToString())
+        assert stream.ended_with() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_nothing_acknowledged_is_lost_while_brokers_are_killed_in_turn(
+    cluster: RunningCluster,
+) -> None:
+    sent: dict[bytes, int] = {}
+    is_over = threading.Event()
+
+    def produce() -> None:
+        with SyncProducer(cluster.bootstrap, acks="all", linger_ms=1) as producer:
+            number = 0
+            while not is_over.is_set():
+                values = [b"%d" % each for each in range(number, number + 50)]
+                futures = [producer.send("t", value) for value in values]
+                for value, future in zip(values, futures, strict=True):
+                    sent[value] = future.result(60).offset
+                number += 50
+
+    def wait_for_more() -> None:
+        count = len(sent) + 500
+        wait_until(lambda: len(sent) >= count or producing.done(), "records go in", 40)
+
+    with SyncAdmin(cluster.bootstrap) as admin, ThreadPoolExecutor(1) as pool:
+        admin.create_topic("t", replication_factor=3)
+        producing = pool.submit(produce)
+        try:
+            for broker in cluster.brokers:
+                wait_for_more()
+                broker.kill()
+                wait_for_more()
+                broker.start()
+                wait_until(
+                    lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
+                    "the killed broker is in sync again",
+                    40,
+                )
+        finally:
+            is_over.set()
+        producing.result(60)
+    in_order = sorted(sent, key=sent.__getitem__)
+    assert sorted(sent.values()) == list(range(len(sent)))
+    assert read_all(cluster, "t", len(sent)) == in_order
+    wait_until(
+        lambda: {log_of(each).high_watermark for each in cluster.brokers} == {len(sent)},
+        "every replica has everything, and knows that it is committed",
+    )
+    files = [each.folder.glob("log/*-0/*.log") for each in cluster.brokers]
+    contents = {b"".join(path.read_bytes() for path in sorted(found)) for found in files}
+    assert len(contents) == 1, "the replicas differ"
