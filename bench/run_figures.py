@@ -20,6 +20,7 @@ FIGURES = (
     "produce_100b", "produce_1kb", "send_100b", "send_1kb", "consume_100b", "consume_1kb",
     "produce_fsync_1kb", "wire_share", "disk_share", "latency_10k", "many_clients",
     "restart_10gb", "idle_rss", "load_rss", "partitions_1000",
+    "sim_hours", "sim_speed", "mutants",
 )  # fmt: skip
 
 

@@ -4,11 +4,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import pytest
 from tests.sim.__main__ import ROOT
-from tests.sim.cluster import BrokerCluster, SimulatedCluster
+from tests.sim.cluster import BrokerCluster, SimulatedCluster, TopicPlan
 from tests.sim.faults import FAMILIES
 from tests.sim.run import Outcome, plan_of, run
 from tests.sim.swarm import crafted
@@ -56,14 +55,14 @@ class WritesGoOn(SimulatedCluster):
 
 
 class FiveOfWhichTwoMustBeInSync(WritesGoOn):
-    brokers = replication_factor = 5
+    brokers = 5
     most_dead = 3
-    topic_config = MappingProxyType({"min.insync.replicas": "2"})
+    topics = (TopicPlan(replication_factor=5, config={"min.insync.replicas": "2"}),)
 
 
 class ThreeOfWhichOneMustBeInSync(WritesGoOn):
     most_dead = 2
-    topic_config = MappingProxyType({"min.insync.replicas": "1"})
+    topics = (TopicPlan(config={"min.insync.replicas": "1"}),)
 
 
 @pytest.mark.parametrize("cluster", [FiveOfWhichTwoMustBeInSync, ThreeOfWhichOneMustBeInSync])

@@ -6,7 +6,7 @@ sound code (a name that is not there) is no catch but a mistake in the catalogue
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from tests.sim.mutants.mutant import Mutant, NoMutantError, planted
 from tests.sim.run import Outcome
 from tests.sim.world import SECOND
 
-Runs = Callable[[], Iterator[tuple[str, Callable[[], Outcome]]]]
+Runs = Callable[[Mutant], Iterator[tuple[str, Callable[[], Outcome]]]]
 """Gives names and runs, without end, each of which is clean while there is no mutant."""
 
 UNSOUND: Final = ("NameError", "AttributeError", "TypeError", "UnboundLocalError", "SyntaxError")
@@ -65,7 +65,7 @@ def hunt(mutant: Mutant, runs: Runs, budget: Budget) -> Found:
     caught_by, violation = None, ""
     try:
         with planted(mutant) as executions:
-            for name, run in runs():
+            for name, run in runs(mutant):
                 outcome = run()
                 count += 1
                 simulated_us += outcome.simulated_us
@@ -109,7 +109,7 @@ def _hunt_one(arguments: tuple[Mutant, Runs, Budget]) -> Found:
 
 def hunt_all(
     mutants: Sequence[Mutant], runs: Runs, budget: Budget, processes: int
-) -> Iterable[Found]:
+) -> Iterator[Found]:
     """Look for many mutants, so many at a time; yield them as they are done."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, maxtasksperchild=1) as pool:

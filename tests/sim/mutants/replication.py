@@ -187,11 +187,11 @@ APPENDS: Final[tuple[Mutant, ...]] = (
         "done = _completed(self._waiting_for_all, durable_offset)",
     ),
     mutant(
-        "a leader that was replaced says that nothing was appended",
+        "who no longer leads says that nothing was appended",
         "P16",
-        f"{_LEADER}.on_state",
-        "return self.resign(\n            NotLeaderError(",
-        "return self.resign(\n            NotLeaderError(appended=Appended.NO, message=",
+        f"{_LEADER}._fail_all",
+        "appended=Appended.MAYBE",
+        "appended=Appended.NO",
     ),
     mutant(
         "who no longer leads acknowledges what waits",
