@@ -34,13 +34,12 @@ from tests.sim.messages import (
     Leaders,
     Produce,
     Produced,
-    ProduceStream,
     Pushed,
     Read,
     Sent,
     Unserved,
 )
-from tests.sim.network import Received, Refused, Stream, StreamEnded, StreamOpened, StreamReceived
+from tests.sim.network import Received, Stream, StreamEnded, StreamOpened, StreamReceived
 from tests.sim.serving import FollowerService
 from tests.sim.world import Violation
 
@@ -50,7 +49,6 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import CorruptBatchError as DamagedBatchError
 from millrace.core.errors import (
     Appended,
     CorruptLogError,
@@ -65,6 +63,7 @@ from millrace.core.errors import (
     StorageFullError,
     UnsupportedFormatError,
 )
+from millrace.core.errors import CorruptBatchError as DamagedBatchError
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -121,7 +120,7 @@ DIRECTORY: Final = "/data"
 LIFE: Final = f"{DIRECTORY}/life"
 """The highest controller epoch seen, and the broker's last epoch."""
 
-TICK_MS: Final = 100
+TICK_MS_MAX: Final = 300
 CHECKPOINT_MS: Final = 1000
 SCRUB_MS: Final = 2000
 SCRUB_BYTES: Final = 200_000
@@ -221,7 +220,7 @@ class SimulatedBroker:
             (TIMES.retry_ms, self.host.look_at_lease),
             (self._config.controller_tick_ms, self.host.tick),
             (self._config.broker_heartbeat_interval_ms, self._beat),
-            (TICK_MS, self._tick),
+            (min(TICK_MS_MAX, self._replication.replica_lag_time_max_ms // 5), self._tick),
             (CHECKPOINT_MS, self._checkpoint),
             (SCRUB_MS, self._scrub),
         ):
@@ -247,8 +246,6 @@ class SimulatedBroker:
                     self._machine.exit("told to, before it was registered")
             case Received(sender, message):
                 self._on_client(sender, message)
-            case Refused():
-                pass
             case StreamOpened(stream, ControlStream()):
                 self.host.on_opened(stream)
             case StreamOpened(stream, FetchStream() as request):
@@ -256,8 +253,6 @@ class SimulatedBroker:
                     stream.reset()
                 else:
                     self.service.on_opened(stream, request)
-            case StreamOpened(_, ProduceStream()):
-                pass
             case StreamReceived(stream, Produce() as message):
                 self._on_produce(stream, message)
             case StreamReceived(stream, Ask() | AskAll() as message):
@@ -374,14 +369,14 @@ class SimulatedBroker:
         def done(result: object) -> None:
             self._machine.exit(f"told to: {result or 'all is closed'}")
 
-        self._machine.run(THREAD, partial(self.directory.close, clean=True), done)
+        close = partial(self.directory.close, clean=True, broker_epoch=self._broker_epoch)
+        self._machine.run(THREAD, close, done)
 
     def _register(self) -> None:
         if self._has_asked_to_register:
             return
         self._has_asked_to_register = True
         identity = self.directory.identity
-        is_marked = self.directory.was_clean and self._broker_epoch > 0
         self._ask(
             RegisterBroker(
                 name=self._machine.name,
@@ -393,7 +388,7 @@ class SimulatedBroker:
                 broker_id=None if identity.broker_id == NO_BROKER else identity.broker_id,
                 replica_host=self._machine.name,
                 replica_port=2,
-                previous_broker_epoch=self._broker_epoch if is_marked else None,
+                previous_broker_epoch=self.directory.closed_by,
             ),
             self._on_registered,
         )

@@ -406,8 +406,10 @@ class Producer(Client):
         self._world.after(pause, f"{self.name} sends", self.start)
 
     def _tell(self, type: str) -> None:
+        # What the leader alone has may be lost, and its offset be another record's.
+        is_kept = type == OK and self.load.acks is Acks.ALL
         sends = [
-            Send(self.key, value, None if type != OK else (batch.base_offset or 0) + at)
+            Send(self.key, value, (batch.base_offset or 0) + at if is_kept else None)
             for batch in self._burst
             for at, value in enumerate(batch.values)
         ]
@@ -545,9 +547,7 @@ class EndReader(Client):
             return
         # Who was replaced, and has not heard of it, may say what was true a moment ago (P40).
         is_late = answer.leader_epoch < self._newest_epoch(self.topic_partition)
-        self._record(
-            INFO if is_late else OK, "list_offsets", details={self.key: answer.end_offset}
-        )
+        self._record(INFO if is_late else OK, "list_offsets", details={self.key: answer.end_offset})
         self._is_asking = False
         self._attempts = {}
         pause = 1 + int(self._dice.expovariate(1 / self._every_us))

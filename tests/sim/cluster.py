@@ -18,7 +18,8 @@ from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
 from tests.sim.broker import REPLICATION, SimulatedBroker
 from tests.sim.client import Client, Consumer, EndReader, Load, Producer, Site
-from tests.sim.coordination import SimulatedStore
+from tests.sim.coordination import NAME as STORE_NAME
+from tests.sim.coordination import SimulatedStore, StoreWeather
 from tests.sim.faults import FAMILIES, Family
 from tests.sim.invariants import Invariants
 from tests.sim.machine import Machine
@@ -173,6 +174,7 @@ class SimulatedCluster:
             self._plan_clients(each)
         self._writes_seen = 0
         self._events = 0
+        self._had_odd_store = False
         self._acknowledged_before: list[int] = []
 
     def _plan_clients(self, plan: TopicPlan) -> None:
@@ -241,6 +243,18 @@ class SimulatedCluster:
     def has_lost_disks(self) -> bool:
         """Whether a machine ever got an empty disk."""
         return any(machine.disk.wipes for machine in self.machines.values())
+
+    @property
+    def now(self) -> int:
+        """Microseconds of virtual time."""
+        return self._world.now
+
+    @property
+    def has_odd_store(self) -> bool:
+        """Whether the store was ever anything but quick and honest, or somebody had to wait."""
+        if self.store.weather != StoreWeather() or self.network.has_been_cut(STORE_NAME):
+            self._had_odd_store = True
+        return self._had_odd_store
 
     def live_replicas(self, state: PartitionState) -> list[BrokerLife]:
         """The registered lives of a partition's replicas that are not fenced."""
@@ -368,8 +382,8 @@ class SimulatedCluster:
         shard = decode_shard(SHARD_KEYS.index(key), stored)
         for topic_id, topic in shard.topics.items():
             self.stored_topics[topic_id] = topic
-            for number, state in enumerate(topic.partitions):
-                topic_partition = TopicPartition(topic_id, number)
+            for partition, state in enumerate(topic.partitions):
+                topic_partition = TopicPartition(topic_id, partition)
                 known = self.states.get(topic_partition)
                 if known == state or topic_id not in self.plans:
                     continue
@@ -419,9 +433,7 @@ class SimulatedCluster:
                 self._record(recorder, INFO, name, "replica", details)
             self.machines[name].disk.take_cost()  # That was not the broker's work.
 
-    def _record(
-        self, recorder: Recorder, type: str, process: str, f: str, details: object
-    ) -> None:
+    def _record(self, recorder: Recorder, type: str, process: str, f: str, details: object) -> None:
         recorder.record(Op(self._world.now * 1000, process, type, f, details=details))
 
 
@@ -522,7 +534,7 @@ def drawn_config(dice: random.Random) -> dict[str, str]:
 
 
 def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
-    patient = Load(every_us=dice.choice((50, 200, 800)) * MILLISECOND, burst_max=5)
+    patient = Load(every_us=dice.choice((100, 300, 1000)) * MILLISECOND, burst_max=5)
     impatient = Load(every_us=300 * MILLISECOND, is_patient=False)
     return TopicPlan(
         name=name,

@@ -7,9 +7,13 @@ from tests.sim.client import Load
 from tests.sim.cluster import BrokerCluster, TopicPlan, drawn_config
 from tests.sim.world import MILLISECOND, World
 
+from millrace.core.metadata.cluster_config import ClusterConfig
+
 
 class HoursCluster(BrokerCluster):
     """Three or four brokers, eight partitions, and about seven operations of clients a second."""
+
+    config = ClusterConfig(controller_tick_ms=250)
 
     def shape(self, world: World) -> None:
         dice = world.random("shape")

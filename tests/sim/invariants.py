@@ -6,20 +6,22 @@ a rule that is missing shows here long before a client is told something wrong.
 - One leader in each epoch, whose high watermark never goes back; it begins with all that was ever
   committed (P9, P25).
 - What is below the high watermark is on every replica that the stored state calls in sync, and kept
-  there as the topic says, flushed or written (P9, P13, P19 to P22); and on every eligible one (P26).
+  there as the topic says, flushed or written (P9, P13, P19 to P22), and on every eligible one
+  (P26).
 - A leader that knows of too few in sync gives no offsets to `acks=all`, and commits nothing
   (P9, P14).
 - Each controller has an epoch of its own (P35), writes only while it holds the lease (P38), and no
   broker follows an earlier one than it did before (P39).
 - An unclean election is somebody's wish, or the last resort; then the best log is taken (P30, P31).
 - Replicas go only when those that take their place are in sync (P33).
-- A broker that may lead knows that it is registered (P28).
+- A broker that may lead knows that it is registered (P28); who joins the in-sync replicas is not
+  fenced, and in its registered life (P19), as far as the store was quick to say so.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tests.sim.world import Violation
+from tests.sim.world import MILLISECOND, Violation
 
 from millrace.core.ids import NO_BROKER, ControllerEpoch, LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.elections import Rules
@@ -30,6 +32,10 @@ from millrace.core.replication.leader import Acks, PartitionLeader
 if TYPE_CHECKING:
     from tests.sim.broker import SimulatedBroker
     from tests.sim.cluster import SimulatedCluster
+
+
+_KNOWN_US: Final = 200 * MILLISECOND
+"""A change is stored, and so is what rests on it, within this time."""
 
 
 @dataclass(slots=True)
@@ -54,6 +60,7 @@ class Invariants:
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
         self._controllers: dict[ControllerEpoch, str] = {}
         self._followed: dict[str, ControllerEpoch] = {}
+        self._unfit_since: dict[BrokerLife, int] = {}
 
     # --- At what is stored -------------------------------------------------------------------
 
@@ -69,6 +76,13 @@ class Invariants:
         """The brokers changed."""
         nodes = self._nodes_by_life()
         for broker_id, broker in after.brokers.items():
+            old = None if before is None else before.brokers.get(broker_id)
+            if broker.is_fenced:
+                self._unfit_since.setdefault(broker.life, self._cluster.now)
+            else:
+                self._unfit_since.pop(broker.life, None)
+            if old is not None and old.life != broker.life:
+                self._unfit_since[old.life] = self._cluster.now
             known = None if before is None else before.brokers.get(broker_id)
             node = nodes.get(broker.life)
             if node is None or broker.is_fenced or known is None or not known.is_fenced:
@@ -88,6 +102,16 @@ class Invariants:
             in_sync = {life.broker_id for life in (*before.isr, *after.isr)}
             if not in_sync.issuperset(before.adding):
                 raise Violation(f"replicas go before others came: {before}, then {after}")
+        is_asked = before.leader_epoch == after.leader_epoch  # By the leader.
+        if is_asked and not self._cluster.has_odd_store:
+            for life in after.isr:
+                unfit_since = self._unfit_since.get(life)
+                if (
+                    life not in before.isr
+                    and unfit_since is not None
+                    and self._cluster.now - unfit_since > _KNOWN_US
+                ):
+                    raise Violation(f"{life} joins, and is fenced or past: {before}, then {after}")
         if after.unclean_epoch > before.unclean_epoch:
             self._on_unclean(topic_partition, before, after)
 
@@ -140,9 +164,7 @@ class Invariants:
             self._judge_eligible(topic_partition, state, by_life)
 
     def _nodes_by_life(self) -> "dict[BrokerLife, SimulatedBroker]":
-        return {
-            node.life: node for node in self._cluster.nodes().values() if node.life is not None
-        }
+        return {node.life: node for node in self._cluster.nodes().values() if node.life is not None}
 
     def _judge_metadata(self, name: str, node: "SimulatedBroker") -> None:
         image = node.metadata
@@ -152,9 +174,7 @@ class Invariants:
         known = self._followed.get(name)
         if known is not None and controller_epoch < known:
             if name not in self._cluster.operator.replaced and not self._cluster.has_lost_disks:
-                raise Violation(
-                    f"{name} follows controller epoch {controller_epoch} after {known}"
-                )
+                raise Violation(f"{name} follows controller epoch {controller_epoch} after {known}")
         else:
             self._followed[name] = controller_epoch
 

@@ -45,6 +45,8 @@ class Operator:
         for name, machine in self._machines.items():
             is_damaged = getattr(machine.node, "is_damaged", False)
             if machine.node is not None and (is_damaged or name in self._reported):
+                if not machine.disk.is_damaged and not machine.disk.failures:
+                    raise Violation(f"a log of {name} is damaged, and its disk is sound")
                 self._replace(machine)
             tries = len(machine.exits) - self._exits.setdefault(name, 0)
             if tries >= _STARTS_MAX and all(

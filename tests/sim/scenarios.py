@@ -6,23 +6,23 @@ replication come from (B1 to B23).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from tests.sim.broker import REPLICATION, SimulatedBroker
+from tests.sim.broker import SimulatedBroker
 from tests.sim.client import Load
 from tests.sim.cluster import SimulatedCluster, TopicPlan
 from tests.sim.controlling import ControllerHost
 from tests.sim.faults import FAMILIES, Family, Scene, Undo
 from tests.sim.machine import Machine
-from tests.sim.messages import Pushed
 from tests.sim.network import Weather
 from tests.sim.run import Outcome, run
 from tests.sim.swarm import Plan, crafted
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
-from millrace.core.ids import NO_BROKER
+from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.requests import Reassignment, ReassignPartitions
 from millrace.core.metadata.stored import StoredObject
 from millrace.core.replication.leader import Acks
 from millrace.core.replication.rules import ReplicationConfig
@@ -93,8 +93,14 @@ class Scenario:
     def run(self, seed: int, *, is_detailed: bool = False) -> Outcome:
         return run(self.cluster, self.plan(seed), is_detailed=is_detailed)
 
+    def command(self, seed: int) -> str:
+        """What shows it again."""
+        return f"python -m tests.sim scenarios '{self.about}'  # seed {seed}"
 
-def _again(what: str | Family, first_s: float, every_s: float, times: int, for_s: float) -> list[Step]:
+
+def _again(
+    what: str | Family, first_s: float, every_s: float, times: int, for_s: float
+) -> list[Step]:
     return [(first_s + at * every_s, what, for_s) for at in range(times)]
 
 
@@ -116,10 +122,10 @@ class Busy(ScenarioCluster):
 
     topics = (
         TopicPlan(
-            partitions=2,
+            partitions=1,
             loads=(
-                Load(every_us=20 * MILLISECOND, burst_max=5),
-                Load(every_us=100 * MILLISECOND, is_patient=False),
+                Load(every_us=40 * MILLISECOND, burst_max=5),
+                Load(every_us=200 * MILLISECOND, is_patient=False),
             ),
             asks_ends=True,
             reads_followers=True,
@@ -131,7 +137,9 @@ class Busy(ScenarioCluster):
 
 
 class BusyAndOneMustBeInSync(Busy):
-    topics = (TopicPlan(partitions=2, config={"min.insync.replicas": "1"}, loads=Busy.topics[0].loads),)
+    topics = (
+        TopicPlan(partitions=1, config={"min.insync.replicas": "1"}, loads=Busy.topics[0].loads),
+    )
 
 
 class BusyOfFour(Busy):
@@ -282,7 +290,7 @@ class TooFewInSync(ScenarioCluster):
 class LeftInOrder(ScenarioCluster):
     """Brokers are restarted in order, one after another: nobody waits for a lease or a session."""
 
-    topics = (TopicPlan(partitions=4, loads=(Load(every_us=20 * MILLISECOND),)),)
+    topics = (TopicPlan(partitions=2, loads=(Load(every_us=50 * MILLISECOND),)),)
     _waits_max_us = SECOND
 
     def __init__(self, world: World) -> None:
@@ -327,6 +335,18 @@ class Restless(Busy):
     config = ClusterConfig(broker_session_timeout_ms=1_000, broker_heartbeat_interval_ms=100)
 
 
+class Impatient(Busy):
+    """Followers are missed at once, and brokers late."""
+
+    topics = (
+        TopicPlan(partitions=1, config={"min.insync.replicas": "1"}, loads=Busy.topics[0].loads),
+    )
+    replication = ReplicationConfig(
+        replica_lag_time_max_ms=300, replica_fetch_backoff_ms=100, isr_rejoin_pause_ms=100
+    )
+    config = ClusterConfig(broker_reconnect_grace_ms=3_000)
+
+
 class FourRestless(Restless):
     brokers = 4
     topics = (
@@ -344,10 +364,10 @@ class Forward(Restless):
 
     topics = (
         TopicPlan(
-            partitions=2,
+            partitions=1,
             loads=(
-                Load(every_us=15 * MILLISECOND, acks=Acks.LEADER),
-                Load(every_us=15 * MILLISECOND, acks=None),
+                Load(every_us=30 * MILLISECOND, acks=Acks.LEADER),
+                Load(every_us=30 * MILLISECOND, acks=None),
             ),
         ),
     )
@@ -484,8 +504,11 @@ def _make_a_proposal_stale(scene: Scene) -> Undo | None:
             scene.network.impose([(leader.name, controller.name)], Weather(delay_us=2 * SECOND))
         )
 
+    def heal_control() -> None:
+        undos[1]()
+
     scene.world.after(SECOND, "the laggard is cut off", cut)
-    scene.world.after(2_600 * MILLISECOND, "the controller sees it", lambda: undos[1]())
+    scene.world.after(2_600 * MILLISECOND, "the controller sees it", heal_control)
 
     def undo() -> None:
         joiner.start()
@@ -499,6 +522,98 @@ STALE_PROPOSAL: Final = Family(
     "F18", "a proposal arrives on a state that is another one", _make_a_proposal_stale,
     (SECOND, SECOND),
 )  # fmt: skip
+
+
+def _joins_unheard(scene: Scene) -> Undo | None:
+    """A follower has just joined when its leader loses touch with it, and with the controller.
+
+    So the leader does not hear that its proposal was applied.
+    """
+    leader, controllers, others = scene.pick("leader"), scene.role("controller"), _followers(scene)
+    assert scene.administered is not None
+    if leader is None or not others or leader.name in controllers:
+        return None
+    joiner = scene.dice.choice([each for each in others if each.name not in controllers] or others)
+    states = scene.administered.states
+    undos: list[Undo] = []
+    joiner.kill()
+    scene.world.after(SECOND, "the joiner is back", joiner.start)
+
+    def look(tries: int) -> None:
+        cluster = scene.administered.stored_cluster if scene.administered else None
+        assert cluster is not None
+        broker = cluster.broker_named(joiner.name)
+        has_joined = broker is not None and not broker.is_fenced
+        if has_joined and broker and any(broker.life in each.isr for each in states.values()):
+            scene.network.reset_streams(scene.dice, 1.0, [leader.name])
+            undos.append(scene.cut([leader.name], [*controllers, joiner.name]))
+        elif tries:
+            scene.world.after(200, "has it joined?", look, tries - 1)
+
+    scene.world.after(1_100 * MILLISECOND, "has it joined?", look, 15_000)
+
+    def undo() -> None:
+        joiner.start()
+        for each in undos:
+            each()
+
+    return undo
+
+
+JOINS_UNHEARD: Final = Family(
+    "F13", "a follower joins, and its leader does not hear of it", _joins_unheard, (SECOND, SECOND)
+)
+
+
+def _given_back_at_once(scene: Scene) -> Undo | None:
+    """A replica is taken away and given back, and its leader hears of both at the same time."""
+    leader, controllers = scene.pick("leader"), scene.role("controller")
+    administered = scene.administered
+    if administered is None or leader is None or leader.name in controllers:
+        return None
+    [(topic_partition, state)] = administered.states.items()
+    cluster = administered.stored_cluster
+    assert cluster is not None
+    names = {each: cluster.brokers[each].name for each in state.replicas}
+    gone = next(
+        (each for each, name in names.items() if name not in (leader.name, *controllers)), None
+    )
+    if gone is None:
+        return None
+
+    def move(replicas: tuple[BrokerId, ...]) -> None:
+        administered.administer(
+            ReassignPartitions(
+                reassignments=[
+                    Reassignment(
+                        topic_id=topic_partition.topic_id,
+                        partition=topic_partition.partition,
+                        replicas=replicas,
+                    )
+                ]
+            )
+        )
+
+    scene.network.reset_streams(scene.dice, 1.0, [leader.name])
+    undos = [
+        scene.cut([leader.name], controllers),
+        scene.network.impose([(names[gone], leader.name)], Weather(delay_us=4 * SECOND)),
+    ]
+    rest = tuple(each for each in state.replicas if each != gone)
+    scene.world.after(50 * MILLISECOND, "it is taken away", move, rest)
+    scene.world.after(350 * MILLISECOND, "it is given back", move, state.replicas)
+    scene.world.after(700 * MILLISECOND, "the leader hears of it", undos[0])
+
+    def undo() -> None:
+        for each in undos:
+            each()
+
+    return undo
+
+
+GIVEN_BACK: Final = Family(
+    "F71", "a replica is taken away and given back at once", _given_back_at_once, (SECOND, SECOND)
+)
 
 
 # --- The scenarios ---------------------------------------------------------------------------
@@ -598,6 +713,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="nobody knows which replicas are in sync, while some lag and the store is slow",
         cluster=BusyAndOneMustBeInSync,
         steps=[*_again(CUT_A_FOLLOWER, 6, 4, 6, 2.5), (6, "F43", 24)],
+        mutants=["a follower joins below the high watermark"],
+    ),
+    Scenario(
+        about="B7",
+        name="a leader does not hear that a follower has joined, and loses touch with it",
+        cluster=Impatient,
+        steps=_again(JOINS_UNHEARD, 6, 6, 4, 4.5),
+        seeds=6,
         mutants=[
             "a member that is being added is not waited for before its addition is known",
             "a proposal without an answer is taken back",
@@ -608,7 +731,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="a late proposal names a broker that came back with an empty disk",
         cluster=BusyAndOneMustBeInSync,
         steps=[*_again("F36", 6, 5, 6, 0.1), *_again(SLOW_PROPOSALS, 5.5, 5, 6, 3)],
-        mutants=["the reports of an earlier life of a follower count"],
+        mutants=["a proposal may name who is fenced, or an earlier life"],
     ),
     Scenario(
         about="B9",
@@ -622,6 +745,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="replicas are taken away and given back at once",
         cluster=BusyOfFour,
         steps=_again("F71", 6, 0.8, 30, 0.2),
+        mutants=["old replicas go before the new ones are there"],
+    ),
+    Scenario(
+        about="B10",
+        name="a replica is taken away and given back, and its leader hears of both at once",
+        cluster=Impatient,
+        steps=_again(GIVEN_BACK, 6, 6, 4, 4),
+        seeds=6,
         mutants=["what a follower reported in an earlier leader epoch counts"],
     ),
     Scenario(
@@ -642,7 +773,11 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B16",
         name="a minority is damaged, and leaders die",
         cluster=Busy,
-        steps=[*_again("F31", 6, 6, 4, 0.5), *_again("F29", 8, 6, 4, 0.1), *_again("F02", 9, 6, 4, 1)],
+        steps=[
+            *_again("F31", 6, 6, 4, 0.5),
+            *_again("F29", 8, 6, 4, 0.1),
+            *_again("F02", 9, 6, 4, 1),
+        ],
         mutants=["a log that lost flushed batches is cut to what is left"],
     ),
     Scenario(
@@ -675,7 +810,10 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="news of the metadata has gaps, while leaders change",
         cluster=ForgetfulController,
         steps=_again("F02", 6, 3, 6, 1),
-        mutants=["a broker that missed a change of the metadata goes on without it"],
+        mutants=[
+            "a broker that missed a change of the metadata goes on without it",
+            "a broker may lead before it knows that it is registered",
+        ],
     ),
     Scenario(
         about="P14, P15",
@@ -722,6 +860,71 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         cluster=LeftInOrder,
         steps=[(8, RESTART_IN_TURN, 30)],
         mutants=["who stops leaves the in-sync replicas though too few remain"],
+    ),
+    Scenario(
+        about="P27",
+        name="of the last two in sync one gets an empty disk, and the other one dies",
+        steps=[
+            step
+            for at in (6, 24)
+            for step in ((at, "F09", 12), (at + 8, "F36", 0.3), (at + 8.2, "F02", 3))
+        ],
+        seeds=6,
+        mutants=["a broker with another disk is taken for the same"],
+    ),
+    Scenario(
+        about="P27",
+        name="a machine is restarted in order, and loses power soon after",
+        cluster=Written,
+        steps=[*_again("F47", 6, 4, 8, 1), *_again("F04", 7.4, 4, 8, 0.4)],
+        seeds=6,
+        mutants=["the clean-shutdown marker stays when the directory is used again"],
+    ),
+    Scenario(
+        about="P42",
+        name="connections of leaders are reset, and bursts are repeated",
+        cluster=Busy,
+        steps=_again("F17", 6, 0.3, 60, 0.1),
+        mutants=["four batches of a producer are remembered", "a repeated batch is appended again"],
+    ),
+    Scenario(
+        about="P45",
+        name="leaders change, and logs are cut, while producers repeat what they have sent",
+        cluster=Restless,
+        steps=[*_again("F08", 6, 1.3, 18, 1.5), (6, "F34", 24), *_again("F02", 8, 5, 4, 1)],
+        mutants=[
+            "producer states are those of before the log was cut",
+            "producer states of what was cut stay on the disk",
+            "producer states end with the newest snapshot",
+        ],
+    ),
+    Scenario(
+        about="P64",
+        name="disks are full, between batches and within them",
+        cluster=Busy,
+        steps=[*_again("F22", 6, 2, 12, 0.7), *_again("F23", 7, 1, 24, 0.6)],
+        mutants=[
+            "sequences of batches that were not written stay taken",
+            "what was half written stays in the file",
+        ],
+    ),
+    Scenario(
+        about="P68",
+        name="files that are no segments are damaged",
+        cluster=Busy,
+        steps=[*_again("F30", 6, 1, 24, 0.1), *_again("F01", 6.5, 2, 12, 0.4)],
+        mutants=["small files are believed whatever their checksum"],
+    ),
+    Scenario(
+        about="P69",
+        name="power goes in the middle of a write",
+        cluster=Busy,
+        steps=_again("F27", 6, 1.2, 20, 0.8),
+        mutants=[
+            "small files are renamed before they are flushed",
+            "a renamed file's directory is not flushed",
+            "a new segment's name is not flushed",
+        ],
     ),
     Scenario(
         about="P38",

@@ -155,5 +155,3 @@ def _like(kept: Any, changed: FunctionType, name: str) -> Any:
     if isinstance(kept, staticmethod | classmethod):
         return type(kept)(changed)
     return changed
-
-

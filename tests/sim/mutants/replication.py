@@ -264,8 +264,11 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
         "a follower joins below the high watermark",
         "P22",
         f"{_IN_SYNC}._joiners",
-        "and follower.progress.kept(rules.durability) >= least",
-        "",
+        "for follower in self._candidates(rules, now)",
+        "for follower in self._followers.values()",
+        "if follower.life and follower.progress.kept(rules.durability) >= least",
+        "if follower.life and follower.life not in self.state.isr\n"
+        "        and self._may_join(follower.life)",
     ),
     mutant(
         "a follower joins below where the epoch began",
@@ -273,13 +276,11 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
         f"{_IN_SYNC}._joiners",
         "least = max(ends.high_watermark, ends.leader_epoch_start_offset)",
         "least = ends.high_watermark",
-    ),
-    mutant(
-        "the reports of an earlier life of a follower count",
-        "P22",
-        f"{_IN_SYNC}._follower",
-        "if follower is None or follower.life != life or not self._is_registered(life):",
-        "if follower is None:",
+        "for follower in self._candidates(rules, now)",
+        "for follower in self._followers.values()",
+        "if follower.life and",
+        "if follower.life and follower.life not in self.state.isr\n"
+        "        and self._may_join(follower.life) and",
     ),
     mutant(
         "a leader whose clock jumped takes its followers for silent",

@@ -29,8 +29,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "any clean-shutdown marker counts",
         "P27",
         f"{_DIRECTORY}._is_marked_clean",
-        "return marker == self._marker(checkpoint)",
-        "return True",
+        "if marker != self._marker(checkpoint, broker_epoch):",
+        "if False:",
     ),
     mutant(
         "producer states are those of before the log was cut",
