@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help setup check lint test api-server sim faults fuzz bench figure figures demo proto wire docs lock
+.PHONY: help setup check lint test api-server sim mutants faults fuzz bench figure figures demo proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ sim: setup ## Simulate a cluster under faults: make sim SEED=8231 (ARGS='--seeds
 
 faults: setup ## Break real brokers under load: make faults (ARGS='--count 10', '--faults F02,F11', '--seconds 600')
 	@$(PYTHON_RUN) -m tests.faults --seed $(or $(SEED),1) $(ARGS)
+
+mutants: setup ## Leave out one rule of the product after another: the simulator must notice (ARGS='P13 --minutes 2')
+	@$(PYTHON_RUN) -m tests.sim mutants $(ARGS)
 
 fuzz: setup ## Look for bytes that break a decoder, each target for SECONDS (60): make fuzz SECONDS=600
 	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON_RUN) -m pytest --verbose tests/fuzz

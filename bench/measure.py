@@ -129,28 +129,43 @@ class Named:
     goal: str
 
 
-def figure(name: str, *, unit: str, goal: str, measure: Callable[[Bench], Outcome]) -> None:
+def figure(
+    name: str,
+    *,
+    unit: str,
+    goal: str,
+    measure: Callable[[Bench], Outcome],
+    seconds: float = SECONDS_MIN,
+) -> None:
     """Measure a figure as the command line says, and print its JSON as the last line.
+
+    `seconds` is how long each run takes where the command line does not say.
 
     A side that cannot be had or fails ends the program with a message, a non-zero exit code and no
     value. A bound that does not hold is a value like any other, with `ok` false.
     """
     named = Named(name=name, unit=unit, goal=goal)
-    figures([named], wanted=name, measure=lambda bench: {name: measure(bench)})
+    figures([named], wanted=name, measure=lambda bench: {name: measure(bench)}, seconds=seconds)
 
 
 def figures(
-    named: Sequence[Named], *, wanted: str, measure: Callable[[Bench], Mapping[str, Outcome]]
+    named: Sequence[Named],
+    *,
+    wanted: str,
+    measure: Callable[[Bench], Mapping[str, Outcome]],
+    seconds: float = SECONDS_MIN,
 ) -> None:
     """Measure figures that one measurement gives, and print a line for each, as in `figure`.
 
     Args:
+        named: all of them.
         wanted: the one whose line is the last.
         measure: returns the outcomes by name.
+        seconds: as in `figure`.
     """
     in_order = sorted(named, key=lambda each: each.name == wanted)
     last = in_order[-1]
-    bench_options = _parse(f"Measure the figure {last.name}: {last.goal} ({last.unit}).")
+    bench_options = _parse(f"Measure the figure {last.name}: {last.goal} ({last.unit}).", seconds)
     unwind_on_terminate()
     started = time.monotonic()
     try:
@@ -244,11 +259,11 @@ def settle() -> None:
     os.sync()
 
 
-def _parse(description: str) -> argparse.Namespace:
+def _parse(description: str, seconds: float) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=ROUNDS_MIN, help="rounds (default: 5)")
     parser.add_argument(
-        "--seconds", type=float, default=SECONDS_MIN, help="seconds of each run (default: 10)"
+        "--seconds", type=float, default=seconds, help=f"seconds of each run (default: {seconds:g})"
     )
     parser.add_argument(
         "--data-root",

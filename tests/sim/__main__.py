@@ -1,14 +1,24 @@
-"""`python -m tests.sim --seed N`: run seeds; make a failing one small, say how to repeat it."""
+"""`python -m tests.sim --seed N`: run seeds; make a failing one small, say how to repeat it.
+
+`python -m tests.sim mutants`: leave out one rule of the product after another, and see whether
+runs find it. `python -m tests.sim scenarios`: run the named scenarios.
+"""
 
 import argparse
 import importlib
+import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
+from tests.sim.mutants import report
+from tests.sim.mutants.catalogue import MUTANTS
+from tests.sim.mutants.hunt import Budget, Found, hunt_all
+from tests.sim.mutants.runs import runs
 from tests.sim.run import Factory, Outcome, describe, plan_of, run, shrink
+from tests.sim.scenarios import SCENARIOS
 from tests.sim.swarm import Plan
 from tests.sim.world import MINUTE, SECOND
 
@@ -57,7 +67,50 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def look_for_mutants(options: list[str]) -> int:
+    """Print each mutant when it is caught or has survived; fail where one survives or is none."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim mutants")
+    parser.add_argument("--minutes", type=float, default=10, help="of a core, for each mutant")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at a time")
+    parser.add_argument("names", nargs="*", help="parts of names, or rules such as P13")
+    arguments = parser.parse_args(options)
+    mutants = [
+        each
+        for each in MUTANTS
+        if not arguments.names
+        or any(name == each.rule or name in each.name for name in arguments.names)
+    ]
+    found: list[Found] = []
+    budget = Budget(cpu_s=arguments.minutes * 60)
+    for each in hunt_all(mutants, runs, budget, arguments.processes):
+        print(report.line(each), flush=True)
+        found.append(each)
+    print(report.summary(found))
+    return int(len(report.caught(found)) < len(found))
+
+
+def play_scenarios(options: list[str]) -> int:
+    """Run the named scenarios, or those about something."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim scenarios")
+    parser.add_argument("about", nargs="*", help="such as B9 or P23")
+    arguments = parser.parse_args(options)
+    failed = 0
+    for scenario in SCENARIOS:
+        if arguments.about and scenario.about not in arguments.about:
+            continue
+        for seed in range(scenario.seeds):
+            outcome = scenario.run(seed)
+            end = "" if outcome.violation is None else f" FAILS: {outcome.violation}"
+            print(f"{scenario.about}: {scenario.name}, seed {seed}{end}", flush=True)
+            failed += outcome.violation is not None
+    return int(failed > 0)
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["mutants"]:
+        return look_for_mutants(sys.argv[2:])
+    if sys.argv[1:2] == ["scenarios"]:
+        return play_scenarios(sys.argv[2:])
     arguments = parse()
     if arguments.commit not in (None, commit()):
         print(f"The seed is of {arguments.commit}, but this is {commit()}: it may run otherwise.")

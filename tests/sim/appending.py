@@ -140,11 +140,15 @@ class Appender:
         for outcome in outcomes:
             outcome()
         if self._to_flush:
-            self._machine.run(THREAD, self._flush, self._on_round)
+            # What is being flushed is not safe before the disk has taken its time.
+            self._machine.run(THREAD, self._machine.disk.charge_flush, self._on_flush_begun)
         elif self._work:
             self._machine.run(THREAD, self._round, self._on_round)
         else:
             self._is_running = False
+
+    def _on_flush_begun(self, result: object) -> None:
+        self._machine.run(THREAD, self._flush, self._on_round)
 
 
 def _bound(function: Callable[..., object], *arguments: object) -> Callable[[], object]:

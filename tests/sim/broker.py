@@ -23,10 +23,12 @@ from tests.sim.messages import (
     Answer,
     Ask,
     AskAll,
+    AskEnd,
     AskEnds,
     AskLeaders,
     Batches,
     ControlStream,
+    End,
     FetchStream,
     FullState,
     Leaders,
@@ -37,7 +39,7 @@ from tests.sim.messages import (
     Sent,
     Unserved,
 )
-from tests.sim.network import Received, Refused, Stream, StreamEnded, StreamOpened, StreamReceived
+from tests.sim.network import Received, Stream, StreamEnded, StreamOpened, StreamReceived
 from tests.sim.serving import FollowerService
 from tests.sim.world import Violation
 
@@ -47,8 +49,8 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import CorruptBatchError as DamagedBatchError
 from millrace.core.errors import (
+    Appended,
     CorruptLogError,
     DuplicateBrokerRegistrationError,
     InvalidConfigError,
@@ -61,6 +63,7 @@ from millrace.core.errors import (
     StorageFullError,
     UnsupportedFormatError,
 )
+from millrace.core.errors import CorruptBatchError as DamagedBatchError
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -79,6 +82,7 @@ from millrace.core.metadata.cache import (
     PersistControllerEpoch,
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import NOBODY
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Topic
 from millrace.core.metadata.requests import (
@@ -94,7 +98,7 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import BatchLimits, check, walk
 from millrace.core.records.header import HEADER_BYTES, stamp, verify_body
 from millrace.core.replication.follower import AdvanceLogStart, Append, StartAnew, Truncate
-from millrace.core.replication.leader import Waiter
+from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.leader_session import SessionRequest
 from millrace.core.replication.replicas import (
     Advanced,
@@ -117,8 +121,10 @@ DIRECTORY: Final = "/data"
 LIFE: Final = f"{DIRECTORY}/life"
 """The highest controller epoch seen, and the broker's last epoch."""
 
-TICK_MS: Final = 100
+TICK_MS_MAX: Final = 300
 CHECKPOINT_MS: Final = 1000
+SCRUB_MS: Final = 2000
+SCRUB_BYTES: Final = 200_000
 REGISTER_AGAIN_MS: Final = 300
 
 REPLICATION: Final = ReplicationConfig(
@@ -137,18 +143,30 @@ class SimulatedBroker:
     Args:
         config: the cluster's.
         replication: the broker's.
+        hear_of_damage: told of a broker whose batches do not match their checksums.
+        new_host: makes the controller's part of it.
 
     Attributes:
         replicas: once this life is registered.
         logs: those that are open.
+        is_damaged: whether a log was found damaged below what was flushed.
     """
 
-    def __init__(self, config: ClusterConfig, replication: ReplicationConfig = REPLICATION) -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        replication: ReplicationConfig = REPLICATION,
+        hear_of_damage: Callable[[str], object] = lambda _: None,
+        new_host: type[ControllerHost] = ControllerHost,
+    ) -> None:
         self.replicas: Replicas | None = None
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.is_fenced = True
+        self.is_damaged = False
         self._config = config
         self._replication = replication
+        self._hear_of_damage = hear_of_damage
+        self._new_host = new_host
         self._targets: dict[TopicPartition, Target] = {}
         self._life: BrokerLife | None = None
         self._control: Stream | None = None
@@ -159,6 +177,16 @@ class SimulatedBroker:
         self._leaders: dict[BrokerId, Stream] = {}
         self._wants_shutdown = False
         self._is_stopping = False
+
+    @property
+    def life(self) -> BrokerLife | None:
+        """Which one it is, once it is registered."""
+        return self._life
+
+    @property
+    def metadata(self) -> MetadataImage | None:
+        """What it follows."""
+        return self._cache.image
 
     @property
     def _now(self) -> MonotonicMs:
@@ -187,14 +215,15 @@ class SimulatedBroker:
         self._cache = MetadataCache(
             CLUSTER_ID if controller_epoch else None, self._controller_epoch
         )
-        self.host = ControllerHost(machine, self._config, knows_cluster=controller_epoch > 0)
+        self.host = self._new_host(machine, self._config, knows_cluster=controller_epoch > 0)
         self._appender = Appender(machine, self._on_written, self._on_log_failed)
         for period_ms, work in (
             (TIMES.retry_ms, self.host.look_at_lease),
             (self._config.controller_tick_ms, self.host.tick),
             (self._config.broker_heartbeat_interval_ms, self._beat),
-            (TICK_MS, self._tick),
+            (min(TICK_MS_MAX, self._replication.replica_lag_time_max_ms // 5), self._tick),
             (CHECKPOINT_MS, self._checkpoint),
+            (SCRUB_MS, self._scrub),
         ):
             self._repeat(period_ms, work)
 
@@ -218,8 +247,6 @@ class SimulatedBroker:
                     self._machine.exit("told to, before it was registered")
             case Received(sender, message):
                 self._on_client(sender, message)
-            case Refused():
-                pass
             case StreamOpened(stream, ControlStream()):
                 self.host.on_opened(stream)
             case StreamOpened(stream, FetchStream() as request):
@@ -227,6 +254,8 @@ class SimulatedBroker:
                     stream.reset()
                 else:
                     self.service.on_opened(stream, request)
+            case StreamReceived(stream, Produce() as message):
+                self._on_produce(stream, message)
             case StreamReceived(stream, Ask() | AskAll() as message):
                 self.host.on_message(stream, message)
             case StreamReceived(stream, SessionRequest() as message):
@@ -342,14 +371,14 @@ class SimulatedBroker:
         def done(result: object) -> None:
             self._machine.exit(f"told to: {result or 'all is closed'}")
 
-        self._machine.run(THREAD, partial(self.directory.close, clean=True), done)
+        close = partial(self.directory.close, clean=True, broker_epoch=self._broker_epoch)
+        self._machine.run(THREAD, close, done)
 
     def _register(self) -> None:
         if self._has_asked_to_register:
             return
         self._has_asked_to_register = True
         identity = self.directory.identity
-        is_marked = self.directory.was_clean and self._broker_epoch > 0
         self._ask(
             RegisterBroker(
                 name=self._machine.name,
@@ -361,7 +390,7 @@ class SimulatedBroker:
                 broker_id=None if identity.broker_id == NO_BROKER else identity.broker_id,
                 replica_host=self._machine.name,
                 replica_port=2,
-                previous_broker_epoch=self._broker_epoch if is_marked else None,
+                previous_broker_epoch=self.directory.closed_by,
             ),
             self._on_registered,
         )
@@ -500,7 +529,7 @@ class SimulatedBroker:
         def opened(result: object) -> None:
             assert self.replicas is not None
             if isinstance(result, CorruptLogError):
-                self._perform(self.replicas.on_failed(topic_partition, result))
+                self._on_damaged(topic_partition, result)
                 return
             if isinstance(result, Exception):
                 self._fail(result)
@@ -589,6 +618,7 @@ class SimulatedBroker:
 
     def _on_damaged(self, topic_partition: TopicPartition, error: CorruptLogError) -> None:
         assert self.replicas is not None
+        self.is_damaged = True
         self._close_log(topic_partition)
         self._perform(self.replicas.on_failed(topic_partition, error))
 
@@ -618,6 +648,17 @@ class SimulatedBroker:
         if not self._is_stopping:
             self._machine.run("checkpoint", lambda: self.directory.checkpoint(self._now), done)
 
+    def _scrub(self) -> None:
+        def done(result: object) -> None:
+            if isinstance(result, Exception) and not isinstance(result, StorageFullError):
+                self._fail(result)
+            for topic_partition, error in list(self.directory.corrupt.items()):
+                if topic_partition in self.logs:
+                    self._on_damaged(topic_partition, error)
+
+        if self.replicas is not None and not self._is_stopping:
+            self._machine.run("checkpoint", lambda: self.directory.scrub(SCRUB_BYTES), done)
+
     # --- Following ---------------------------------------------------------------------------
 
     def _on_leader_says(self, stream: Stream, message: Sent | Unserved) -> None:
@@ -632,6 +673,8 @@ class SimulatedBroker:
         else:
             found = self.replicas.sessions[leader].position(message.handle)
             batches, is_damaged = ([], False) if found is None else verified(found[0], message.data)
+            if is_damaged:
+                self._hear_of_damage(stream.remote)
             fetched = Fetched(
                 handle=message.handle,
                 fetch_offset=message.fetch_offset,
@@ -654,11 +697,11 @@ class SimulatedBroker:
                 reply(Leaders(self._leaders_of_all()))
             case Administer(request):
                 self._ask(request, lambda _: None)
-            case Produce(number):
+            case AskEnd(number):
                 try:
-                    self._produce(sender, message)
+                    reply(self._end(message))
                 except MillraceError as error:
-                    reply(Produced(number, Offset(-1), error))
+                    reply(End(number, error=error))
             case Read(number, topic_partition):
                 try:
                     reply(self._read(message))
@@ -680,16 +723,19 @@ class SimulatedBroker:
             if state.leader != NO_BROKER
         }
 
-    def _produce(self, sender: str, message: Produce) -> None:
-        if self.replicas is None:
-            raise NotLeaderError("this broker is not registered yet")
+    def _on_produce(self, stream: Stream, message: Produce) -> None:
+        try:
+            self._produce(stream, message)
+        except MillraceError as error:
+            if message.acks is not None:
+                stream.send(Produced(message.number, Offset(-1), error))
+
+    def _produce(self, stream: Stream, message: Produce) -> None:
         header = check(message.topic_partition, message.batch, LIMITS)
-        leader = self.replicas.get(message.topic_partition).leader
-        if leader is None or leader.is_resigned:
-            raise NotLeaderError("another broker leads")
-        waiter = leader.append(
-            header, message.acks, (sender, message.number), self._machine.clock.wall()
-        )
+        leader = self._leader_of(message.topic_partition)
+        acks = message.acks or Acks.LEADER
+        owner = None if message.acks is None else (stream, message.number)
+        waiter = leader.append(header, acks, owner, self._machine.clock.wall())
         if not waiter.is_duplicate:
             stamped = stamp(
                 message.batch[:HEADER_BYTES],
@@ -706,24 +752,46 @@ class SimulatedBroker:
         if waiter.is_done:
             self._acknowledge(waiter)
 
+    def _leader_of(self, topic_partition: TopicPartition) -> PartitionLeader:
+        if self.replicas is None:
+            raise NotLeaderError("this broker is not registered yet", appended=Appended.NO)
+        replica = self.replicas.get(topic_partition)
+        if replica.leader is None or not replica.leads:
+            raise NotLeaderError("another broker leads", appended=Appended.NO)
+        return replica.leader
+
     def _acknowledge(self, waiter: Waiter) -> None:
+        if waiter.owner is None:
+            return
         assert isinstance(waiter.owner, tuple)
-        sender, number = waiter.owner
-        self._machine.network.send(sender, Produced(number, waiter.base_offset, waiter.error))
+        stream, number = waiter.owner
+        stream.send(Produced(number, waiter.base_offset, waiter.error))
+
+    def _end(self, message: AskEnd) -> End:
+        leader = self._leader_of(message.topic_partition)
+        leader.check_epoch(message.leader_epoch)
+        leader.check_end_offset()
+        return End(message.number, leader.last_stable_offset, leader.leader_epoch)
 
     def _read(self, message: Read) -> Batches:
-        if self.replicas is None:
-            raise NotLeaderError("this broker is not registered yet")
-        leader = self.replicas.get(message.topic_partition).leader
-        if leader is None:
-            raise NotLeaderError("another broker leads")
+        if message.may_be_follower and self.replicas is not None:
+            follower = self.replicas.get(message.topic_partition).follower
+            if follower is not None:
+                follower.check_readable(message.offset)
+                return self._read_up_to(message, follower.high_watermark)
+        leader = self._leader_of(message.topic_partition)
         leader.check_epoch(message.leader_epoch)
         log = self.logs[message.topic_partition]
         diverging = leader.diverging(message.offset, message.last_epoch, log.leader_epochs)
-        high_watermark = leader.high_watermark
         if diverging is not None:
-            return Batches(message.number, diverging=diverging, high_watermark=high_watermark)
+            return Batches(
+                message.number, diverging=diverging, high_watermark=leader.high_watermark
+            )
         leader.check_readable(message.offset, log.log_start_offset)
+        return self._read_up_to(message, leader.last_stable_offset)
+
+    def _read_up_to(self, message: Read, high_watermark: Offset) -> Batches:
+        log = self.logs[message.topic_partition]
         plan = None
         if message.offset < high_watermark:
             plan = log.plan_read(message.offset, _READ_BYTES, high_watermark)

@@ -1,50 +1,97 @@
 """A simulated cluster of brokers of the product, its clients, and what must hold.
 
-Judged after every event: the states that the store is given (C24). Every few events: one leader in
-each epoch; high watermarks that never go back in an epoch; a new leader has all that was ever
-committed. In quiet: everything is in sync, led, and moves on. At the end: the history of the
-clients, and the replicas' bytes and epochs below their high watermarks (C23).
+Judged after every event: the states that the store is given (C24). Every few events, what nobody
+in the cluster can know, but all rules together are for (`invariants`). In quiet: everything is in
+sync, led, and moves on. At the end: the history of the clients, and the replicas' bytes and epochs
+below their high watermarks (C23).
 """
 
+import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from tests.checkers.check import check
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
-from tests.sim.broker import SimulatedBroker
-from tests.sim.client import Client, Consumer, Producer, Site
-from tests.sim.coordination import SimulatedStore
+from tests.sim.broker import REPLICATION, SimulatedBroker
+from tests.sim.client import Client, Consumer, EndReader, Load, Producer, Site
+from tests.sim.coordination import NAME as STORE_NAME
+from tests.sim.coordination import SimulatedStore, StoreWeather
 from tests.sim.faults import FAMILIES, Family
+from tests.sim.invariants import Invariants
 from tests.sim.machine import Machine
 from tests.sim.messages import Administer
 from tests.sim.network import Network, NetworkEvent
+from tests.sim.operator import Operator
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.log import PartitionLog
-from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.errors import CorruptBatchError, CorruptLogError
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
     BrokerLife,
+    ClusterState,
     PartitionState,
-    shard_of,
+    Topic,
 )
-from millrace.core.metadata.requests import CreateTopics, NewTopic
+from millrace.core.metadata.requests import CreateTopics, NewTopic, Request
 from millrace.core.records.batch import walk
-
-TOPIC_ID: Final = TopicId(b"simulated topic!")
+from millrace.core.records.header import verify_body
+from millrace.core.replication.leader import Acks
+from millrace.core.replication.rules import ReplicationConfig
 
 _EVENTS_PER_LOOK: Final = 32
 _FINAL_US: Final = 60 * SECOND
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """A topic of the cluster, and what its clients do.
+
+    Attributes:
+        loads: of the producers of each partition.
+        polls_every_us: the mean pause between two polls; each partition has a consumer.
+        reads_followers: whether each partition has a consumer that reads from followers, too.
+        asks_ends: whether somebody asks where each partition ends.
+    """
+
+    name: str = "t"
+    partitions: int = 3
+    replication_factor: int = 3
+    config: Mapping[str, str] = field(default_factory=dict)
+    loads: tuple[Load, ...] = (Load(),)
+    polls_every_us: int = 300 * MILLISECOND
+    reads_followers: bool = False
+    asks_ends: bool = False
+
+    @property
+    def topic_id(self) -> TopicId:
+        return TopicId(f"{self.name} of simulated clusters".encode()[:16])
+
+    @property
+    def keys(self) -> list[TopicPartition]:
+        return [TopicPartition(self.topic_id, number) for number in range(self.partitions)]
+
+    @property
+    def modes(self) -> list[str]:
+        """What its producers may lose or double, as the checkers call it."""
+        modes = ["assign"]
+        if any(load.acks is not Acks.ALL for load in self.loads):
+            modes.append("acks-1")
+        if any(load.acks is None for load in self.loads):
+            modes.append("not-idempotent")
+        return modes
+
+
 class Admin:
-    """Asks for the topic until it is there."""
+    """Asks for the topics until they are there, and passes on what an operator wants."""
 
     name = "admin"
     is_powered = True
@@ -58,24 +105,30 @@ class Admin:
     def deliver(self, event: NetworkEvent) -> None:
         """Nobody answers."""
 
+    def administer(self, request: Request) -> None:
+        """Ask every broker; one of them knows the controller."""
+        for name in self._cluster.machines:
+            self._network.send(name, Administer(request))
+
     def ask(self) -> None:
-        brokers = self._cluster.stored_brokers()
-        if self._cluster.states:
+        cluster = self._cluster
+        missing = [each for each in cluster.topics if each.keys[0] not in cluster.states]
+        if not missing:
             return
-        if brokers >= len(self._cluster.machines):
+        if cluster.stored_brokers() >= len(cluster.machines):
             request = CreateTopics(
                 topics=[
                     NewTopic(
-                        name="t",
-                        partitions=self._cluster.partitions,
-                        replication_factor=self._cluster.replication_factor,
-                        config=self._cluster.topic_config,
+                        name=each.name,
+                        partitions=each.partitions,
+                        replication_factor=each.replication_factor,
+                        config=each.config,
                     )
+                    for each in missing
                 ],
-                topic_ids=[TOPIC_ID],
+                topic_ids=[each.topic_id for each in missing],
             )
-            for name in self._cluster.machines:
-                self._network.send(name, Administer(request))
+            self.administer(request)
         self._world.after(500 * MILLISECOND, "admin asks", self.ask)
 
 
@@ -84,20 +137,22 @@ class SimulatedCluster:
 
     Attributes:
         states: of every partition, as stored last.
+        stored_topics: likewise.
+        stored_cluster: likewise; None before the first.
     """
 
     brokers = 3
-    partitions = 3
-    replication_factor = 3
-    topic_config: Mapping[str, str] = MappingProxyType({})
+    topics: Sequence[TopicPlan] = (TopicPlan(),)
     families: tuple[Family, ...] = ()
+    replication: ReplicationConfig = REPLICATION
+    config: ClusterConfig = ClusterConfig()
 
     def __init__(self, world: World) -> None:
         self.network = Network(world)
         self.store = SimulatedStore(world, self.network)
-        self.recorder = Recorder()
-        self.config = ClusterConfig()
-        self.states: dict[int, PartitionState] = {}
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self.stored_topics: dict[TopicId, Topic] = {}
+        self.stored_cluster: ClusterState | None = None
         self.machines = {
             f"broker-{number}": Machine(
                 world, f"broker-{number}", self.network, self.store, self._new_broker
@@ -106,51 +161,116 @@ class SimulatedCluster:
         }
         self._world = world
         self._admin = Admin(self, world)
-        site = Site(world, self.network, self.recorder, list(self.machines))
+        self.operator = Operator(world, self.machines)
+        self.invariants = Invariants(self)
+        self.plans = {each.topic_id: each for each in self.topics}
+        self.recorders = {each.topic_id: Recorder() for each in self.topics}
+        every = [tp for each in self.topics for tp in each.keys]
+        self.keys = {topic_partition: key for key, topic_partition in enumerate(every)}
         self.producers: list[Producer] = []
-        self.consumers: list[Consumer] = []
-        for number in range(self.partitions):
-            topic_partition = TopicPartition(TOPIC_ID, number)
-            self.producers.append(
-                Producer(
-                    f"producer-{number}",
-                    site,
-                    topic_partition,
-                    producer_id=number,
-                    every_us=150 * MILLISECOND,
-                )
-            )
-            self.consumers.append(
-                Consumer(f"consumer-{number}", site, topic_partition, every_us=300 * MILLISECOND)
-            )
-        self._final = [
-            Consumer(
-                f"final-{number}",
-                site,
-                TopicPartition(TOPIC_ID, number),
-                f="final",
-                every_us=MILLISECOND,
-            )
-            for number in range(self.partitions)
-        ]
+        self.readers: list[Client] = []
+        self._final: list[Consumer] = []
+        for each in self.topics:
+            self._plan_clients(each)
         self._writes_seen = 0
         self._events = 0
-        self._committed: dict[TopicPartition, Offset] = {}
-        self._reigns: dict[tuple[TopicPartition, LeaderEpoch], tuple[BrokerLife, Offset]] = {}
+        self._had_odd_store = False
         self._acknowledged_before: list[int] = []
 
+    def _plan_clients(self, plan: TopicPlan) -> None:
+        site = Site(
+            self._world,
+            self.network,
+            self.recorders[plan.topic_id],
+            list(self.machines),
+            self.may_be_cut,
+            self.operator.hear_of_damage,
+            lambda topic_partition: self.states[topic_partition].leader_epoch,
+        )
+        for topic_partition in plan.keys:
+            key = self.keys[topic_partition]
+            for load in plan.loads:
+                number = len(self.producers)
+                self.producers.append(
+                    Producer(
+                        f"producer-{number}",
+                        site,
+                        topic_partition,
+                        key,
+                        producer_number=number,
+                        load=load,
+                    )
+                )
+            every_us = plan.polls_every_us
+            self.readers.append(
+                Consumer(f"consumer-{key}", site, topic_partition, key, every_us=every_us)
+            )
+            if plan.reads_followers:
+                self.readers.append(
+                    Consumer(
+                        f"neighbour-{key}",
+                        site,
+                        topic_partition,
+                        key,
+                        every_us=every_us,
+                        reads_followers=True,
+                    )
+                )
+            if plan.asks_ends:
+                self.readers.append(
+                    EndReader(f"asker-{key}", site, topic_partition, key, every_us=every_us)
+                )
+            self._final.append(
+                Consumer(
+                    f"final-{key}", site, topic_partition, key, f="final", every_us=MILLISECOND
+                )
+            )
+
     def _new_broker(self) -> SimulatedBroker:
-        return SimulatedBroker(self.config)
+        return SimulatedBroker(self.config, self.replication, self.operator.hear_of_damage)
 
     # --- Cluster -----------------------------------------------------------------------------
+
+    @property
+    def clients(self) -> list[str]:
+        return [each.name for each in (*self.producers, *self.readers)]
+
+    @property
+    def administered(self) -> "SimulatedCluster":
+        return self
+
+    @property
+    def has_lost_disks(self) -> bool:
+        """Whether a machine ever got an empty disk."""
+        return any(machine.disk.wipes for machine in self.machines.values())
+
+    @property
+    def now(self) -> int:
+        """Microseconds of virtual time."""
+        return self._world.now
+
+    @property
+    def has_odd_store(self) -> bool:
+        """Whether the store was ever anything but quick and honest, or somebody had to wait."""
+        if self.store.weather != StoreWeather() or self.network.has_been_cut(STORE_NAME):
+            self._had_odd_store = True
+        return self._had_odd_store
+
+    def live_replicas(self, state: PartitionState) -> list[BrokerLife]:
+        """The registered lives of a partition's replicas that are not fenced."""
+        assert self.stored_cluster is not None
+        brokers = [self.stored_cluster.brokers[each] for each in state.replicas]
+        return [each.life for each in brokers if not each.is_fenced]
 
     def start(self) -> None:
         for machine in self.machines.values():
             machine.start()
         self._admin.ask()
-        clients: list[Client] = [*self.producers, *self.consumers]
-        for client in clients:
+        for client in (*self.producers, *self.readers):
             self._world.after(3 * SECOND, f"{client.name} starts", client.start)
+
+    def administer(self, request: Request) -> None:
+        self._admin.administer(request)
 
     def nodes(self) -> dict[str, SimulatedBroker]:
         """The brokers that run, by name."""
@@ -176,8 +296,12 @@ class SimulatedCluster:
 
     def stored_brokers(self) -> int:
         """How many brokers are registered and not fenced."""
-        stored = self.store.objects.get(CLUSTER_KEY)
-        return 0 if stored is None else len(decode_cluster(stored).usable_brokers())
+        return 0 if self.stored_cluster is None else len(self.stored_cluster.usable_brokers())
+
+    def may_be_cut(self, topic_partition: TopicPartition) -> bool:
+        """Whether an unclean election of the partition is on record: records may be gone."""
+        state = self.states.get(topic_partition)
+        return state is not None and state.unclean_epoch >= 0
 
     def check(self) -> None:
         while self._writes_seen < len(self.store.writes):
@@ -185,22 +309,25 @@ class SimulatedCluster:
             self._writes_seen += 1
         self._events += 1
         if self._events % _EVENTS_PER_LOOK == 0:
-            self._look()
+            self.invariants.look()
 
     def begin_quiet(self) -> None:
         self._acknowledged_before = [each.acknowledged for each in self.producers]
-        self._record(INFO, "swarm", "window", "open")
+        for recorder in self.recorders.values():
+            self._record(recorder, INFO, "swarm", "window", "open")
 
     def end_quiet(self) -> None:
-        self._record(INFO, "swarm", "window", "close")
+        for recorder in self.recorders.values():
+            self._record(recorder, INFO, "swarm", "window", "close")
         for before, producer in zip(self._acknowledged_before, self.producers, strict=True):
-            if producer.acknowledged < before + 10:
+            told = producer.acknowledged - before
+            if producer.load.acks is not None and told < 5:
                 raise Violation(
-                    f"{producer.name} was told of {producer.acknowledged - before} values only, "
-                    f"though all is quiet; {self.describe()}"
+                    f"{producer.name} was told of {told} values only, though all is quiet; "
+                    f"{self.describe()}"
                 )
         for state in self.states.values():
-            if len(state.isr) < self.replication_factor:
+            if len(state.isr) < len(state.replicas) or state.adding or state.removing:
                 raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
         self._record_replicas()
 
@@ -213,10 +340,29 @@ class SimulatedCluster:
             final.start()
         self._run_until(end, lambda: all(each.is_done for each in self._final))
         self._record_replicas()
-        report = check(self.recorder.ops, expectations=Expectations())
-        if not report.is_good:
-            raise Violation(f"{', '.join([*report.failures, *report.missing])}\n{report.text()}")
-        return report.measures
+        measures: dict[str, float] = {}
+        for topic_id, recorder in self.recorders.items():
+            modes = self.plans[topic_id].modes
+            if any(map(self.may_be_cut, self.plans[topic_id].keys)):
+                modes.append("unclean-election")
+            report = check(
+                recorder.ops, modes=modes, expectations=Expectations(ok_shares={"poll": 0.5})
+            )
+            if not report.is_good:
+                raise Violation(
+                    f"{', '.join([*report.failures, *report.missing])}\n{report.text()}"
+                )
+            for name, value in report.measures.items():
+                known = measures.get(name, 0.0)
+                measures[name] = max(known, value) if name.startswith("longest") else known + value
+        measures["operations"] = sum(
+            op.type != "invoke" and op.f in ("send", "poll", "list_offsets")
+            for recorder in self.recorders.values()
+            for op in recorder.ops
+        )
+        measures["brokers"] = len(self.machines)
+        measures["partitions"] = len(self.keys)
+        return measures
 
     def _run_until(self, end: int, is_done: Callable[[], bool]) -> None:
         while not is_done():
@@ -224,59 +370,40 @@ class SimulatedCluster:
                 raise Violation(f"it does not come to an end; {self.describe()}")
             self._world.run_until(self._world.now + SECOND // 10, self.check)
 
-    # --- What must hold ----------------------------------------------------------------------
+    # --- What is stored ----------------------------------------------------------------------
 
     def _on_stored(self, number: int) -> None:
-        _, key, stored = self.store.writes[number]
-        if key == CLUSTER_KEY or SHARD_KEYS.index(key) != shard_of(TOPIC_ID):
+        _, key, stored, writer = self.store.writes[number]
+        self.invariants.on_write(stored.controller_epoch, writer)
+        if key == CLUSTER_KEY:
+            before, self.stored_cluster = self.stored_cluster, decode_cluster(stored)
+            self.invariants.on_cluster(before, self.stored_cluster)
             return
-        shard = decode_shard(shard_of(TOPIC_ID), stored)
-        topic = shard.topics.get(TOPIC_ID)
-        for partition, state in enumerate(() if topic is None else topic.partitions):
-            if self.states.get(partition) == state:
-                continue
-            self.states[partition] = state
-            self._record(
-                INFO,
-                STORE,
-                "metadata",
-                {
-                    "key": partition,
-                    "partition_epoch": state.partition_epoch,
-                    "leader_epoch": state.leader_epoch,
-                    "controller_epoch": shard.controller_epoch,
-                    "leader": state.leader,
-                    "isr": [life.broker_id for life in state.isr],
-                    "replicas": list(state.replicas),
-                },
-            )
-
-    def _look(self) -> None:
-        for name, node in self.nodes().items():
-            if node.replicas is None:
-                continue
-            for topic_partition in node.replicas:
-                leader = node.replicas.get(topic_partition).leader
-                if leader is None or leader.is_resigned:
+        shard = decode_shard(SHARD_KEYS.index(key), stored)
+        for topic_id, topic in shard.topics.items():
+            self.stored_topics[topic_id] = topic
+            for partition, state in enumerate(topic.partitions):
+                topic_partition = TopicPartition(topic_id, partition)
+                known = self.states.get(topic_partition)
+                if known == state or topic_id not in self.plans:
                     continue
-                committed = self._committed.get(topic_partition, Offset(0))
-                reign = (topic_partition, leader.leader_epoch)
-                known = self._reigns.get(reign)
-                what = f"{name}, leader of {topic_partition.partition} in {leader.leader_epoch}"
-                if known is None:
-                    if leader.next_offset < committed:
-                        raise Violation(
-                            f"{what}, ends at {leader.next_offset}; {committed} is committed"
-                        )
-                elif known[0] != leader.broker:
-                    raise Violation(f"{what}, is not alone: {known[0]}")
-                elif leader.high_watermark < known[1]:
-                    raise Violation(
-                        f"{what}, takes its high watermark back from {known[1]} to "
-                        f"{leader.high_watermark}"
-                    )
-                self._reigns[reign] = (leader.broker, leader.high_watermark)
-                self._committed[topic_partition] = max(committed, leader.high_watermark)
+                self.states[topic_partition] = state
+                self.invariants.on_state(topic_partition, known, state)
+                self._record(
+                    self.recorders[topic_id],
+                    INFO,
+                    STORE,
+                    "metadata",
+                    {
+                        "key": self.keys[topic_partition],
+                        "partition_epoch": state.partition_epoch,
+                        "leader_epoch": state.leader_epoch,
+                        "controller_epoch": shard.controller_epoch,
+                        "leader": state.leader,
+                        "isr": [life.broker_id for life in state.isr],
+                        "replicas": list(state.replicas),
+                    },
+                )
 
     def describe(self) -> str:
         """Say how partitions and brokers stand."""
@@ -290,18 +417,24 @@ class SimulatedCluster:
                 continue
             for topic_partition in node.replicas:
                 log = node.logs[topic_partition]
+                try:
+                    batches = batches_of(log)
+                except (CorruptBatchError, CorruptLogError):
+                    self.operator.hear_of_damage(name)
+                    continue
                 details = {
-                    "key": topic_partition.partition,
+                    "key": self.keys[topic_partition],
                     "log_start": log.log_start_offset,
                     "high_watermark": node.replicas.get(topic_partition).high_watermark,
-                    "batches": batches_of(log),
+                    "batches": batches,
                     "epochs": [list(entry) for entry in log.leader_epochs.entries],
                 }
-                self._record(INFO, name, "replica", details)
+                recorder = self.recorders[topic_partition.topic_id]
+                self._record(recorder, INFO, name, "replica", details)
             self.machines[name].disk.take_cost()  # That was not the broker's work.
 
-    def _record(self, type: str, process: str, f: str, details: object) -> None:
-        self.recorder.record(Op(self._world.now * 1000, process, type, f, details=details))
+    def _record(self, recorder: Recorder, type: str, process: str, f: str, details: object) -> None:
+        recorder.record(Op(self._world.now * 1000, process, type, f, details=details))
 
 
 def batches_of(log: PartitionLog) -> list[list[object]]:
@@ -310,6 +443,7 @@ def batches_of(log: PartitionLog) -> list[list[object]]:
     offset = log.log_start_offset
     while (plan := log.plan_read(offset, 1 << 20, log.log_end_offset)) is not None:
         for header, batch in walk(log.read(plan)):
+            verify_body(log.topic_partition, header, batch)
             digest = hashlib.blake2b(batch, digest_size=8).hexdigest()
             found.append([header.base_offset, header.next_offset - 1, digest])
         offset = plan.end_offset
@@ -352,8 +486,20 @@ class VictimCluster(SimulatedCluster):
     families = _families("F30", "F36")
 
 
+class DamagedCluster(SimulatedCluster):
+    """One machine's segments are damaged; an operator gives it another disk."""
+
+    families = _families("F25", "F28", "F29", "F31", "F32")
+
+
+class ChangedCluster(SimulatedCluster):
+    """Operators move replicas, change topics and drain brokers."""
+
+    families = _families("F48", "F71", "F72")
+
+
 class BrokerCluster(SimulatedCluster):
-    """All of these faults, as the swarm draws them."""
+    """All of these faults, as the swarm draws them, on a cluster that is drawn, too."""
 
     families = (
         *CrashingCluster.families,
@@ -361,4 +507,48 @@ class BrokerCluster(SimulatedCluster):
         *PowerCluster.families,
         *StoreCluster.families,
         *VictimCluster.families,
+        *DamagedCluster.families,
+        *ChangedCluster.families,
+    )
+
+    def __init__(self, world: World) -> None:
+        self.shape(world)
+        super().__init__(world)
+
+    def shape(self, world: World) -> None:
+        """Draw what there is."""
+        dice = world.random("shape")
+        self.brokers = dice.choice((3, 3, 4, 5))
+        self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
+        self.replication = dataclasses.replace(
+            REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
+        )
+
+
+def drawn_config(dice: random.Random) -> dict[str, str]:
+    """Draw what makes a difference to replication."""
+    return {
+        "min.insync.replicas": dice.choice(("1", "2", "2")),
+        "durability": dice.choice(("fsync", "fsync", "replicated")),
+    }
+
+
+def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
+    patient = Load(every_us=dice.choice((100, 300, 1000)) * MILLISECOND, burst_max=5)
+    impatient = Load(every_us=300 * MILLISECOND, is_patient=False)
+    return TopicPlan(
+        name=name,
+        partitions=dice.choice((1, 2, 3)),
+        config=drawn_config(dice),
+        loads=dice.choice(
+            (
+                (patient,),
+                (patient, impatient),
+                (patient, patient),
+                (patient, impatient, Load(every_us=300 * MILLISECOND, acks=Acks.LEADER)),
+                (patient, Load(every_us=300 * MILLISECOND, acks=None)),
+            )
+        ),
+        reads_followers=dice.random() < 0.5,
+        asks_ends=dice.random() < 0.5,
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tests.sim.network import Link, Network, NetworkEvent
-from tests.sim.world import MILLISECOND, SECOND, Event, Micros, World
+from tests.sim.world import MILLISECOND, SECOND, Event, Micros, Violation, World
 
 from millrace.broker.coordination.store import (
     BEGINNING,
@@ -69,6 +69,7 @@ class Written(NamedTuple):
     at: Micros
     key: str
     stored: StoredObject
+    writer: str
 
 
 @dataclass(slots=True)
@@ -88,6 +89,8 @@ class SimulatedStore:
         lease: as it is stored.
         writes: every write of an object that was done, oldest first.
         timeout_us: when callers give up.
+        checks_writers: whether only the holder of the lease may try to write, as is so while clocks
+            are sound and nobody steals the lease (P38).
     """
 
     name = NAME
@@ -101,6 +104,7 @@ class SimulatedStore:
         self.lease: LeaseRecord | None = None
         self.writes: list[Written] = []
         self.timeout_us = SECOND
+        self.checks_writers = False
         self.dice = world.random(NAME)
         self.network = network
         self._revision = 0
@@ -160,8 +164,10 @@ class SimulatedStore:
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         return [self.objects.get(key) for key in keys]
 
-    def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
-        return [self._swap(key, new) for key, new in writes]
+    def compare_and_swap_all(
+        self, writes: Sequence[tuple[str, StoredObject]], writer: str = ""
+    ) -> list[bool]:
+        return [self._swap(key, new, writer) for key, new in writes]
 
     def keys(self, prefix: str) -> list[str]:
         return sorted(key for key in self.objects if key.startswith(prefix))
@@ -218,14 +224,14 @@ class SimulatedStore:
         if not (weather.lost_answers and dice.random() < weather.lost_answers):
             call.answer(result)
 
-    def _swap(self, key: str, new: StoredObject) -> bool:
+    def _swap(self, key: str, new: StoredObject, writer: str) -> bool:
         old = self.objects.get(key)
         if (0 if old is None else old.version) != new.version - 1:
             return False
         if old is not None and old.controller_epoch > new.controller_epoch:
             return False  # P36
         self._put(key, new)
-        self.writes.append(Written(self.world.now, key, new))
+        self.writes.append(Written(self.world.now, key, new, writer))
         return True
 
     def _put(self, key: str, new: StoredObject | None) -> None:
@@ -277,6 +283,7 @@ class StoreHandle:
         self, store: SimulatedStore, owner: str, guard: Callable[[Answered], Answered]
     ) -> None:
         self._store = store
+        self._owner = owner
         self._world = store.world
         self._guard = guard
         self._there = store.network.link(owner, NAME)
@@ -290,9 +297,12 @@ class StoreHandle:
         self, writes: Sequence[tuple[str, StoredObject]], answered: Answered
     ) -> None:
         writes = tuple(writes)
+        lease = self._store.lease
+        if self._store.checks_writers and (lease is None or lease.holder != self._owner):
+            raise Violation(f"{self._owner} writes, and the lease is {lease}")
         self._call(
             answered,
-            lambda: self._store.compare_and_swap_all(writes),
+            lambda: self._store.compare_and_swap_all(writes, self._owner),
             is_write=True,
             refusal=[False] * len(writes),
         )

@@ -58,6 +58,9 @@ class SimulatedDisk(Disk):
         self.is_read_only = False
         self.reads_to_fail = 0
         self.writes_to_fail = 0
+        self.wipes = 0
+        self.is_damaged = False
+        """Whether bytes were changed behind the process's back."""
         self.failures = 0
         """Calls that failed on purpose, of all kinds."""
         self._cost = 0.0
@@ -90,6 +93,8 @@ class SimulatedDisk(Disk):
 
     def wipe(self) -> None:
         """Put an empty disk in its place."""
+        self.wipes += 1
+        self.is_damaged = False
         self.restart()
         self.root = UnorderedDirectory()
         self.unreadable.clear()

@@ -9,9 +9,10 @@ cluster whose every copy of a record is damaged can but report it.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from tests.fakes.disk import SECTOR_BYTES
 from tests.sim import coordination
@@ -20,10 +21,43 @@ from tests.sim.machine import Machine
 from tests.sim.network import Network, Weather
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
+from millrace.core.errors import CorruptBatchError
+from millrace.core.ids import BrokerId, TopicId, TopicPartition
+from millrace.core.metadata.model import ClusterState, PartitionState, Topic
+from millrace.core.metadata.requests import (
+    AlterTopics,
+    DrainBroker,
+    Reassignment,
+    ReassignPartitions,
+    Request,
+    TopicChange,
+    TopicRef,
+)
+from millrace.core.records.batch import walk
+
 Undo = Callable[[], None]
 Inject = Callable[["Scene"], Undo | None]
 
 _CUT: Final = Weather(is_cut=True)
+
+
+class Administered(Protocol):
+    """A cluster that operators change."""
+
+    @property
+    def states(self) -> Mapping[TopicPartition, PartitionState]:
+        """Of all partitions, as stored."""
+
+    @property
+    def stored_topics(self) -> Mapping[TopicId, Topic]:
+        """Likewise."""
+
+    @property
+    def stored_cluster(self) -> ClusterState | None:
+        """Likewise."""
+
+    def administer(self, request: Request) -> None:
+        """Ask the controller for something; nobody hears the answer."""
 
 
 @dataclass(slots=True)
@@ -37,6 +71,8 @@ class Scene:
         store: the coordination store.
         role: names of the machines that play a role now: `leader`, `follower` or `controller`.
         victim: the machine whose disk may be damaged.
+        clients: names of the clients' machines.
+        administered: what an operator can change; None: nothing.
         dice: of this fault alone.
         duration_us: until it is ended.
     """
@@ -47,6 +83,8 @@ class Scene:
     store: SimulatedStore
     role: Callable[[str], list[str]]
     victim: Machine
+    clients: Sequence[str]
+    administered: Administered | None
     dice: random.Random
     duration_us: int
 
@@ -326,7 +364,7 @@ def bad_weather(scene: Scene) -> Undo | None:
     weather = Weather(
         delay_us=scene.dice.randrange(500, 200_000), loss=scene.dice.choice((0, 0.01, 0.1, 0.3))
     )
-    names = [*scene.machines, coordination.NAME]
+    names = [*scene.machines, coordination.NAME, *scene.clients]
     return scene.network.impose([(a, b) for a in names for b in names if a != b], weather)
 
 
@@ -448,53 +486,96 @@ def make_read_only(scene: Scene) -> Undo | None:
     return undo
 
 
-def _log_files(machine: Machine, *, is_active: bool) -> list[str]:
-    """The last segment of each partition, or all the others; only files with bytes in them."""
-    last: dict[str, str] = {}
-    files = [path for path in machine.disk.files() if path.endswith(".log")]
-    for path in files:  # Ascending, so that the last one stays.
-        last[path.rpartition("/")[0]] = path
-    chosen = [path for path in files if (path in last.values()) == is_active]
-    return [path for path in chosen if machine.disk.size(path)]
+def _active(machine: Machine) -> list[str]:
+    """The last segment of each partition."""
+    last = {path.rpartition("/")[0]: path for path in _segments(machine)}
+    return list(last.values())  # Ascending, so that the last one stays.
 
 
-def _flip(scene: Scene, files: list[str]) -> Undo | None:
+def _segments(machine: Machine) -> list[str]:
+    return [path for path in machine.disk.files() if path.endswith(".log")]
+
+
+def _trusted_bytes(machine: Machine, path: str) -> int:
+    """How much of a segment recovery trusts, so that it sees damage there for what it is.
+
+    Damage behind the recovery point looks like a torn tail, and is cut off as one: no promise is
+    made for a replica that is damaged there and crashes, too.
+    """
+    if path not in _active(machine):
+        return machine.disk.size(path)
+    logs = getattr(machine.node, "logs", {})
+    name = path.split("/")[-2]
+    log = next((log for key, log in logs.items() if str(key) == name), None)
+    if log is None:
+        return 0
+    trusted = 0
+    with suppress(CorruptBatchError):  # As where it was damaged before.
+        for header, batch in walk(machine.disk.contents(path)):
+            if header.next_offset > log.recovery_point:
+                break
+            trusted += len(batch)
+    return trusted
+
+
+def _flip(scene: Scene, files: Sequence[str]) -> Undo | None:
     disk = scene.victim.disk
-    if not files:
+    sizes = {path: _trusted_bytes(scene.victim, path) for path in files}
+    found = [path for path, size in sizes.items() if size]
+    if not found:
         return None
-    path = scene.dice.choice(files)
-    disk.flip_bit(path, scene.dice.randrange(disk.size(path)), scene.dice.randrange(8))
+    path = scene.dice.choice(found)
+    disk.is_damaged = True
+    disk.flip_bit(path, scene.dice.randrange(sizes[path]), scene.dice.randrange(8))
     scene.world.note(f"a bit of {path} of {scene.victim.name} flips")
     return lambda: None
 
 
 @family("F28", "a bit flips in a closed segment", _SHORT)
 def flip_in_closed_segment(scene: Scene) -> Undo | None:
-    return _flip(scene, _log_files(scene.victim, is_active=False))
+    active = _active(scene.victim)
+    return _flip(scene, [path for path in _segments(scene.victim) if path not in active])
 
 
 @family("F29", "a bit flips in an active segment", _SHORT)
 def flip_in_active_segment(scene: Scene) -> Undo | None:
-    return _flip(scene, _log_files(scene.victim, is_active=True))
+    return _flip(scene, _active(scene.victim))
 
 
 @family("F30", "a bit flips in a file that is no segment", _SHORT)
 def flip_elsewhere(scene: Scene) -> Undo | None:
     disk = scene.victim.disk
     files = [path for path in disk.files() if not path.endswith(".log") and disk.size(path)]
-    return _flip(scene, files)
+    if not files:
+        return None
+    path = scene.dice.choice(files)
+    disk.is_damaged = True
+    disk.flip_bit(path, scene.dice.randrange(disk.size(path)), scene.dice.randrange(8))
+    scene.world.note(f"a bit of {path} of {scene.victim.name} flips")
+    return lambda: None
+
+
+def _sizes_known(machine: Machine) -> dict[str, int]:
+    """Files with bytes that may be missed, and how many of them."""
+    sizes = {
+        path: _trusted_bytes(machine, path) if path.endswith(".log") else machine.disk.size(path)
+        for path in machine.disk.files()
+    }
+    return {path: size for path, size in sizes.items() if size}
 
 
 @family("F31", "a file is cut short or gone when its machine comes back")
 def lose_file(scene: Scene) -> Undo | None:
     disk = scene.victim.disk
-    files = [path for path in disk.files() if disk.size(path)]
-    undo = _kill(scene.victim) if files else None
+    sizes = _sizes_known(scene.victim)
+    undo = _kill(scene.victim) if sizes else None
     if undo is None:
         return None
-    path = scene.dice.choice(files)
+    path = scene.dice.choice(list(sizes))
+    disk.is_damaged = True
+    scene.world.note(f"{path} of {scene.victim.name} is damaged")
     if scene.dice.random() < 0.5:
-        disk.write(path, disk.contents(path)[: scene.dice.randrange(disk.size(path))])
+        disk.write(path, disk.contents(path)[: scene.dice.randrange(sizes[path])])
     else:
         disk.unlink(path)
         disk.fsync_directory(path.rpartition("/")[0] or "/")
@@ -504,12 +585,14 @@ def lose_file(scene: Scene) -> Undo | None:
 @family("F32", "a write goes to the wrong place")
 def misdirect_write(scene: Scene) -> Undo | None:
     disk = scene.victim.disk
-    files = [path for path in disk.files() if path.endswith(".log") and disk.size(path)]
-    undo = _kill(scene.victim) if len(files) > 1 else None
+    sizes = {path: size for path, size in _sizes_known(scene.victim).items() if ".log" in path}
+    undo = _kill(scene.victim) if len(sizes) > 1 else None
     if undo is None:
         return None
-    source, target = scene.dice.sample(files, 2)
-    at = scene.dice.randrange(disk.size(target)) // SECTOR_BYTES * SECTOR_BYTES
+    source, target = scene.dice.sample(list(sizes), 2)
+    at = scene.dice.randrange(sizes[target]) // SECTOR_BYTES * SECTOR_BYTES
+    disk.is_damaged = True
+    scene.world.note(f"{target} of {scene.victim.name} gets bytes of {source}")
     disk.copy_sector(source, 0, target, at)
     return undo
 
@@ -532,6 +615,97 @@ def replace_disk(scene: Scene) -> Undo | None:
     scene.victim.cut_power()
     scene.victim.disk.wipe()
     return scene.victim.start
+
+
+# --- Operators -------------------------------------------------------------------------------
+
+
+@family("F48", "a broker is drained, and taken back")
+def drain_broker(scene: Scene) -> Undo | None:
+    administered = scene.administered
+    if administered is None or administered.stored_cluster is None:
+        return None
+    broker_id = scene.dice.choice(sorted(administered.stored_cluster.brokers))
+    administered.administer(DrainBroker(broker_id=broker_id))
+    return lambda: _until_done(
+        scene,
+        lambda: DrainBroker(broker_id=broker_id, is_drained=False),
+        lambda cluster: cluster.brokers[broker_id].is_drained,
+    )
+
+
+def _until_done(
+    scene: Scene, request: Callable[[], Request], is_needed: Callable[[ClusterState], bool]
+) -> None:
+    """Ask until it is so: the controller may not be there."""
+    administered = scene.administered
+    if administered is None or administered.stored_cluster is None:
+        return
+    if is_needed(administered.stored_cluster):
+        administered.administer(request())
+        scene.world.after(SECOND, "operator asks again", _until_done, scene, request, is_needed)
+
+
+def _any_partition(scene: Scene) -> tuple[TopicPartition, PartitionState] | None:
+    if scene.administered is None or not scene.administered.states:
+        return None
+    topic_partition = scene.dice.choice(sorted(scene.administered.states))
+    return topic_partition, scene.administered.states[topic_partition]
+
+
+@family("F71", "replicas are moved, and perhaps soon moved back", (100 * MILLISECOND, 8 * SECOND))
+def move_replicas(scene: Scene) -> Undo | None:
+    found, administered = _any_partition(scene), scene.administered
+    if found is None or administered is None or administered.stored_cluster is None:
+        return None
+    topic_partition, state = found
+    brokers = sorted(administered.stored_cluster.brokers)
+    count = len(state.target) - (len(state.target) > 2 and scene.dice.random() < 0.3)
+    moves_back = count < len(state.target) or scene.dice.random() < 0.5
+    goal = tuple(scene.dice.sample(brokers, count))
+
+    def move(replicas: tuple[BrokerId, ...] | None) -> None:
+        administered.administer(
+            ReassignPartitions(
+                reassignments=[
+                    Reassignment(
+                        topic_id=topic_partition.topic_id,
+                        partition=topic_partition.partition,
+                        replicas=replicas,
+                    )
+                ]
+            )
+        )
+
+    def undo() -> None:
+        if moves_back:
+            if administered.states[topic_partition].adding:
+                move(None)
+            move(state.target)
+
+    move(goal)
+    return undo
+
+
+@family("F72", "the least number of in-sync replicas is changed")
+def change_min_isr(scene: Scene) -> Undo | None:
+    found, administered = _any_partition(scene), scene.administered
+    if found is None or administered is None:
+        return None
+    topic_id, name = found[0].topic_id, "min.insync.replicas"
+    topic = administered.stored_topics[topic_id]
+
+    def change(value: str) -> Request:
+        ref = TopicRef(topic_id=topic_id)
+        return AlterTopics(changes=[TopicChange(topic=ref, set_config={name: value})])
+
+    kept = topic.overrides.get(name, "2")
+    administered.administer(change(scene.dice.choice("123")))
+    return lambda: _until_done(
+        scene,
+        lambda: change(kept),
+        lambda _: administered.stored_topics[topic_id].overrides.get(name) != kept,
+    )
 
 
 # --- The coordination store ------------------------------------------------------------------

@@ -248,7 +248,6 @@ class Machine:
             return
         job, done = queue.jobs.popleft()
         result: object
-        self.world.handled += 1
         try:
             result = job()
         except PowerCut:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.core.errors import MillraceError
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.core.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import Request
@@ -94,7 +94,12 @@ class Unserved:
     log_start_offset: Offset | None
 
 
-# --- Clients, unary --------------------------------------------------------------------------
+# --- Clients: a stream to produce, and unary messages ----------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceStream:
+    """Opens the stream from a producer to the leader that it knows; batches keep their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,8 @@ class Produce:
     number: int
     topic_partition: TopicPartition
     batch: bytes
-    acks: Acks
+    acks: Acks | None
+    """None: nobody wants an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +150,7 @@ class Read:
     offset: Offset
     leader_epoch: LeaderEpoch
     last_epoch: LeaderEpoch
+    may_be_follower: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +165,19 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """For the judges of a run: a leader told a producer that a batch is kept."""
+class AskEnd:
+    """Where does the log end for readers? Only its leader says so."""
 
-    broker: BrokerId
+    number: int
     topic_partition: TopicPartition
-    last_offset: Offset
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Back: where it ends, or why that cannot be said."""
+
+    number: int
+    end_offset: Offset = Offset(0)  # noqa: RUF009
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
+    error: MillraceError | None = None

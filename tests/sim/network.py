@@ -114,7 +114,8 @@ class Link:
     """One direction between two machines."""
 
     __slots__ = (
-        "_held", "_layers", "_network", "dice", "label", "source", "stalled", "target", "weather",
+        "_held", "_layers", "_network", "dice", "had_weather", "label", "source", "stalled",
+        "target", "weather",
     )  # fmt: skip
 
     def __init__(self, network: "Network", source: str, target: str) -> None:
@@ -124,6 +125,7 @@ class Link:
         self.dice = network.world.random(f"link {self.label}")
         self.weather = network.weather
         self.stalled: dict[Stream, None] = {}
+        self.had_weather = False
         self._network = network
         self._layers: list[Weather] = []
         self._held: list[object] = []
@@ -138,6 +140,7 @@ class Link:
 
     def add(self, weather: Weather) -> None:
         self._layers.append(weather)
+        self.had_weather = True
         self._combine()
 
     def remove(self, weather: Weather) -> None:
@@ -304,6 +307,10 @@ class Network:
                 link.remove(weather)
 
         return lift
+
+    def has_been_cut(self, name: str) -> bool:
+        """Whether links to or from a machine ever had other weather than all have."""
+        return any(name in pair and link.had_weather for pair, link in self._links.items())
 
     def reset_streams(self, dice: random.Random, share: float, names: Iterable[str]) -> int:
         """Reset a share of the streams that touch some machines; return how many."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tests.sim.coordination import SimulatedStore
-from tests.sim.faults import Family, Scene
+from tests.sim.faults import Administered, Family, Scene
 from tests.sim.machine import Machine
 from tests.sim.network import Network
 from tests.sim.swarm import Fault, Plan, Swarm
@@ -40,6 +40,14 @@ class Cluster(Protocol):
     @property
     def store(self) -> SimulatedStore:
         """The coordination store."""
+
+    @property
+    def clients(self) -> Sequence[str]:
+        """Names of the machines that clients are on, where faults hit them, too."""
+
+    @property
+    def administered(self) -> Administered | None:
+        """What an operator can change; None: nothing."""
 
     def start(self) -> None:
         """Start the machines and the load."""
@@ -118,6 +126,8 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
         cluster.store,
         cluster.role,
         cluster.machines[names[plan.victim % len(names)]],
+        list(cluster.clients),
+        cluster.administered,
         world.random("unused"),
         0,
     )

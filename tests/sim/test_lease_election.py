@@ -86,6 +86,14 @@ class Candidates:
             if isinstance(machine.node, Candidate) and machine.node.holds()
         ]
 
+    @property
+    def clients(self) -> list[str]:
+        return []
+
+    @property
+    def administered(self) -> None:
+        return None
+
     def role(self, role: str) -> list[str]:
         return self.holders() if role in ("controller", "leader") else list(self.machines)
 

@@ -291,6 +291,14 @@ class ToyCluster:
             machine.start()
         self.client.start()
 
+    @property
+    def clients(self) -> list[str]:
+        return []
+
+    @property
+    def administered(self) -> None:
+        return None
+
     def role(self, role: str) -> list[str]:
         return list(FOLLOWERS) if role == "follower" else [LEADER]
 

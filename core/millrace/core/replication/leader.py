@@ -604,6 +604,8 @@ class PartitionLeader:
         return done
 
     def _fail_all(self, error: MillraceError) -> list[Waiter]:
+        """What waits is in a log, or about to be, and may be committed there by others (P16)."""
+        error = type(error)(error.message, appended=Appended.MAYBE)
         waiting = self._waiting + self._waiting_for_all
         self._waiting, self._waiting_for_all = [], []
         return _fail(waiting, error)

@@ -144,6 +144,12 @@ class LeaderSession:
             _, handle = heapq.heappop(self._due)
             if handle in self._open:
                 self._to_say[handle] = None
+        credit = self._window - self._granted - self._unwritten
+        is_worth_granting = credit >= self._window // _GRANT_FRACTION or (
+            self._granted <= 0 < credit
+        )
+        if not (self._to_say or self._removed or self._progress or is_worth_granting):
+            return None  # As nearly always: this is asked after every event.
         request = SessionRequest(removed=self._removed)
         self._removed = []
         for handle in self._to_say:
@@ -166,8 +172,7 @@ class LeaderSession:
             else:
                 paused[topic_partition] = progress
         self._progress = paused
-        credit = self._window - self._granted - self._unwritten
-        if credit >= self._window // _GRANT_FRACTION or (self._granted <= 0 < credit):
+        if is_worth_granting:
             request.credit_bytes = credit
             self._granted += credit
         if request.added or request.removed or request.progress or request.credit_bytes:

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from millrace.core.errors import (
+    Appended,
     FencedLeaderEpochError,
     InvalidTimestampError,
     NotLeaderError,
     OutOfOrderSequenceError,
     StorageFullError,
     UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
     BrokerEpoch,
@@ -168,9 +170,9 @@ def test_another_leader_epoch_is_refused_by_its_side() -> None:
 def test_resigning_fails_what_waits_and_refuses_what_comes() -> None:
     machine = leader()
     waiter = machine.append(batch(), Acks.ALL, "a", NOW)
-    error = NotLeaderError("gone")
-    assert machine.resign(error) == [waiter]
-    assert waiter.error is error
+    assert machine.resign(UnknownTopicOrPartitionError("gone")) == [waiter]
+    assert isinstance(waiter.error, UnknownTopicOrPartitionError)
+    assert waiter.error.appended is Appended.MAYBE  # Followers may have it.
     with pytest.raises(NotLeaderError):
         machine.check_epoch(LeaderEpoch(5))
 

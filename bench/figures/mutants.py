@@ -1,0 +1,61 @@
+"""The share of mutants that the simulator finds, each within ten minutes of one core.
+
+A mutant is the product with one of its rules left out. Each is looked for with all named scenarios
+and with seeds of the swarm; see `tests/sim/mutants`.
+"""
+
+import os
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.processes import LoadFailedError
+from tests.sim.mutants import report
+from tests.sim.mutants.catalogue import MUTANTS
+from tests.sim.mutants.hunt import Budget, Found, hunt_all
+from tests.sim.mutants.runs import runs
+
+SHARE_MIN = 0.9
+MUTANTS_MIN = 30
+SECONDS = 120
+
+
+def measure(bench: Bench) -> Outcome:
+    """Plant one mutant after another, on every core."""
+    budget = Budget(cpu_s=bench.rounds * bench.seconds)
+    found: list[Found] = []
+    for each in hunt_all(MUTANTS, runs, budget, os.cpu_count() or 1):
+        say(report.line(each))
+        found.append(each)
+    if report.problems(found):
+        names = ", ".join(each.mutant.name for each in report.problems(found))
+        raise LoadFailedError(f"these are no mutants any more: {names}")
+    caught = report.caught(found)
+    return Outcome(
+        bounds=[
+            Bound(
+                what="share of the mutants that are caught",
+                value=len(caught) / len(found),
+                at_least=SHARE_MIN,
+            ),
+            Bound(what="mutants", value=len(found), at_least=MUTANTS_MIN),
+        ],
+        detail={
+            "core_seconds_for_each": budget.cpu_s,
+            "rules": sorted({each.mutant.rule for each in found}, key=lambda rule: int(rule[1:])),
+            "survivors": [
+                f"{each.mutant.rule}: {each.mutant.name}" for each in report.survivors(found)
+            ],
+            "caught": {
+                each.mutant.name: {
+                    "rule": each.mutant.rule,
+                    "by": each.caught_by,
+                    "core_seconds": each.cpu_s,
+                    "simulated_minutes": each.simulated_s / 60,
+                }
+                for each in caught
+            },
+        },
+    )
+
+
+if __name__ == "__main__":
+    figure("mutants", unit="share", goal=">= 0.9", measure=measure, seconds=SECONDS)

@@ -1,0 +1,121 @@
+"""Hours of simulated clusters under faults without a violation, in one run of at most an hour.
+
+Each core runs seed after seed until its time is up. A seed counts with three brokers or more, eight
+partitions or more, five operations of clients a second or more, twenty faults an hour or more, and
+a leader that changed. One violation in any seed, counted or not, and the value is none at all.
+"""
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.processes import LoadFailedError
+from tests.sim.hours import HoursCluster
+from tests.sim.run import plan_of, run
+from tests.sim.world import MINUTE, SECOND
+
+LENGTH_US = 10 * MINUTE
+HOURS_MIN = 200
+SECONDS = 700
+
+BROKERS_MIN = 3
+PARTITIONS_MIN = 8
+OPERATIONS_PER_SECOND_MIN = 5
+FAULTS_PER_HOUR_MIN = 20
+
+
+@dataclass(frozen=True)
+class Seed:
+    """What came of one seed."""
+
+    number: int
+    hours: float
+    counts: bool
+    violation: str | None
+    handled: int
+    operations: float
+    leader_changes: float
+    faults: Counter[str]
+
+
+def run_seed(number: int) -> Seed:
+    """Run one seed, and see whether it counts."""
+    outcome = run(HoursCluster, plan_of(HoursCluster, number, LENGTH_US))
+    seconds = outcome.simulated_us / SECOND
+    measures = outcome.measures
+    counts = outcome.violation is None and (
+        measures["brokers"] >= BROKERS_MIN
+        and measures["partitions"] >= PARTITIONS_MIN
+        and measures["operations"] / seconds >= OPERATIONS_PER_SECOND_MIN
+        and outcome.fired.total() / (seconds / 3600) >= FAULTS_PER_HOUR_MIN
+        and measures["leader_changes"] >= 1
+    )
+    return Seed(
+        number,
+        seconds / 3600,
+        counts,
+        outcome.violation,
+        outcome.handled,
+        measures.get("operations", 0),
+        measures.get("leader_changes", 0),
+        outcome.fired,
+    )
+
+
+def run_seeds(first: int, step: int, seconds: float) -> list[Seed]:
+    """Run every so-manieth seed until the time is up."""
+    ends = time.monotonic() + seconds
+    done: list[Seed] = []
+    number = first
+    while time.monotonic() < ends:
+        done.append(run_seed(number))
+        number += step
+        if done[-1].violation is not None:
+            break
+    return done
+
+
+def measure(bench: Bench) -> Outcome:
+    """Run seeds on every core, round after round."""
+    cores = os.cpu_count() or 1
+    done: list[Seed] = []
+    with multiprocessing.get_context("spawn").Pool(cores) as pool:
+        for number in range(bench.rounds):
+            first = 1 + max((seed.number for seed in done), default=0)
+            shares = [(first + core, cores, bench.seconds) for core in range(cores)]
+            done += [seed for share in pool.starmap(run_seeds, shares) for seed in share]
+            hours = sum(seed.hours for seed in done if seed.counts)
+            say(f"round {number + 1}/{bench.rounds} {hours:.1f} h")
+            failed = [seed for seed in done if seed.violation is not None]
+            if failed:
+                raise LoadFailedError(f"seed {failed[0].number}: {failed[0].violation}")
+    counted = [seed for seed in done if seed.counts]
+    faults: Counter[str] = sum((seed.faults for seed in counted), Counter())
+    return Outcome(
+        bounds=[
+            Bound(
+                what="simulated hours of seeds that count",
+                value=sum(seed.hours for seed in counted),
+                at_least=HOURS_MIN,
+            )
+        ],
+        detail={
+            "cores": cores,
+            "seeds": len(done),
+            "seeds_that_count": len(counted),
+            "hours_of_all_seeds": sum(seed.hours for seed in done),
+            "operations": sum(seed.operations for seed in counted),
+            "leader_changes": sum(seed.leader_changes for seed in counted),
+            "handled_events": sum(seed.handled for seed in counted),
+            "faults": faults.total(),
+            "fault_ids": dict(sorted(faults.items())),
+            "nightly": "the same with --seconds 3500: five hours for 1,000",
+        },
+    )
+
+
+if __name__ == "__main__":
+    figure("sim_hours", unit="h", goal=">= 200", measure=measure, seconds=SECONDS)

@@ -1,0 +1,270 @@
+"""What must hold in a simulated cluster at any moment, judged with everybody's knowledge at once.
+
+No broker can check these: each is about what several know. But they are what the rules are for, so
+a rule that is missing shows here long before a client is told something wrong.
+
+- One leader in each epoch, whose high watermark never goes back; it begins with all that was ever
+  committed (P9, P25).
+- What is below the high watermark is on every replica that the stored state calls in sync, and kept
+  there as the topic says, flushed or written (P9, P13, P19 to P22), and on every eligible one
+  (P26).
+- A leader that knows of too few in sync gives no offsets to `acks=all`, and commits nothing
+  (P9, P14).
+- Each controller has an epoch of its own (P35), writes only while it holds the lease (P38), and no
+  broker follows an earlier one than it did before (P39).
+- An unclean election is somebody's wish, or the last resort; then the best log is taken (P30, P31).
+- Replicas go only when those that take their place are in sync (P33).
+- A broker that may lead knows that it is registered (P28); who joins the in-sync replicas is not
+  fenced, and in its registered life (P19), as far as the store was quick to say so.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tests.sim.world import MILLISECOND, Violation
+
+from millrace.core.ids import NO_BROKER, ControllerEpoch, LeaderEpoch, Offset, TopicPartition
+from millrace.core.metadata.elections import Rules
+from millrace.core.metadata.model import BrokerLife, ClusterState, PartitionState
+from millrace.core.metadata.topic_config import Durability
+from millrace.core.replication.leader import Acks, PartitionLeader
+
+if TYPE_CHECKING:
+    from tests.sim.broker import SimulatedBroker
+    from tests.sim.cluster import SimulatedCluster
+
+
+_KNOWN_US: Final = 200 * MILLISECOND
+"""A change is stored, and so is what rests on it, within this time."""
+
+
+@dataclass(slots=True)
+class _Reign:
+    """One leader in one epoch, as it was when it was looked at last."""
+
+    broker: BrokerLife
+    high_watermark: Offset
+    short_since: tuple[object, object, Offset] | None = None
+
+
+class Invariants:
+    """See the module.
+
+    Attributes:
+        committed: the highest high watermark of each partition that any leader ever had.
+    """
+
+    def __init__(self, cluster: "SimulatedCluster") -> None:
+        self.committed: dict[TopicPartition, Offset] = {}
+        self._cluster = cluster
+        self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
+        self._controllers: dict[ControllerEpoch, str] = {}
+        self._followed: dict[str, ControllerEpoch] = {}
+        self._unfit_since: dict[BrokerLife, int] = {}
+
+    # --- At what is stored -------------------------------------------------------------------
+
+    def on_write(self, controller_epoch: ControllerEpoch, writer: str) -> None:
+        """A controller's write was done."""
+        known = self._controllers.setdefault(controller_epoch, writer)
+        if known != writer:
+            raise Violation(
+                f"{writer} writes in controller epoch {controller_epoch}, which is {known}'s"
+            )
+
+    def on_cluster(self, before: ClusterState | None, after: ClusterState) -> None:
+        """The brokers changed."""
+        nodes = self._nodes_by_life()
+        for broker_id, broker in after.brokers.items():
+            old = None if before is None else before.brokers.get(broker_id)
+            if broker.is_fenced:
+                self._unfit_since.setdefault(broker.life, self._cluster.now)
+            else:
+                self._unfit_since.pop(broker.life, None)
+            if old is not None and old.life != broker.life:
+                self._unfit_since[old.life] = self._cluster.now
+            known = None if before is None else before.brokers.get(broker_id)
+            node = nodes.get(broker.life)
+            if node is None or broker.is_fenced or known is None or not known.is_fenced:
+                continue
+            image = node.metadata
+            seen = None if image is None else image.cluster.brokers.get(broker_id)
+            if seen is None or seen.life != broker.life:
+                raise Violation(f"{broker.life} may lead, and does not know of itself: {seen}")
+
+    def on_state(
+        self, topic_partition: TopicPartition, before: PartitionState | None, after: PartitionState
+    ) -> None:
+        """The state of a partition changed."""
+        if before is None:
+            return
+        if before.removing and not after.removing and after.replicas == before.target:
+            in_sync = {life.broker_id for life in (*before.isr, *after.isr)}
+            if not in_sync.issuperset(before.adding):
+                raise Violation(f"replicas go before others came: {before}, then {after}")
+        is_asked = before.leader_epoch == after.leader_epoch  # By the leader.
+        if is_asked and not self._cluster.has_odd_store:
+            for life in after.isr:
+                unfit_since = self._unfit_since.get(life)
+                if (
+                    life not in before.isr
+                    and unfit_since is not None
+                    and self._cluster.now - unfit_since > _KNOWN_US
+                ):
+                    raise Violation(f"{life} joins, and is fenced or past: {before}, then {after}")
+        if after.unclean_epoch > before.unclean_epoch:
+            self._on_unclean(topic_partition, before, after)
+
+    def _on_unclean(
+        self, topic_partition: TopicPartition, before: PartitionState, after: PartitionState
+    ) -> None:
+        cluster = self._cluster
+        self.committed[topic_partition] = Offset(0)
+        assert cluster.stored_cluster is not None
+        topic = cluster.stored_topics[topic_partition.topic_id]
+        rules = Rules.of(topic, cluster.stored_cluster.brokers, cluster.config)
+        if rules.may_elect_unclean:
+            return
+        keeps = topic.config.durability is Durability.FSYNC and not cluster.operator.replaced
+        if keeps and rules.min_isr(before) > 1 and not cluster.has_lost_disks:
+            raise Violation(f"an unclean election that nobody wanted: {before}, then {after}")
+        if any(life in cluster.live_replicas(before) for life in before.elr):
+            raise Violation(f"an unclean election, though somebody is eligible: {before}")
+        if before.last_known_leader == after.leader and not before.elr:
+            return  # It alone was in sync last.
+        nodes = self._nodes_by_life()
+        ends: dict[BrokerLife, tuple[int, int]] = {}
+        for broker_id in before.replicas:
+            life = cluster.stored_cluster.brokers[broker_id].life
+            node = nodes.get(life)
+            log = None if node is None else node.logs.get(topic_partition)
+            if node is None:
+                continue
+            if log is not None:
+                ends[life] = (log.leader_epochs.latest_epoch, log.log_end_offset)
+        chosen = after.leader_life
+        if chosen in ends and ends[chosen] < max(ends.values()):
+            raise Violation(f"{chosen} is elected uncleanly, and not the best of {ends}")
+
+    # --- At every look -----------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Judge the brokers as they are; to be called often."""
+        nodes = self._cluster.nodes()
+        for name, node in nodes.items():
+            self._judge_metadata(name, node)
+            if node.replicas is None:
+                continue
+            for topic_partition in node.replicas:
+                replica = node.replicas.get(topic_partition)
+                if replica.leader is not None and not replica.leader.is_resigned:
+                    self._judge_leader(name, topic_partition, replica.leader)
+        by_life = self._nodes_by_life()
+        for topic_partition, state in self._cluster.states.items():
+            self._judge_eligible(topic_partition, state, by_life)
+
+    def _nodes_by_life(self) -> "dict[BrokerLife, SimulatedBroker]":
+        return {node.life: node for node in self._cluster.nodes().values() if node.life is not None}
+
+    def _judge_metadata(self, name: str, node: "SimulatedBroker") -> None:
+        image = node.metadata
+        if image is None:
+            return
+        controller_epoch = image.cluster.controller_epoch
+        known = self._followed.get(name)
+        if known is not None and controller_epoch < known:
+            if name not in self._cluster.operator.replaced and not self._cluster.has_lost_disks:
+                raise Violation(f"{name} follows controller epoch {controller_epoch} after {known}")
+        else:
+            self._followed[name] = controller_epoch
+
+    def _judge_leader(
+        self, name: str, topic_partition: TopicPartition, leader: PartitionLeader
+    ) -> None:
+        committed = self.committed.get(topic_partition, Offset(0))
+        what = f"{name}, leader of {topic_partition} in {leader.leader_epoch}"
+        reign = self._reigns.get((topic_partition, leader.leader_epoch))
+        if reign is None:
+            if leader.next_offset < committed:
+                raise Violation(f"{what}, ends at {leader.next_offset}; {committed} is committed")
+            reign = _Reign(leader.broker, leader.high_watermark)
+            self._reigns[topic_partition, leader.leader_epoch] = reign
+        elif reign.broker != leader.broker:
+            raise Violation(f"{what}, is not alone: {reign.broker}")
+        elif leader.high_watermark < reign.high_watermark:
+            raise Violation(
+                f"{what}, takes its high watermark back from {reign.high_watermark} to "
+                f"{leader.high_watermark}"
+            )
+        self._judge_short(what, topic_partition, leader, reign)
+        reign.high_watermark = leader.high_watermark
+        state = self._cluster.states.get(topic_partition)
+        if state is None or state.leader_epoch != leader.leader_epoch:
+            return  # It was replaced, and will hear of it.
+        self.committed[topic_partition] = max(committed, leader.high_watermark)
+        self._judge_members(what, topic_partition, leader, state)
+
+    def _judge_short(
+        self,
+        what: str,
+        topic_partition: TopicPartition,
+        leader: PartitionLeader,
+        reign: _Reign,
+    ) -> None:
+        state, rules = leader.state, leader.rules
+        if len(state.isr) >= min(rules.min_insync_replicas, state.replication_factor):
+            reign.short_since = None
+            return
+        since = reign.short_since
+        if since is None or since[0] is not state or since[1] is not rules:
+            reign.short_since = (state, rules, leader.next_offset)
+            return
+        if leader.high_watermark > reign.high_watermark:
+            raise Violation(f"{what}, commits, and only {state.isr} are in sync")
+        plan = self._cluster.plans[topic_partition.topic_id]
+        if leader.next_offset > since[2] and all(load.acks is Acks.ALL for load in plan.loads):
+            raise Violation(f"{what}, appends, and only {state.isr} are in sync")
+
+    def _judge_members(
+        self,
+        what: str,
+        topic_partition: TopicPartition,
+        leader: PartitionLeader,
+        state: PartitionState,
+    ) -> None:
+        """Everything below the high watermark is on every replica that counts as in sync."""
+        nodes = self._nodes_by_life()
+        for life in state.isr:
+            kept = self._kept(nodes.get(life), topic_partition)
+            if kept is not None and kept < leader.high_watermark:
+                raise Violation(
+                    f"{what}, has committed up to {leader.high_watermark}, and {life}, which is "
+                    f"in sync, keeps {kept}"
+                )
+
+    def _judge_eligible(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionState,
+        nodes: "dict[BrokerLife, SimulatedBroker]",
+    ) -> None:
+        committed = self.committed.get(topic_partition, Offset(0))
+        for life in state.elr or (state.isr if state.leader == NO_BROKER else ()):
+            kept = self._kept(nodes.get(life), topic_partition)
+            if kept is not None and kept < committed:
+                raise Violation(
+                    f"{life} may lead {topic_partition}, where {committed} is committed, and "
+                    f"keeps {kept}"
+                )
+
+    def _kept(
+        self, node: "SimulatedBroker | None", topic_partition: TopicPartition
+    ) -> Offset | None:
+        """What a broker keeps of a partition; None where that is not known."""
+        log = None if node is None else node.logs.get(topic_partition)
+        if log is None:
+            return None
+        topic = self._cluster.stored_topics[topic_partition.topic_id]
+        if topic.config.durability is Durability.FSYNC:
+            return log.flushed_offset
+        return log.log_end_offset

@@ -1,0 +1,221 @@
+"""Mutants of the controller: elections, who is eligible, registration, the lease, reassignment."""
+
+from typing import Final
+
+from tests.sim.mutants.mutant import Mutant, mutant
+
+_METADATA: Final = "millrace.core.metadata"
+_ELECTIONS: Final = f"{_METADATA}.elections"
+_CHANGES: Final = f"{_METADATA}.isr_changes"
+_MEMBERSHIP: Final = f"{_METADATA}.membership:Membership"
+_CONTROLLER: Final = f"{_METADATA}.controller:Controller"
+
+ISR_CHANGES: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "a proposal on an older state is applied",
+        "P19",
+        f"{_CHANGES}:_check_epochs",
+        "if change.partition_epoch < state.partition_epoch:",
+        "if False:",
+    ),
+    mutant(
+        "a proposal of an older leader is applied",
+        "P19",
+        f"{_CHANGES}:altered",
+        "_check_epochs(key, state, change)",
+        "",
+        "_check_leader(key, state, rules, change)",
+        "",
+    ),
+    mutant(
+        "a proposal may name who is fenced, or an earlier life",
+        "P19",
+        f"{_CHANGES}:_check_eligible",
+        "if not (rules.is_live(life) if is_member else rules.can_lead(life)):",
+        "if False:",
+    ),
+)
+
+ELECTIONS: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "the leader epoch stays when the leader changes",
+        "P25",
+        f"{_METADATA}.model:PartitionState.successor",
+        "leader_epoch = LeaderEpoch(self.leader_epoch + moves)",
+        "leader_epoch = self.leader_epoch",
+    ),
+    mutant(
+        "whoever is alive may be elected",
+        "P25",
+        f"{_ELECTIONS}:_in_sync",
+        "return tuple(life for life in partition.isr if rules.is_live(life))",
+        "lives = map(rules.life_of, partition.replicas)\n"
+        "    return tuple(life for life in lives if life is not None and rules.is_live(life))",
+    ),
+    mutant(
+        "who is eligible stays so when enough are in sync without it",
+        "P26",
+        f"{_ELECTIONS}:elr_after",
+        "if len(isr) >= rules.min_isr(partition):",
+        "if False:",
+    ),
+    mutant(
+        "nobody stays eligible who leaves the in-sync replicas",
+        "P26",
+        f"{_ELECTIONS}:elr_after",
+        "elif entry.broker_id not in in_sync:",
+        "elif False:",
+    ),
+    mutant(
+        "who may have lost records stays eligible",
+        "P27",
+        f"{_ELECTIONS}:restarted",
+        "keeps = restart is Restart.CLEAN or (restart is Restart.UNCLEAN and is_flushed)",
+        "keeps = True",
+    ),
+    mutant(
+        "a broker with another disk is taken for the same",
+        "P27",
+        f"{_METADATA}.registration:kind_of",
+        "if not {*known.directory_ids} <= {*request.directory_ids}:",
+        "if False:",
+    ),
+    mutant(
+        "a broker that crashed is taken for one that was shut down",
+        "P27",
+        f"{_METADATA}.registration:kind_of",
+        "is_marked = request.previous_broker_epoch == known.broker_epoch",
+        "is_marked = True",
+    ),
+    mutant(
+        "the earlier life stays in sync until it is missed",
+        "P37",
+        f"{_MEMBERSHIP}.register",
+        "leadership.restarted(self._draft, self._config, life, restart)",
+        "{}",
+    ),
+    mutant(
+        "entries of earlier lives count",
+        "P37",
+        f"{_ELECTIONS}:Rules._live",
+        "frozenset(each.life for each in self.brokers.values() if not each.is_fenced)",
+        "frozenset(\n        BrokerLife(each.broker_id, type(each.broker_epoch)(epoch))\n"
+        "        for each in self.brokers.values() if not each.is_fenced\n"
+        "        for epoch in range(each.broker_epoch + 1))",
+    ),
+    mutant(
+        "who is fenced goes on leading",
+        "P29",
+        f"{_ELECTIONS}:Rules._able",
+        "if not each.is_fenced and not each.is_draining",
+        "if not each.is_draining",
+    ),
+    mutant(
+        "a broker may lead before it knows that it is registered",
+        "P28",
+        f"{_MEMBERSHIP}.heartbeat",
+        "elif broker.is_fenced and request.metadata_epoch >= self._shown_since[life.broker_id]:",
+        "elif broker.is_fenced:",
+    ),
+    mutant(
+        "unclean elections need nobody's leave",
+        "P30",
+        f"{_ELECTIONS}:Rules.of",
+        "else cluster.unclean_leader_election_enable,",
+        "else True,",
+    ),
+    mutant(
+        "an unclean election is not on record",
+        "P30",
+        f"{_ELECTIONS}:unclean",
+        ", is_unclean=True",
+        "",
+    ),
+    mutant(
+        "the replica whose log is shortest is elected",
+        "P31",
+        f"{_METADATA}.recovery:best_replica",
+        "return max(",
+        "return min(",
+    ),
+    mutant(
+        "the first replica that is back is elected",
+        "P31",
+        f"{_METADATA}.recovery:LogEnds.decide",
+        "lives = _live_replicas(partition, rules[key.topic_id])",
+        "every = map(rules[key.topic_id].life_of, partition.replicas)\n"
+        "        lives = [each for each in every if each and rules[key.topic_id].may_lead(each)]\n"
+        "        lives = lives[:1] or None",
+    ),
+)
+
+SHUTDOWN_AND_MOVES: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "a broker may stop at once",
+        "P32",
+        f"{_METADATA}.shutdown:Shutdowns.may_stop",
+        "if now - self._since[broker_id] >= self._config.controlled_shutdown_wait_ms:",
+        "if True:",
+    ),
+    mutant(
+        "who stops leaves the in-sync replicas though too few remain",
+        "P32",
+        f"{_METADATA}.shutdown:left",
+        "if len(others) == len(partition.isr) or len(others) < rules.min_isr(partition):",
+        "if len(others) == len(partition.isr):",
+    ),
+    mutant(
+        "old replicas go before the new ones are there",
+        "P33",
+        f"{_METADATA}.reassignment:completed",
+        "if not (have_joined and suffices):",
+        "if not in_sync:",
+    ),
+)
+
+CONTROLLERS: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "each controller takes the epoch of the one before",
+        "P35",
+        f"{_CONTROLLER}._claim_cluster",
+        "ControllerEpoch(cluster.controller_epoch + 1)",
+        "ControllerEpoch(max(cluster.controller_epoch, 1))",
+    ),
+    mutant(
+        "a write that was refused, or has no answer, counts as done",
+        "P36",
+        f"{_CONTROLLER}.on_write_refused",
+        "return [] if self.phase is Phase.RESIGNED else [ReadObject(key)]",
+        "return self.on_object_written(key)",
+    ),
+    mutant(
+        "what another controller wrote counts as the own write",
+        "P36",
+        f"{_CONTROLLER}.on_object_read",
+        "if stored == in_flight:",
+        "if stored is not None and stored.version >= in_flight.version:",
+    ),
+    mutant(
+        "a controller goes on when its lease has run out",
+        "P38",
+        f"{_METADATA}.lease:LeaseElection.is_held",
+        "return self._held_until is not None and now < self._held_until",
+        "return self._held_until is not None",
+    ),
+    mutant(
+        "a broker follows a controller that was replaced",
+        "P39",
+        f"{_METADATA}.cache:MetadataCache._refuse_stale",
+        "if controller_epoch < self._controller_epoch:",
+        "if False:",
+    ),
+    mutant(
+        "a broker that missed a change of the metadata goes on without it",
+        "P39",
+        f"{_METADATA}.cache:MetadataCache.on_object",
+        "if stored.version > known + 1:",
+        "if stored.version > known + 1 and not (known := stored.version):",
+    ),
+)
+
+MUTANTS: Final = (*ISR_CHANGES, *ELECTIONS, *SHUTDOWN_AND_MOVES, *CONTROLLERS)

@@ -1,0 +1,316 @@
+"""Mutants of the partition's machines: truncation, high watermark, appends, in-sync replicas."""
+
+from typing import Final
+
+from tests.sim.mutants.mutant import Mutant, mutant
+
+_LEADER: Final = "millrace.core.replication.leader:PartitionLeader"
+_FOLLOWER: Final = "millrace.core.replication.follower:PartitionFollower"
+_IN_SYNC: Final = "millrace.core.replication.in_sync:InSyncReplicas"
+_EPOCHS: Final = "millrace.core.log.leader_epochs:LeaderEpochs"
+_STATES: Final = "millrace.core.log.producer_states:ProducerStates"
+
+TRUNCATION: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "batches are stamped with no leader's epoch",
+        "P1",
+        "millrace.core.records.header:stamp",
+        "_BROKER.pack(crc, leader_epoch,",
+        "_BROKER.pack(crc, 0,",
+    ),
+    mutant(
+        "a follower cuts its log once, and does not ask again whether it diverges",
+        "P3",
+        f"{_FOLLOWER}.on_truncated",
+        "return self._changed(self.log_start_offset, log_end_offset)",
+        "effects = self._changed(self.log_start_offset, log_end_offset)\n"
+        "    for effect in effects:\n"
+        "        if isinstance(effect, FetchFrom):\n"
+        "            effect.last_fetched_epoch = NO_LEADER_EPOCH\n"
+        "    return effects",
+    ),
+    mutant(
+        "an epoch ends where the log ends",
+        "P3",
+        f"{_EPOCHS}.end_offset_for",
+        "return EpochEnd(entries[at - 1].epoch, entries[at].start_offset)",
+        "return EpochEnd(entries[at - 1].epoch, log_end_offset)",
+    ),
+    mutant(
+        "a leader serves followers whose log is no prefix of its own",
+        "P4",
+        f"{_LEADER}.diverging",
+        "if last_fetched_epoch == self.leader_epoch and fetch_offset <= self.written_offset:",
+        "if fetch_offset <= self.written_offset:",
+    ),
+    mutant(
+        "a follower cuts its log at its high watermark",
+        "P5",
+        f"{_FOLLOWER}._cut_back",
+        "end_offset = min(diverging.end_offset, own.end_offset)",
+        "end_offset = self.high_watermark",
+    ),
+    mutant(
+        "requests of any leader epoch are answered",
+        "P6",
+        f"{_LEADER}.check_epoch",
+        "if expected in (self.leader_epoch, NO_LEADER_EPOCH):",
+        "if True:",
+    ),
+    mutant(
+        "any response is applied while a position is open",
+        "P7",
+        f"{_FOLLOWER}._is_open",
+        "and position.leader == self.leader",
+        "",
+        "and position.leader_epoch == self.leader_epoch",
+        "",
+        "and position.number == self._opened",
+        "",
+    ),
+    mutant(
+        "a follower keeps batches whose checksums do not hold",
+        "P8",
+        "millrace.core.records.header:verify_body",
+        "if found != header.producer_crc:",
+        "if False:",
+    ),
+)
+
+HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "what a follower reported in an earlier leader epoch counts",
+        "P9",
+        f"{_IN_SYNC}._begin_epoch",
+        "each: Follower(each, now)",
+        "each: getattr(self, '_followers', {}).get(each) or Follower(each, now)",
+    ),
+    mutant(
+        "reports of sessions of another leader epoch count",
+        "P9",
+        f"{_LEADER}.on_follower_fetch",
+        "self.check_epoch(leader_epoch)",
+        "",
+    ),
+    mutant(
+        "the high watermark moves while too few are in sync",
+        "P9",
+        f"{_LEADER}._advance",
+        "if not is_short:",
+        "if True:",
+    ),
+    mutant(
+        "a member that has said nothing in this epoch is not waited for",
+        "P9",
+        f"{_IN_SYNC}.smallest_end",
+        "if self._has_silent:",
+        "if False:",
+    ),
+    mutant(
+        "the high watermark goes back",
+        "P9",
+        f"{_LEADER}._advance",
+        "self.high_watermark = max(self.high_watermark, replicated)",
+        "self.high_watermark = replicated",
+    ),
+    mutant(
+        "a leader counts on itself alone",
+        "P9",
+        f"{_LEADER}._advance",
+        "if replicated is None or replicated > durable_offset:",
+        "if True:",
+    ),
+    mutant(
+        "readers see what is not committed",
+        "P10",
+        f"{_LEADER}.last_stable_offset",
+        "return self.high_watermark",
+        "return self.written_offset",
+    ),
+    mutant(
+        "a new leader says where the log ends before it knows",
+        "P11",
+        f"{_LEADER}.is_high_watermark_known",
+        "return self.high_watermark >= self.leader_epoch_start_offset",
+        "return True",
+    ),
+    mutant(
+        "a follower takes the leader's high watermark beyond its own log",
+        "P12",
+        f"{_FOLLOWER}._advance",
+        "committed = min(self._leader_high_watermark, self.written_offset)",
+        "committed = self._leader_high_watermark",
+    ),
+    mutant(
+        "a follower tells a reader that is ahead of it that its offset does not exist",
+        "P12",
+        f"{_FOLLOWER}.check_readable",
+        "raise OffsetNotAvailableError(",
+        "raise OffsetOutOfRangeError(",
+    ),
+    mutant(
+        "a leader counts what it has not flushed",
+        "P13",
+        f"{_LEADER}.durable_offset",
+        "return self.flushed_offset",
+        "return self.written_offset",
+    ),
+    mutant(
+        "what a follower has not flushed counts",
+        "P13",
+        "millrace.core.replication.progress:FollowerProgress.kept",
+        "return min(self.flushed_offset, self.log_end_offset)",
+        "return self.log_end_offset",
+    ),
+)
+
+APPENDS: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "a leader appends although too few are in sync",
+        "P14",
+        f"{_LEADER}.append",
+        "if acks is Acks.ALL and self._in_sync.is_short(rules):",
+        "if False:",
+    ),
+    mutant(
+        "nobody is told that too few are in sync since the append",
+        "P15",
+        f"{_LEADER}._advance",
+        "if is_short and self._waiting_for_all and self._in_sync.is_surely_short(rules):",
+        "if False:",
+    ),
+    mutant(
+        "acks=all is acknowledged when the leader has it",
+        "P15",
+        f"{_LEADER}._advance",
+        "done = _completed(self._waiting_for_all, self.high_watermark)",
+        "done = _completed(self._waiting_for_all, durable_offset)",
+    ),
+    mutant(
+        "who no longer leads says that nothing was appended",
+        "P16",
+        f"{_LEADER}._fail_all",
+        "appended=Appended.MAYBE",
+        "appended=Appended.NO",
+    ),
+    mutant(
+        "who no longer leads acknowledges what waits",
+        "P17",
+        f"{_LEADER}.resign",
+        "return self._fail_all(error)",
+        "done = _completed(self._waiting_for_all, self.next_offset)\n"
+        "    return done + self._fail_all(error)",
+    ),
+    mutant(
+        "a repetition is acknowledged before its original is committed",
+        "P18",
+        f"{_LEADER}._repeat",
+        "return self._wait(waiter)",
+        "waiter.is_done = True\n    return waiter",
+    ),
+    mutant(
+        "a repeated batch is appended again",
+        "P42",
+        f"{_STATES}.check",
+        "return kept.base_offset",
+        "return None",
+    ),
+    mutant(
+        "four batches of a producer are remembered",
+        "P42",
+        f"{_STATES}.update",
+        "entry.batches[1 - BATCHES_KEPT :]",
+        "entry.batches[2 - BATCHES_KEPT :]",
+    ),
+    mutant(
+        "a batch is taken before the one that goes before it",
+        "P43",
+        f"{_STATES}.check",
+        "raise OutOfOrderSequenceError(",
+        "return None\n    raise OutOfOrderSequenceError(",
+    ),
+    mutant(
+        "sequences of batches that were not written stay taken",
+        "P64",
+        f"{_LEADER}.on_write_failed",
+        "self.producers.put(given.producer_id, given.producer_before)",
+        "pass",
+    ),
+)
+
+IN_SYNC: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "a member that is being added is not waited for before its addition is known",
+        "P20",
+        f"{_IN_SYNC}.maximal_isr",
+        "if self.proposal is None:",
+        "if True:",
+    ),
+    mutant(
+        "a member that is being removed is not waited for any more",
+        "P20",
+        f"{_IN_SYNC}.maximal_isr",
+        "return (*isr, *(life for life in self.proposal.isr if life not in isr))",
+        "return self.proposal.isr",
+    ),
+    mutant(
+        "a proposal without an answer is taken back",
+        "P21",
+        "millrace.core.replication.replicas:Replicas.on_isr_answers",
+        "elif isinstance(answer, IneligibleReplicaError):",
+        "elif True:",
+    ),
+    mutant(
+        "a follower joins below the high watermark",
+        "P22",
+        f"{_IN_SYNC}._joiners",
+        "for follower in self._candidates(rules, now)",
+        "for follower in self._followers.values()",
+        "if follower.life and follower.progress.kept(rules.durability) >= least",
+        "if follower.life and follower.life not in self.state.isr\n"
+        "        and self._may_join(follower.life)",
+    ),
+    mutant(
+        "a follower joins below where the epoch began",
+        "P22",
+        f"{_IN_SYNC}._joiners",
+        "least = max(ends.high_watermark, ends.leader_epoch_start_offset)",
+        "least = ends.high_watermark",
+        "for follower in self._candidates(rules, now)",
+        "for follower in self._followers.values()",
+        "if follower.life and",
+        "if follower.life and follower.life not in self.state.isr\n"
+        "        and self._may_join(follower.life) and",
+    ),
+    mutant(
+        "a leader whose clock jumped takes its followers for silent",
+        "P23",
+        f"{_IN_SYNC}.on_tick",
+        "if stood_still and follower.broker_id in members:",
+        "if False:",
+    ),
+    mutant(
+        "who lags stays in sync",
+        "P23",
+        f"{_IN_SYNC}._lags",
+        ") and now - follower.caught_up_at > self._config.replica_lag_time_max_ms",
+        ") and False",
+    ),
+    mutant(
+        "a leader proposes to leave",
+        "P24",
+        f"{_IN_SYNC}.propose",
+        "self.state.leader_epoch, self.state.partition_epoch, (*kept, *joiners)",
+        "self.state.leader_epoch, self.state.partition_epoch,\n"
+        "        tuple(each for each in (*kept, *joiners) if each != self._broker)",
+    ),
+    mutant(
+        "a broker leads because an earlier life of it does",
+        "P37",
+        "millrace.core.replication.replica:Replica._must_lead",
+        "self.state.leader_life == self.broker",
+        "self.state.leader == self.broker.broker_id",
+    ),
+)
+
+MUTANTS: Final = (*TRUNCATION, *HIGH_WATERMARK, *APPENDS, *IN_SYNC)

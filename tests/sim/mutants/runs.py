@@ -1,0 +1,39 @@
+"""What is run against a mutant: the named scenarios, and seeds of the swarm, in turn.
+
+A scenario that was made for a mutant goes first. Then come the others and the swarm, as they would
+find a mistake that nobody has thought of.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from tests.sim.cluster import BrokerCluster
+from tests.sim.mutants.mutant import Mutant
+from tests.sim.run import Outcome, plan_of, run
+from tests.sim.scenarios import SCENARIOS
+from tests.sim.world import MINUTE
+
+_SEEDS_BETWEEN: Final = 8
+_LENGTH_US: Final = MINUTE
+
+
+def swarm(seed: int) -> Outcome:
+    """Run one seed of everything."""
+    return run(BrokerCluster, plan_of(BrokerCluster, seed, _LENGTH_US))
+
+
+def runs(mutant: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    """Yield names and runs, without end; each is clean while there is no mutant."""
+    for scenario in SCENARIOS:
+        if mutant.name in scenario.mutants:
+            for seed in range(scenario.seeds):
+                yield f"{scenario.about}, seed {seed}", partial(scenario.run, seed)
+    turn = 0
+    while True:
+        for seed in range(turn * _SEEDS_BETWEEN, (turn + 1) * _SEEDS_BETWEEN):
+            yield f"swarm, seed {seed}", partial(swarm, seed)
+        for scenario in SCENARIOS:
+            if turn < scenario.seeds and mutant.name not in scenario.mutants:
+                yield f"{scenario.about}, seed {turn}", partial(scenario.run, turn)
+        turn += 1

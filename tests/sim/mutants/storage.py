@@ -1,0 +1,153 @@
+"""Mutants of the storage code: flushes, full disks, damage, small files, producer states."""
+
+from typing import Final
+
+from tests.sim.mutants.mutant import Mutant, mutant
+
+_LOG: Final = "millrace.broker.storage.log:PartitionLog"
+_RECOVERY: Final = "millrace.broker.storage.recovery:Recovery"
+_DIRECTORY: Final = "millrace.broker.storage.log_directory:LogDirectory"
+_SEALED: Final = "millrace.broker.storage.sealed_file"
+_SNAPSHOTS: Final = "millrace.broker.storage.producer_snapshots:ProducerSnapshots"
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "where an epoch began is not on the disk before its batches are",
+        "P2",
+        f"{_LOG}._begin_epochs",
+        "write_epochs(self._files, self._directory, epochs)",
+        "pass",
+    ),
+    mutant(
+        "the clean-shutdown marker stays when the directory is used again",
+        "P27",
+        f"{_DIRECTORY}._load",
+        "if _CLEAN in names:",
+        "if False:",
+    ),
+    mutant(
+        "any clean-shutdown marker counts",
+        "P27",
+        f"{_DIRECTORY}._is_marked_clean",
+        "if marker != self._marker(checkpoint, broker_epoch):",
+        "if False:",
+    ),
+    mutant(
+        "producer states are those of before the log was cut",
+        "P45",
+        f"{_LOG}._truncate_to",
+        "self.producer_states = states",
+        "pass",
+    ),
+    mutant(
+        "producer states are not kept while following",
+        "P45",
+        f"{_LOG}.append",
+        "self.producer_states.update(batch, batch.base_offset, now)",
+        "pass",
+    ),
+    mutant(
+        "producer states of what was cut stay on the disk",
+        "P45",
+        f"{_SNAPSHOTS}.remove_after",
+        "if later > offset:",
+        "if False:",
+    ),
+    mutant(
+        "producer states end with the newest snapshot",
+        "P45",
+        f"{_RECOVERY}.run",
+        "if header.base_offset >= replay_from:",
+        "if False:",
+    ),
+    mutant(
+        "a failed flush is repeated",
+        "P63",
+        f"{_LOG}._flush",
+        'raise self._fail(error, "flushing") from error',
+        "active.file.fdatasync()",
+    ),
+    mutant(
+        "what a failed flush left behind is believed after a restart",
+        "P63",
+        f"{_RECOVERY}.run",
+        "active.file.rewrite(active.size - scan_from, scan_from)",
+        "pass",
+    ),
+    mutant(
+        "a flush only tells",
+        "P13",
+        f"{_LOG}._flush",
+        "active.file.fdatasync()",
+        "pass",
+    ),
+    mutant(
+        "what was half written stays in the file",
+        "P64",
+        f"{_LOG}._write",
+        "active.file.truncate(active.size)",
+        "pass",
+        "if active.file.size() != active.size:",
+        "if False:",
+    ),
+    mutant(
+        "a log that lost flushed batches is cut to what is left",
+        "P65",
+        f"{_RECOVERY}.run",
+        "if active.next_offset < recovery_point or (damage and self._is_clean):",
+        "if False:",
+    ),
+    mutant(
+        "the recovery point is the checkpoint's alone, not the highest of its witnesses",
+        "P65",
+        f"{_RECOVERY}.run",
+        "snapshot_offset or Offset(0),",
+        "",
+        "self._orphans(names, bases),",
+        "",
+        "active.next_offset,\n",
+        "Offset(0),\n",
+    ),
+    mutant(
+        "batches of another partition, and changed ones, pass recovery",
+        "P66",
+        "millrace.broker.storage.scan:verified_batches",
+        "verify_body(topic_partition, header, memoryview(chunk)[at : at + header.length])",
+        "pass",
+    ),
+    mutant(
+        "a closed segment is what its index says, whatever the file is",
+        "P68",
+        f"{_RECOVERY}._open_closed",
+        "and coverage.end_position == size",
+        "",
+    ),
+    mutant(
+        "small files are renamed before they are flushed",
+        "P69",
+        f"{_SEALED}:replace_file",
+        "file.fdatasync()",
+        "pass",
+    ),
+    mutant(
+        "a renamed file's directory is not flushed",
+        "P69",
+        f"{_SEALED}:replace_file",
+        "files.fsync_directory(os.path.dirname(path))",
+        "pass",
+    ),
+    mutant(
+        "a new segment's name is not flushed",
+        "P69",
+        f"{_LOG}._roll",
+        "self._files.fsync_directory(self._directory)",
+        "pass",
+    ),
+    mutant(
+        "small files are believed whatever their checksum",
+        "P68",
+        f"{_SEALED}:read_sealed",
+        "if head != expected:",
+        "if False:",
+    ),
+)

@@ -1,0 +1,936 @@
+"""Named scenarios: short runs of given faults, each for a bug that others had or a promise of ours.
+
+A scenario is clean, and each mutant that it names makes it fail in one of its seeds: so it would
+find the bug. The bugs are those of Kafka, Redpanda, NATS, etcd and databases that the rules of
+replication come from (B1 to B23).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from tests.sim.broker import SimulatedBroker
+from tests.sim.client import Load
+from tests.sim.cluster import SimulatedCluster, TopicPlan
+from tests.sim.controlling import ControllerHost
+from tests.sim.faults import FAMILIES, Family, Scene, Undo
+from tests.sim.machine import Machine
+from tests.sim.network import Weather
+from tests.sim.run import Outcome, run
+from tests.sim.swarm import Plan, crafted
+from tests.sim.world import MILLISECOND, SECOND, Violation, World
+
+from millrace.core.ids import NO_BROKER, BrokerId
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.requests import Reassignment, ReassignPartitions
+from millrace.core.metadata.stored import StoredObject
+from millrace.core.replication.leader import Acks
+from millrace.core.replication.rules import ReplicationConfig
+
+Step = tuple[float, str | Family, float]
+"""When a fault begins, which one, and for how long, in seconds."""
+
+
+class ScenarioCluster(SimulatedCluster):
+    """A cluster of one topic; its subclasses say what must come out.
+
+    Attributes:
+        samples: of what was acknowledged in all, each time with the second.
+    """
+
+    topics: Sequence[TopicPlan] = (TopicPlan(partitions=1),)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.samples: dict[int, int] = {}
+
+    def check(self) -> None:
+        super().check()
+        second = self._world.now // SECOND
+        if second not in self.samples:
+            self.samples[second] = sum(each.acknowledged for each in self.producers)
+
+    def acknowledged_between(self, begin_s: int, end_s: int) -> int:
+        return self.samples[end_s] - self.samples[begin_s]
+
+    def refusals(self, kind: str) -> int:
+        """How often producers were told an error."""
+        return sum(each.refusals.get(kind, 0) for each in self.producers)
+
+    def leaders(self) -> list[int]:
+        return [state.leader for state in self.states.values()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """See the module.
+
+    Attributes:
+        about: the bug, or the rule.
+        name: what happens.
+        cluster: what it happens to.
+        steps: the faults.
+        quiet_s: how long all is well at the end.
+        seeds: how many runs of it there are.
+        mutants: names of those that it finds.
+    """
+
+    about: str
+    name: str
+    cluster: type[ScenarioCluster] = ScenarioCluster
+    steps: Sequence[Step] = ()
+    quiet_s: float = 22
+    seeds: int = 3
+    mutants: Sequence[str] = ()
+
+    def plan(self, seed: int) -> Plan:
+        steps = [
+            (at, FAMILIES[what] if isinstance(what, str) else what, duration)
+            for at, what, duration in self.steps
+        ]
+        return crafted(seed, steps, self.quiet_s)
+
+    def run(self, seed: int, *, is_detailed: bool = False) -> Outcome:
+        return run(self.cluster, self.plan(seed), is_detailed=is_detailed)
+
+    def command(self, seed: int) -> str:
+        """What shows it again."""
+        return f"python -m tests.sim scenarios '{self.about}'  # seed {seed}"
+
+
+def _again(
+    what: str | Family, first_s: float, every_s: float, times: int, for_s: float
+) -> list[Step]:
+    return [(first_s + at * every_s, what, for_s) for at in range(times)]
+
+
+# --- Clusters --------------------------------------------------------------------------------
+
+
+class OneMustBeInSync(ScenarioCluster):
+    topics = (TopicPlan(partitions=1, config={"min.insync.replicas": "1"}),)
+
+
+class Written(ScenarioCluster):
+    """What is written counts, flushed or not."""
+
+    topics = (TopicPlan(partitions=2, config={"durability": "replicated"}),)
+
+
+class Busy(ScenarioCluster):
+    """Bursts in flight all the time, and short patience with followers."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            loads=(
+                Load(every_us=40 * MILLISECOND, burst_max=5),
+                Load(every_us=200 * MILLISECOND, is_patient=False),
+            ),
+            asks_ends=True,
+            reads_followers=True,
+        ),
+    )
+    replication = ReplicationConfig(
+        replica_lag_time_max_ms=1_000, replica_fetch_backoff_ms=100, isr_rejoin_pause_ms=100
+    )
+
+
+class BusyAndOneMustBeInSync(Busy):
+    topics = (
+        TopicPlan(partitions=1, config={"min.insync.replicas": "1"}, loads=Busy.topics[0].loads),
+    )
+
+
+class BusyOfFour(Busy):
+    brokers = 4
+
+
+class Alone(ScenarioCluster):
+    brokers = 1
+    topics = (TopicPlan(partitions=2, replication_factor=1, loads=Busy.topics[0].loads),)
+
+
+class WritesGoOn(ScenarioCluster):
+    """Notes what is acknowledged while the most brokers are dead."""
+
+    most_dead: ClassVar[int]
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.acknowledged_then: list[int] = []
+
+    def check(self) -> None:
+        super().check()
+        if len(self.nodes()) == self.brokers - self.most_dead:
+            self.acknowledged_then.append(sum(each.acknowledged for each in self.producers))
+
+    def finish(self) -> Mapping[str, float]:
+        measures = super().finish()
+        if self.acknowledged_then[-1] - self.acknowledged_then[0] < 100:
+            raise Violation("nothing is acknowledged while as many as may be are dead")
+        return measures
+
+
+class FiveOfWhichTwoMustBeInSync(WritesGoOn):
+    brokers = 5
+    most_dead = 3
+    topics = (TopicPlan(replication_factor=5, config={"min.insync.replicas": "2"}),)
+
+
+class ThreeOfWhichOneMustBeInSync(WritesGoOn):
+    most_dead = 2
+    topics = (TopicPlan(config={"min.insync.replicas": "1"}),)
+
+
+class AllDeadAndOneBack(ScenarioCluster):
+    """Of three dead, first one is back which was not in sync, then the others."""
+
+    def finish(self) -> Mapping[str, float]:
+        measures = super().finish()
+        if self.acknowledged_between(21, 29):
+            raise Violation("somebody led who may lack what was acknowledged")
+        if any(map(self.may_be_cut, self.states)):
+            raise Violation("an unclean election, though nobody wanted one")
+        return measures
+
+
+class AllDeadAndAnyMayLead(ScenarioCluster):
+    topics = (
+        TopicPlan(
+            partitions=1,
+            config={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
+        ),
+    )
+
+    def finish(self) -> Mapping[str, float]:
+        measures = super().finish()
+        if not self.acknowledged_between(21, 29):
+            raise Violation("nobody led, though anybody may")
+        if not any(map(self.may_be_cut, self.states)):
+            raise Violation("records were lost, and nobody was told")
+        return measures
+
+
+class Placed(ScenarioCluster):
+    """Four brokers, three topics of three replicas: as on the slides."""
+
+    brokers = 4
+    topics = tuple(TopicPlan(name=f"t{number}", partitions=4) for number in range(3))
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.led_while_one_was_dead: dict[int, int] = {}
+
+    def check(self) -> None:
+        super().check()
+        if self._world.now // SECOND == 15 and not self.led_while_one_was_dead:
+            self.led_while_one_was_dead = self._led()
+
+    def _led(self) -> dict[int, int]:
+        counts = dict.fromkeys(range(self.brokers), 0)
+        for leader in self.leaders():
+            counts[leader] += 1
+        return counts
+
+    def finish(self) -> Mapping[str, float]:
+        measures = super().finish()
+        held = dict.fromkeys(range(self.brokers), 0)
+        for state in self.states.values():
+            for broker_id in state.replicas:
+                held[broker_id] += 1
+            if state.leader != state.replicas[0]:
+                raise Violation(f"a leadership did not return: {state}")
+        then = sorted(self.led_while_one_was_dead.values())
+        if set(held.values()) != {9} or set(self._led().values()) != {3}:
+            raise Violation(f"replicas or leaderships lie unevenly: {held}, {self._led()}")
+        if then != [0, 4, 4, 4]:
+            raise Violation(f"a dead broker's leaderships did not spread evenly: {then}")
+        return measures
+
+
+class NobodyLeaves(ScenarioCluster):
+    """The in-sync replicas stay as they are."""
+
+    def finish(self) -> Mapping[str, float]:
+        measures = super().finish()
+        if measures["isr_changes"]:
+            raise Violation("the in-sync replicas changed, though nobody lagged")
+        return measures
+
+
+class WithoutALaggard(ScenarioCluster):
+    """Writes go on without a follower that does not keep up."""
+
+    def finish(self) -> Mapping[str, float]:
+        measures = super().finish()
+        if not self.acknowledged_between(16, 24):
+            raise Violation("writes wait for a follower that lags")
+        return measures
+
+
+class TooFewInSync(ScenarioCluster):
+    """Producers hear why nothing goes on, before and after their append."""
+
+    topics = (
+        TopicPlan(partitions=1, loads=(Load(every_us=20 * MILLISECOND, is_patient=False),) * 3),
+    )
+    replication = ReplicationConfig(
+        replica_lag_time_max_ms=150, replica_fetch_backoff_ms=100, isr_rejoin_pause_ms=100
+    )
+
+    def finish(self) -> Mapping[str, float]:
+        measures = super().finish()
+        for kind in ("NotEnoughReplicasError", "NotEnoughReplicasAfterAppendError"):
+            if not self.refusals(kind):
+                raise Violation(f"nobody was told {kind}")
+        return measures
+
+
+class LeftInOrder(ScenarioCluster):
+    """Brokers are restarted in order, one after another: nobody waits for a lease or a session."""
+
+    topics = (TopicPlan(partitions=2, loads=(Load(every_us=50 * MILLISECOND),)),)
+    _waits_max_us = SECOND
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._since = dict.fromkeys(range(len(self.producers)), (0, 0))
+
+    def check(self) -> None:
+        super().check()
+        now = self._world.now
+        if now < 6 * SECOND:
+            return
+        for number, producer in enumerate(self.producers):
+            acknowledged, since = self._since[number]
+            if producer.is_stopped or producer.acknowledged != acknowledged or not since:
+                self._since[number] = (producer.acknowledged, now)
+            elif now - since > self._waits_max_us:
+                raise Violation(f"{producer.name} waits for longer than a second")
+
+
+class ForgetfulHost(ControllerHost):
+    """Some of what it should push does not reach anybody."""
+
+    def _publish(self, objects: dict[str, StoredObject]) -> None:
+        seconds = self._machine.world.now / SECOND
+        is_quiet = not 6 < seconds < 20  # News that follows shows a gap.
+        if len(objects) > 1 or is_quiet or self._machine.random.random() < 0.7:
+            super()._publish(objects)
+
+
+class ForgetfulController(Busy):
+    """Controllers whose news has gaps."""
+
+    def _new_broker(self) -> SimulatedBroker:
+        return SimulatedBroker(
+            self.config, self.replication, self.operator.hear_of_damage, ForgetfulHost
+        )
+
+
+class Restless(Busy):
+    """Sessions that end soon, and followers that are missed soon."""
+
+    config = ClusterConfig(broker_session_timeout_ms=1_000, broker_heartbeat_interval_ms=100)
+
+
+class Impatient(Busy):
+    """Followers are missed at once, and brokers late."""
+
+    topics = (
+        TopicPlan(partitions=1, config={"min.insync.replicas": "1"}, loads=Busy.topics[0].loads),
+    )
+    replication = ReplicationConfig(
+        replica_lag_time_max_ms=300, replica_fetch_backoff_ms=100, isr_rejoin_pause_ms=100
+    )
+    config = ClusterConfig(broker_reconnect_grace_ms=3_000)
+
+
+class FourRestless(Restless):
+    brokers = 4
+    topics = (
+        TopicPlan(
+            partitions=1,
+            replication_factor=4,
+            config={"min.insync.replicas": "1"},
+            loads=Restless.topics[0].loads,
+        ),
+    )
+
+
+class Forward(Restless):
+    """Producers that wait for the leader alone: it is always ahead of its followers."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            loads=(
+                Load(every_us=30 * MILLISECOND, acks=Acks.LEADER),
+                Load(every_us=30 * MILLISECOND, acks=None),
+            ),
+        ),
+    )
+
+
+class LeaseSeen(ScenarioCluster):
+    """Nobody writes as controller who knows, or could know, that another one holds the lease."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.store.checks_writers = True
+
+
+# --- Faults of scenarios ---------------------------------------------------------------------
+
+
+def _slow_to_the_controller(scene: Scene) -> Undo | None:
+    """What a leader says reaches the controller seconds later; all else is as ever."""
+    leader = scene.pick("leader")
+    controllers = scene.role("controller")
+    if leader is None or not controllers:
+        return None
+    pairs = [(leader.name, name) for name in controllers if name != leader.name]
+    return scene.network.impose(pairs, Weather(delay_us=scene.dice.randrange(SECOND, 3 * SECOND)))
+
+
+SLOW_PROPOSALS: Final = Family(
+    "F18", "what a leader proposes arrives late", _slow_to_the_controller, (SECOND, SECOND)
+)
+
+
+def _followers(scene: Scene) -> list[Machine]:
+    names = scene.role("leader")
+    return [machine for name, machine in scene.machines.items() if name not in names]
+
+
+def _freeze_followers(scene: Scene) -> Undo | None:
+    frozen = _followers(scene)
+    for machine in frozen:
+        machine.freeze()
+
+    def thaw() -> None:
+        for machine in frozen:
+            machine.thaw()
+
+    return thaw
+
+
+FREEZE_FOLLOWERS: Final = Family(
+    "F09", "all followers stand still", _freeze_followers, (SECOND, SECOND)
+)
+
+
+def _cut_a_follower_from_its_leader(scene: Scene) -> Undo | None:
+    leader = scene.pick("leader")
+    others = [each.name for each in _followers(scene)]
+    if leader is None or not others:
+        return None
+    return scene.cut([leader.name], [scene.dice.choice(others)])
+
+
+CUT_A_FOLLOWER: Final = Family(
+    "F15",
+    "a follower does not see its leader, but the controller does",
+    _cut_a_follower_from_its_leader,
+    (SECOND, SECOND),
+)
+
+
+def _kill_all_but_keep_the_laggard(scene: Scene) -> Undo | None:
+    """All die; who was not in sync is back soon, the others at the end."""
+    assert scene.administered is not None
+    [state] = scene.administered.states.values()
+    in_sync = {life.broker_id for life in state.isr}
+    cluster = scene.administered.stored_cluster
+    assert cluster is not None
+    if state.leader == NO_BROKER or len(in_sync) == len(state.replicas):
+        return None
+    keep = [scene.machines[cluster.brokers[each].name] for each in in_sync]
+    back = [machine for machine in scene.machines.values() if machine not in keep]
+    for machine in scene.machines.values():
+        machine.kill()
+    for machine in back:
+        scene.world.after(SECOND, "the one that was not in sync is back", machine.start)
+
+    def undo() -> None:
+        for machine in scene.machines.values():
+            machine.start()
+
+    return undo
+
+
+ALL_DIE: Final = Family(
+    "F03",
+    "all processes die, and who was not in sync is back first",
+    _kill_all_but_keep_the_laggard,
+    (SECOND, SECOND),
+)
+
+
+def _restart_all_in_order(scene: Scene) -> Undo | None:
+    """SIGTERM for one after another; the next when the one before is in sync again."""
+    step = scene.duration_us // len(scene.machines)
+    for number, machine in enumerate(scene.machines.values()):
+        scene.world.after(1 + number * step, "leave", machine.terminate)
+        scene.world.after(1 + number * step + step // 2, "come", machine.start)
+    return lambda: None
+
+
+RESTART_IN_TURN: Final = Family(
+    "F47", "all machines are restarted in order, in turn", _restart_all_in_order, (SECOND, SECOND)
+)
+
+
+def _make_a_proposal_stale(scene: Scene) -> Undo | None:
+    """A leader proposes that one joins, and the controller hears of it two seconds later.
+
+    Meanwhile another member is fenced and unfenced in the same life, and lags.
+    """
+    leader, controllers = scene.pick("leader"), scene.role("controller")
+    others = [each for each in _followers(scene) if each.name not in controllers]
+    if leader is None or len(controllers) != 1 or len(others) < 2:
+        return None  # As when one is both.
+    controller = scene.machines[controllers[0]]
+    joiner, laggard = scene.dice.sample(others, 2)
+    undos: list[Undo] = []
+    joiner.kill()
+    scene.world.after(SECOND, "the joiner is back", joiner.start)
+
+    def cut() -> None:
+        undos.append(scene.cut([laggard.name], [leader.name]))
+        undos.append(scene.cut([laggard.name], [controller.name]))
+        undos.append(
+            scene.network.impose([(leader.name, controller.name)], Weather(delay_us=2 * SECOND))
+        )
+
+    def heal_control() -> None:
+        undos[1]()
+
+    scene.world.after(SECOND, "the laggard is cut off", cut)
+    scene.world.after(2_600 * MILLISECOND, "the controller sees it", heal_control)
+
+    def undo() -> None:
+        joiner.start()
+        for each in undos:
+            each()
+
+    return undo
+
+
+STALE_PROPOSAL: Final = Family(
+    "F18", "a proposal arrives on a state that is another one", _make_a_proposal_stale,
+    (SECOND, SECOND),
+)  # fmt: skip
+
+
+def _joins_unheard(scene: Scene) -> Undo | None:
+    """A follower has just joined when its leader loses touch with it, and with the controller.
+
+    So the leader does not hear that its proposal was applied.
+    """
+    leader, controllers, others = scene.pick("leader"), scene.role("controller"), _followers(scene)
+    assert scene.administered is not None
+    if leader is None or not others or leader.name in controllers:
+        return None
+    joiner = scene.dice.choice([each for each in others if each.name not in controllers] or others)
+    states = scene.administered.states
+    undos: list[Undo] = []
+    joiner.kill()
+    scene.world.after(SECOND, "the joiner is back", joiner.start)
+
+    def look(tries: int) -> None:
+        cluster = scene.administered.stored_cluster if scene.administered else None
+        assert cluster is not None
+        broker = cluster.broker_named(joiner.name)
+        has_joined = broker is not None and not broker.is_fenced
+        if has_joined and broker and any(broker.life in each.isr for each in states.values()):
+            scene.network.reset_streams(scene.dice, 1.0, [leader.name])
+            undos.append(scene.cut([leader.name], [*controllers, joiner.name]))
+        elif tries:
+            scene.world.after(200, "has it joined?", look, tries - 1)
+
+    scene.world.after(1_100 * MILLISECOND, "has it joined?", look, 15_000)
+
+    def undo() -> None:
+        joiner.start()
+        for each in undos:
+            each()
+
+    return undo
+
+
+JOINS_UNHEARD: Final = Family(
+    "F13", "a follower joins, and its leader does not hear of it", _joins_unheard, (SECOND, SECOND)
+)
+
+
+def _given_back_at_once(scene: Scene) -> Undo | None:
+    """A replica is taken away and given back, and its leader hears of both at the same time."""
+    leader, controllers = scene.pick("leader"), scene.role("controller")
+    administered = scene.administered
+    if administered is None or leader is None or leader.name in controllers:
+        return None
+    [(topic_partition, state)] = administered.states.items()
+    cluster = administered.stored_cluster
+    assert cluster is not None
+    names = {each: cluster.brokers[each].name for each in state.replicas}
+    gone = next(
+        (each for each, name in names.items() if name not in (leader.name, *controllers)), None
+    )
+    if gone is None:
+        return None
+
+    def move(replicas: tuple[BrokerId, ...]) -> None:
+        administered.administer(
+            ReassignPartitions(
+                reassignments=[
+                    Reassignment(
+                        topic_id=topic_partition.topic_id,
+                        partition=topic_partition.partition,
+                        replicas=replicas,
+                    )
+                ]
+            )
+        )
+
+    scene.network.reset_streams(scene.dice, 1.0, [leader.name])
+    undos = [
+        scene.cut([leader.name], controllers),
+        scene.network.impose([(names[gone], leader.name)], Weather(delay_us=4 * SECOND)),
+    ]
+    rest = tuple(each for each in state.replicas if each != gone)
+    scene.world.after(50 * MILLISECOND, "it is taken away", move, rest)
+    scene.world.after(350 * MILLISECOND, "it is given back", move, state.replicas)
+    scene.world.after(700 * MILLISECOND, "the leader hears of it", undos[0])
+
+    def undo() -> None:
+        for each in undos:
+            each()
+
+    return undo
+
+
+GIVEN_BACK: Final = Family(
+    "F71", "a replica is taken away and given back at once", _given_back_at_once, (SECOND, SECOND)
+)
+
+
+# --- The scenarios ---------------------------------------------------------------------------
+
+SCENARIOS: Final[tuple[Scenario, ...]] = (
+    Scenario(
+        about="promise",
+        name="of five replicas three die one after another, with two that must be in sync",
+        cluster=FiveOfWhichTwoMustBeInSync,
+        steps=[(8.0 + 10 * n, "F02", 60.0 - 10 * n) for n in range(3)],
+        seeds=1,
+    ),
+    Scenario(
+        about="promise",
+        name="of three replicas two die one after another, with one that must be in sync",
+        cluster=ThreeOfWhichOneMustBeInSync,
+        steps=[(8.0 + 10 * n, "F02", 60.0 - 10 * n) for n in range(2)],
+        seeds=1,
+    ),
+    Scenario(
+        about="promise",
+        name="all die, and the first that is back lacks something: it waits",
+        cluster=AllDeadAndOneBack,
+        steps=[(6, "F09", 13.5), (18, ALL_DIE, 12)],
+        mutants=["whoever is alive may be elected", "unclean elections need nobody's leave"],
+    ),
+    Scenario(
+        about="promise",
+        name="all die, the first that is back lacks something and may lead: that is reported",
+        cluster=AllDeadAndAnyMayLead,
+        steps=[(6, "F09", 13.5), (18, ALL_DIE, 12)],
+        mutants=["an unclean election is not on record"],
+    ),
+    Scenario(
+        about="promise",
+        name="four brokers, three topics of three replicas: placement and balance",
+        cluster=Placed,
+        steps=[(8, "F02", 12)],
+        seeds=1,
+    ),
+    Scenario(
+        about="B1",
+        name="a leader alone in sync dies, and the others are back in touch",
+        cluster=OneMustBeInSync,
+        steps=[(6, "F12", 8.5), (14, "F02", 8)],
+        mutants=["whoever is alive may be elected", "unclean elections need nobody's leave"],
+    ),
+    Scenario(
+        about="B2",
+        name="a follower bounces, and leads a moment later",
+        cluster=Busy,
+        steps=[*_again("F01", 6, 3, 8, 0.3), *_again("F02", 7.5, 3, 8, 1)],
+        mutants=["a follower cuts its log at its high watermark"],
+    ),
+    Scenario(
+        about="B3",
+        name="all lose power, and other leaders write other records at the same offsets",
+        cluster=Written,
+        steps=_again("F06", 6, 5, 6, 0.5),
+        mutants=["the replica whose log is shortest is elected"],
+    ),
+    Scenario(
+        about="B4",
+        name="leaders change faster than they can write",
+        cluster=Busy,
+        steps=_again("F02", 6, 0.9, 16, 0.7),
+        mutants=["an epoch ends where the log ends"],
+    ),
+    Scenario(
+        about="B4",
+        name="leaders stand still in turn, each with batches that nobody else has",
+        cluster=Forward,
+        steps=[*_again("F08", 6, 1.2, 20, 1.5), (6, "F34", 24), (6, "F16", 24)],
+        seeds=6,
+        mutants=[
+            "a follower cuts its log once, and does not ask again whether it diverges",
+            "a leader serves followers whose log is no prefix of its own",
+            "a follower takes the leader's high watermark beyond its own log",
+        ],
+    ),
+    Scenario(
+        about="B5",
+        name="a leader stands still, is replaced, and goes on as if nothing were",
+        cluster=Busy,
+        steps=_again("F08", 6, 7, 4, 6),
+        mutants=["reports of sessions of another leader epoch count"],
+    ),
+    Scenario(
+        about="B6",
+        name="leaders change while followers' reports are under way",
+        cluster=BusyOfFour,
+        steps=[*_again("F71", 6, 0.7, 30, 0.3), (6, "F16", 18)],
+        mutants=["what a follower reported in an earlier leader epoch counts"],
+    ),
+    Scenario(
+        about="B7",
+        name="nobody knows which replicas are in sync, while some lag and the store is slow",
+        cluster=BusyAndOneMustBeInSync,
+        steps=[*_again(CUT_A_FOLLOWER, 6, 4, 6, 2.5), (6, "F43", 24)],
+        mutants=["a follower joins below the high watermark"],
+    ),
+    Scenario(
+        about="B7",
+        name="a leader does not hear that a follower has joined, and loses touch with it",
+        cluster=Impatient,
+        steps=_again(JOINS_UNHEARD, 6, 6, 4, 4.5),
+        seeds=6,
+        mutants=[
+            "a member that is being added is not waited for before its addition is known",
+            "a proposal without an answer is taken back",
+        ],
+    ),
+    Scenario(
+        about="B8",
+        name="a late proposal names a broker that came back with an empty disk",
+        cluster=BusyAndOneMustBeInSync,
+        steps=[*_again("F36", 6, 5, 6, 0.1), *_again(SLOW_PROPOSALS, 5.5, 5, 6, 3)],
+        mutants=["a proposal may name who is fenced, or an earlier life"],
+    ),
+    Scenario(
+        about="B9",
+        name="the last replica in sync loses what it had not flushed, and is back first",
+        cluster=Written,
+        steps=_again("F07", 6, 16, 3, 12),
+        mutants=["who may have lost records stays eligible"],
+    ),
+    Scenario(
+        about="B10",
+        name="replicas are taken away and given back at once",
+        cluster=BusyOfFour,
+        steps=_again("F71", 6, 0.8, 30, 0.2),
+        mutants=["old replicas go before the new ones are there"],
+    ),
+    Scenario(
+        about="B10",
+        name="a replica is taken away and given back, and its leader hears of both at once",
+        cluster=Impatient,
+        steps=_again(GIVEN_BACK, 6, 6, 4, 4),
+        seeds=6,
+        mutants=["what a follower reported in an earlier leader epoch counts"],
+    ),
+    Scenario(
+        about="B11",
+        name="readers ask new leaders where the log ends",
+        cluster=Busy,
+        steps=[*_again("F02", 6, 3, 8, 1), (6, "F34", 24)],
+        mutants=["a new leader says where the log ends before it knows"],
+    ),
+    Scenario(
+        about="B15",
+        name="a leader is elected, and serves before it knows what is committed",
+        cluster=Restless,
+        steps=[*_again("F10", 6, 1.5, 16, 1.2), (6, "F34", 24)],
+        mutants=["a new leader says where the log ends before it knows"],
+    ),
+    Scenario(
+        about="B16",
+        name="a minority is damaged, and leaders die",
+        cluster=Busy,
+        steps=[
+            *_again("F31", 6, 6, 4, 0.5),
+            *_again("F29", 8, 6, 4, 0.1),
+            *_again("F02", 9, 6, 4, 1),
+        ],
+        mutants=["a log that lost flushed batches is cut to what is left"],
+    ),
+    Scenario(
+        about="B17",
+        name="all lose power at once, again and again",
+        cluster=Busy,
+        steps=[*_again("F06", 6, 3, 8, 0.5), *_again("F33", 6.5, 3, 8, 3)],
+        mutants=[
+            "a leader counts what it has not flushed",
+            "what a follower has not flushed counts",
+            "a flush only tells",
+        ],
+    ),
+    Scenario(
+        about="B18",
+        name="flushes fail, and the page cache is dropped",
+        cluster=Busy,
+        steps=_again("F24", 6, 1.5, 16, 0.4),
+        mutants=["a failed flush is repeated"],
+    ),
+    Scenario(
+        about="B22",
+        name="one broker alone loses power",
+        cluster=Alone,
+        steps=_again("F04", 6, 3, 8, 0.5),
+        mutants=["a leader counts what it has not flushed"],
+    ),
+    Scenario(
+        about="B23",
+        name="news of the metadata has gaps, while leaders change",
+        cluster=ForgetfulController,
+        steps=_again("F02", 6, 3, 6, 1),
+        mutants=[
+            "a broker that missed a change of the metadata goes on without it",
+            "a broker may lead before it knows that it is registered",
+        ],
+    ),
+    Scenario(
+        about="P14, P15",
+        name="too few are in sync, before an append and after it",
+        cluster=TooFewInSync,
+        steps=_again(FREEZE_FOLLOWERS, 6, 12, 2, 9),
+        mutants=[
+            "a leader appends although too few are in sync",
+            "nobody is told that too few are in sync since the append",
+        ],
+    ),
+    Scenario(
+        about="P19",
+        name="a leader that is cut off proposes, and is heard when another one leads",
+        cluster=Busy,
+        steps=_again("F11", 6, 9, 3, 6),
+        mutants=["a proposal of an older leader is applied"],
+    ),
+    Scenario(
+        about="P19",
+        name="a proposal arrives when a member that it names has been away",
+        cluster=FourRestless,
+        steps=_again(STALE_PROPOSAL, 6, 8, 3, 5),
+        seeds=6,
+        mutants=["a proposal on an older state is applied"],
+    ),
+    Scenario(
+        about="P23",
+        name="a machine sleeps, and wakes much later by its clock",
+        cluster=NobodyLeaves,
+        steps=_again("F21", 6, 2, 8, 0.1),
+        mutants=["a leader whose clock jumped takes its followers for silent"],
+    ),
+    Scenario(
+        about="P23",
+        name="a follower does not see its leader, but the controller does",
+        cluster=WithoutALaggard,
+        steps=[(6, CUT_A_FOLLOWER, 20)],
+        mutants=["who lags stays in sync"],
+    ),
+    Scenario(
+        about="P32",
+        name="all are restarted in order, in turn, and nobody waits for a second",
+        cluster=LeftInOrder,
+        steps=[(8, RESTART_IN_TURN, 30)],
+        mutants=["who stops leaves the in-sync replicas though too few remain"],
+    ),
+    Scenario(
+        about="P27",
+        name="of the last two in sync one gets an empty disk, and the other one dies",
+        steps=[
+            step
+            for at in (6, 24)
+            for step in ((at, "F09", 12), (at + 8, "F36", 0.3), (at + 8.2, "F02", 3))
+        ],
+        seeds=6,
+        mutants=["a broker with another disk is taken for the same"],
+    ),
+    Scenario(
+        about="P27",
+        name="a machine is restarted in order, and loses power soon after",
+        cluster=Written,
+        steps=[*_again("F47", 6, 4, 8, 1), *_again("F04", 7.4, 4, 8, 0.4)],
+        seeds=6,
+        mutants=["the clean-shutdown marker stays when the directory is used again"],
+    ),
+    Scenario(
+        about="P42",
+        name="connections of leaders are reset, and bursts are repeated",
+        cluster=Busy,
+        steps=_again("F17", 6, 0.3, 60, 0.1),
+        mutants=["four batches of a producer are remembered", "a repeated batch is appended again"],
+    ),
+    Scenario(
+        about="P45",
+        name="leaders change, and logs are cut, while producers repeat what they have sent",
+        cluster=Restless,
+        steps=[*_again("F08", 6, 1.3, 18, 1.5), (6, "F34", 24), *_again("F02", 8, 5, 4, 1)],
+        mutants=[
+            "producer states are those of before the log was cut",
+            "producer states of what was cut stay on the disk",
+            "producer states end with the newest snapshot",
+        ],
+    ),
+    Scenario(
+        about="P64",
+        name="disks are full, between batches and within them",
+        cluster=Busy,
+        steps=[*_again("F22", 6, 2, 12, 0.7), *_again("F23", 7, 1, 24, 0.6)],
+        mutants=[
+            "sequences of batches that were not written stay taken",
+            "what was half written stays in the file",
+        ],
+    ),
+    Scenario(
+        about="P68",
+        name="files that are no segments are damaged",
+        cluster=Busy,
+        steps=[*_again("F30", 6, 1, 24, 0.1), *_again("F01", 6.5, 2, 12, 0.4)],
+        mutants=["small files are believed whatever their checksum"],
+    ),
+    Scenario(
+        about="P69",
+        name="power goes in the middle of a write",
+        cluster=Busy,
+        steps=_again("F27", 6, 1.2, 20, 0.8),
+        mutants=[
+            "small files are renamed before they are flushed",
+            "a renamed file's directory is not flushed",
+            "a new segment's name is not flushed",
+        ],
+    ),
+    Scenario(
+        about="P38",
+        name="controllers lose touch with the store, and stop before others begin",
+        cluster=LeaseSeen,
+        steps=[*_again("F13", 6, 5, 4, 3), *_again("F39", 8, 5, 4, 2.9)],
+        mutants=["a controller goes on when its lease has run out"],
+    ),
+)

@@ -1,0 +1,118 @@
+"""Mutants are planted and taken out again, what is none is found out, and the report says so."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.sim.mutants import report
+from tests.sim.mutants.catalogue import MUTANTS
+from tests.sim.mutants.hunt import Budget, Found, hunt
+from tests.sim.mutants.mutant import Mutant, NoMutantError, mutant, planted
+from tests.sim.run import Outcome, plan_of, run
+from tests.sim.toy_cluster import ToyCluster
+from tests.sim.world import SECOND
+
+from millrace.core.ids import LeaderEpoch, Offset
+from millrace.core.log import leader_epochs
+from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
+from millrace.core.metadata import registration
+from millrace.core.metadata.registration import kind_of
+
+EPOCHS = "millrace.core.log.leader_epochs:LeaderEpochs"
+
+
+def ends() -> EpochEnd:
+    epochs = LeaderEpochs([(1, 0), (3, 10)])
+    return epochs.end_offset_for(LeaderEpoch(1), Offset(20))
+
+
+def test_a_planted_mutant_is_there_and_then_gone() -> None:
+    changed = mutant("wrong end", "P3", f"{EPOCHS}.end_offset_for", "if at == 0:", "if at == 1:")
+    with planted(changed) as executions:
+        assert ends() == EpochEnd(LeaderEpoch(1), Offset(0))
+        assert executions.count == 1
+    assert ends() == EpochEnd(LeaderEpoch(1), Offset(10))
+    assert not hasattr(leader_epochs, "_mutant_is_executed")
+
+
+def test_a_property_stays_one() -> None:
+    changed = mutant(
+        "no epoch", "P3", f"{EPOCHS}.latest_epoch", "if self.entries else", "if 0 else"
+    )
+    with planted(changed):
+        assert LeaderEpochs([(1, 0)]).latest_epoch == -1
+    assert LeaderEpochs([(1, 0)]).latest_epoch == 1
+
+
+def test_a_function_is_replaced_wherever_it_was_imported() -> None:
+    target = "millrace.core.metadata.registration:kind_of"
+    changed = mutant("all is clean", "P27", target, "if known is None:", "if True:")
+    here = globals()
+    original = kind_of
+    with planted(changed):
+        assert registration.kind_of is here["kind_of"] is not original
+    assert registration.kind_of is here["kind_of"] is original
+
+
+@pytest.mark.parametrize(
+    ("target", "old"),
+    [
+        ("millrace.core.log.gone:LeaderEpochs.append", "assert"),
+        (f"{EPOCHS}.gone", "assert"),
+        (f"{EPOCHS}.append", "this text is not there"),
+        (f"{EPOCHS}.append", "assert"),  # It is there twice.
+    ],
+)
+def test_a_mutant_whose_target_is_gone_is_an_error(target: str, old: str) -> None:
+    with pytest.raises(NoMutantError), planted(mutant("gone", "P1", target, old, "pass")):
+        pass
+
+
+@pytest.mark.parametrize("each", MUTANTS, ids=lambda each: f"{each.rule} {each.name}")
+def test_every_mutant_of_the_catalogue_can_be_planted(each: Mutant) -> None:
+    with planted(each):
+        pass
+
+
+def test_names_are_each_of_one_mutant_and_many_rules_are_broken() -> None:
+    assert len({each.name for each in MUTANTS}) == len(MUTANTS) >= 30
+    assert len({each.rule for each in MUTANTS}) >= 30
+
+
+def toy_runs(_: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    plan = plan_of(ToyCluster, 1, 10 * SECOND).only([])
+    for number in range(99):
+        yield f"run {number}", lambda: run(ToyCluster, plan)
+
+
+def test_a_mutant_that_never_runs_is_none() -> None:
+    found = hunt(
+        mutant("unused", "P1", "millrace.core.metadata.recovery:best_replica", "max(", "min("),
+        toy_runs,
+        Budget(simulated_s=1),
+    )
+    assert found.problem.endswith("is never executed")
+    assert report.problems([found]) == [found]
+    assert report.caught([found]) == []
+
+
+def test_a_hunt_ends_with_its_budget() -> None:
+    survives = mutant("nothing", "P1", "tests.sim.world:World.note", "self.now", "(self.now)")
+    found = hunt(survives, toy_runs, Budget(simulated_s=60))
+    assert found.caught_by is None
+    assert found.problem == ""
+    assert 60 <= found.simulated_s < 200
+    assert "survivors" in report.summary([found])
+
+
+def test_a_mutant_that_is_no_sound_code_is_no_catch() -> None:
+    unsound = mutant("a name", "P1", "tests.sim.world:World.note", "self.trace", "nowhere")
+    found = hunt(unsound, toy_runs, Budget(simulated_s=60))
+    assert "NameError" in found.problem
+
+
+def test_the_report_counts_what_is_caught_in_time() -> None:
+    one, other = MUTANTS[:2]
+    found = [Found(one, "seed 1", "bad", cpu_s=5), Found(other, "seed 2", "bad", cpu_s=50)]
+    assert len(report.caught(found)) == 2
+    assert len(report.caught(found, within_s=10)) == 1
+    assert "2 of 2" in report.summary(found)

@@ -1,0 +1,45 @@
+"""The named scenarios: each is clean, and some of them without a rule of the product are not.
+
+That every scenario finds the mutants that it names is what `make mutants` looks at.
+"""
+
+import pytest
+from tests.sim.mutants.catalogue import MUTANTS
+from tests.sim.mutants.mutant import planted
+from tests.sim.run import describe
+from tests.sim.scenarios import SCENARIOS, Scenario
+
+BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+QUICK = ("P14, P15", "P23", "B22", "P19")
+
+
+def id_of(scenario: Scenario) -> str:
+    return f"{scenario.about} {scenario.name}"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=id_of)
+def test_it_is_survived(scenario: Scenario) -> None:
+    outcome = scenario.run(0)
+    assert outcome.violation is None, describe(outcome, scenario.command(0))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=id_of)
+def test_it_names_mutants_that_there_are(scenario: Scenario) -> None:
+    assert all(name in BY_NAME for name in scenario.mutants)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "mutant"),
+    [
+        (scenario, mutant)
+        for scenario in SCENARIOS
+        if scenario.about in QUICK
+        for mutant in scenario.mutants
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.about,
+)
+def test_without_its_rule_it_is_not(scenario: Scenario, mutant: str) -> None:
+    with planted(BY_NAME[mutant]) as executions:
+        outcomes = (scenario.run(seed) for seed in range(scenario.seeds))
+        assert any(outcome.violation is not None for outcome in outcomes)
+    assert executions.count
