@@ -108,33 +108,6 @@ def test_a_broker_that_is_stopped_hands_over_first_and_comes_back(cluster: Runni
     assert read_all(cluster, "t", 4) == [b"before"] + [b"meanwhile"] * 3
 
 
-def test_a_controller_that_stands_still_is_replaced_and_nobody_else_is_fenced(
-    cluster: RunningCluster,
-) -> None:
-    with (
-        SyncAdmin(cluster.bootstrap) as admin,
-        SyncProducer(cluster.bootstrap, acks="all") as producer,
-    ):
-        admin.create_topic("t", partitions=3, replication_factor=3)
-        controller_id = admin.describe_cluster().controller_id
-        stopped = cluster.named(f"broker-{controller_id}")
-        paused = stopped.pid
-        os.kill(paused, signal.SIGSTOP)
-        try:
-            sent = [producer.send("t", b"meanwhile", partition=each) for each in range(3)]
-            for each in sent:
-                assert each.result(20).offset >= 0
-        finally:
-            os.kill(paused, signal.SIGCONT)
-        wait_until(
-            lambda: all(
-                set(each.isr) == {0, 1, 2} for each in admin.describe_topic("t").partitions
-            ),
-            "the one that stood still is in sync again",
-            40,
-        )
-
-
 def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluster) -> None:
     with (
         SyncAdmin(cluster.bootstrap) as admin,

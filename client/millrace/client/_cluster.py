@@ -244,14 +244,6 @@ class Cluster:
             raise ConnectionFailedError(
                 f"the broker at {connection.address} did not answer in {self.timeout_s:g} s"
             ) from None
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # Nobody cancelled this task: another one found the connection broken, and closed it.
-            raise ConnectionFailedError(
-                f"the connection to the broker at {connection.address} was closed meanwhile"
-            ) from None
 
     async def list_offsets(
         self, broker_id: BrokerId, request: fetch_pb2.ListOffsetsRequest
