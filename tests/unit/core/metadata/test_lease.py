@@ -102,7 +102,7 @@ def test_a_holder_that_sees_another_stops_at_once() -> None:
 def test_whose_lease_ran_out_is_known_as_long_as_one_holds_it() -> None:
     candidate = election()
     candidate.on_read(record("b", 1), at(0))
-    assert candidate.deposed is None
+    assert not candidate.deposed
     wanted = candidate.on_read(record("b", 1), at(1500))
     assert wanted is not None
     candidate.on_written(wanted, sent_at=at(1500))
@@ -144,7 +144,7 @@ def test_nobody_is_deposed_by_who_takes_a_free_lease_or_its_own(
     wanted = candidate.on_read(before, at(0))
     assert wanted is not None
     candidate.on_written(wanted, sent_at=at(0))
-    assert candidate.deposed is None
+    assert not candidate.deposed
 
 
 def test_a_lease_that_is_given_back_is_free_for_others() -> None:
