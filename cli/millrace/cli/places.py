@@ -1,12 +1,15 @@
 """Partitions as users name them on a command line, `TOPIC:PARTITION`, and as they are shown."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from millrace.cli.output import say
+
 if TYPE_CHECKING:
     from millrace.client import SyncAdmin
+    from millrace.core.errors import MillraceError
 
 Place = tuple[str, int]
 """Topic and number of a partition."""
@@ -27,6 +30,14 @@ def listed(places: Iterable[Place], most: int = 10) -> str:
 def count(number: int, noun: str) -> str:
     """Return `1 partition`, `2 partitions`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def say_refused(refused: "Mapping[Place, MillraceError]") -> None:
+    """Tell the person which partitions were refused, and why."""
+    for place, error in refused.items():
+        name = shown(place)
+        where = "" if name in error.message else f"{name}: "
+        say(f"{where}{error.message} ({error.name()})")
 
 
 def parse(text: str) -> tuple[str, int | None]:

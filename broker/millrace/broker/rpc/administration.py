@@ -156,7 +156,7 @@ async def _reassign_partitions(
     named = [each.topic_partition for each in request.reassignments]
     return pb.ControllerResponse(
         reassign_partitions=cluster_pb2.ReassignPartitionsResponse(
-            results=_partition_results(named, outcomes)
+            results=_partition_results(controller, named, outcomes)
         )
     )
 
@@ -180,19 +180,35 @@ async def _elect_leaders(
     partitions: list[TopicPartition] = [topic_partition_from_proto(each) for each in named]
     outcomes = await controller.request(ElectLeaders(kind=kind, partitions=partitions))
     return pb.ControllerResponse(
-        elect_leaders=cluster_pb2.ElectLeadersResponse(results=_partition_results(named, outcomes))
+        elect_leaders=cluster_pb2.ElectLeadersResponse(
+            results=_partition_results(controller, named, outcomes)
+        )
     )
 
 
 def _partition_results(
-    named: Sequence[common_pb2.TopicPartition], outcomes: Iterable[Any]
+    controller: ControllerShell,
+    named: Sequence[common_pb2.TopicPartition],
+    outcomes: Iterable[Any],
 ) -> list[cluster_pb2.PartitionResult]:
     return [
         cluster_pb2.PartitionResult(
             topic_partition=partition,
-            error=error_to_wire(outcome, is_write=True)
+            error=error_to_wire(_in_words(controller, outcome, partition), is_write=True)
             if isinstance(outcome, MillraceError)
             else None,
         )
         for partition, outcome in zip(named, outcomes, strict=True)
     ]
+
+
+def _in_words(
+    controller: ControllerShell, error: MillraceError, named: common_pb2.TopicPartition
+) -> MillraceError:
+    """Return an error as people should read it: with the topic's name, not its id."""
+    topic = controller.metadata.topics_by_id.get(TopicId(named.topic_id))
+    if topic is None:
+        return error
+    topic_partition = str(topic_partition_from_proto(named))
+    words = error.message.replace(topic_partition, f"{topic.name}-{named.partition}")
+    return type(error)(words, appended=error.appended)

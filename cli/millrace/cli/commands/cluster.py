@@ -67,7 +67,7 @@ def describe(bootstrap: str, output: str) -> None:
         return
     controller = f"broker {cluster.controller_id}" if cluster.controller_id >= 0 else "none now"
     print_table(
-        ["BROKER", "NAME", "ADDRESS", "ZONE", "STATE", "LEADS", "PREFERRED", "REPLICAS", "EPOCH"],
+        ["BROKER", "NAME", "ADDRESS", "ZONE", "STATE", "LEADS", "REPLICAS", "EPOCH"],
         [
             [
                 row["broker"],
@@ -76,7 +76,6 @@ def describe(bootstrap: str, output: str) -> None:
                 row["rack"] or None,
                 row["state"],
                 row["leads"],
-                row["preferred"],
                 row["replicas"],
                 row["broker_epoch"],
             ]

@@ -8,7 +8,7 @@ from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, say
-from millrace.cli.places import count, listed, parse, resolve, shown
+from millrace.cli.places import count, listed, parse, resolve, say_refused
 
 
 @click.command(
@@ -64,14 +64,16 @@ def command(
                 for (topic, partition), error in sorted(outcomes.items(), key=lambda each: each[0])
             ]
         )
-    for place, error in refused.items():
-        say(f"{shown(place)}: {error.message} ({error.name()})")
+    say_refused(refused)
     if refused:
         raise Failure(
             f"{count(len(refused), 'partition')} of {len(outcomes):,} not led as wanted",
             "`millrace cluster health` shows which replicas are missing",
         )
-    say(f"{count(len(outcomes), 'partition')} led as wanted")
+    if outcomes:
+        say(f"{count(len(outcomes), 'partition')} led as wanted")
+    else:
+        say("every partition is led by its preferred leader already")
 
 
 def _confirm(places: str) -> None:

@@ -12,7 +12,7 @@ from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.moves import Copy, copies, partitions_of, wait_options, wait_until
 from millrace.cli.output import print_json, print_table, say
-from millrace.cli.places import Place, count, listed, resolve, shown
+from millrace.cli.places import Place, count, listed, resolve, say_refused, shown
 from millrace.cli.progress import Bars
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def apply(file: BinaryIO, timeout_s: float, no_wait: bool, bootstrap: str) -> No
         return
     with connect_admin(bootstrap) as admin:
         refused = _request(admin, wanted)
-        _say_refused(refused)
+        say_refused(refused)
         begun = len(wanted) - len(refused)
         if begun and no_wait:
             say(f"{count(begun, 'partition')} being reassigned: `millrace reassign status`")
@@ -218,11 +218,6 @@ def _request(
     return refused
 
 
-def _say_refused(refused: "Mapping[Place, MillraceError]") -> None:
-    for place, error in refused.items():
-        say(f"{shown(place)}: {error.message} ({error.name()})")
-
-
 def _wait(admin: "SyncAdmin", timeout_s: float, places: Set[Place] | None = None) -> None:
     """Wait until partitions are not being reassigned any more, and show how far each is.
 
@@ -244,7 +239,8 @@ def _wait(admin: "SyncAdmin", timeout_s: float, places: Set[Place] | None = None
             moving = _copies(admin)
             left = {each: moving[each] for each in moving if places is None or each in places}
             total = max(total, len(left))
-            bars.show("all", 1 - len(left) / max(total, 1), f"{len(left):,} of {total:,} to go")
+            if total:
+                bars.show("all", 1 - len(left) / total, f"{len(left):,} of {total:,} to go")
             now = {_name(copy): copy for each in left.values() for copy in each}
             for name, copy in now.items():
                 bars.show(name, copy.share, _note(copy))
@@ -375,7 +371,7 @@ def cancel(partitions: tuple[str, ...], bootstrap: str) -> None:
             say("nothing of that is being reassigned")
             return
         refused = _request(admin, wanted)
-    _say_refused(refused)
+    say_refused(refused)
     if refused:
         raise Failure(f"{count(len(refused), 'reassignment')} could not be taken back")
     say(f"{count(len(wanted), 'reassignment')} taken back")
