@@ -19,6 +19,9 @@ from millrace.core.ids import MonotonicMs
 
 NOBODY: Final = ""
 
+_SESSION_MS: Final = 150
+"""In which a broker that knows the new controller has opened a session, and was heard of."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
@@ -54,7 +57,8 @@ class Deposed:
 
     Attributes:
         holder: its name.
-        grace_ms: in which it finds the new controller if it lives: it looks at the lease twice.
+        grace_ms: in which it finds the new controller if it lives: it looks at the lease once more,
+            and opens a session.
     """
 
     holder: str
@@ -117,7 +121,7 @@ class LeaseElection:
         if not self.is_held(sent_at):
             is_other = self._held_before not in (NOBODY, self._holder)
             self.deposed = (
-                Deposed(holder=self._held_before, grace_ms=2 * self.times.retry_ms)
+                Deposed(holder=self._held_before, grace_ms=self.times.retry_ms + _SESSION_MS)
                 if is_other
                 else None
             )

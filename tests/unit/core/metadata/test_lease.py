@@ -106,11 +106,11 @@ def test_whose_lease_ran_out_is_known_as_long_as_one_holds_it() -> None:
     wanted = candidate.on_read(record("b", 1), at(1500))
     assert wanted is not None
     candidate.on_written(wanted, sent_at=at(1500))
-    assert candidate.deposed == Deposed(holder="b", grace_ms=500)
+    assert candidate.deposed == Deposed(holder="b", grace_ms=400)
     renewed = candidate.on_read(wanted, at(1750))
     assert renewed is not None
     candidate.on_written(renewed, sent_at=at(1750))
-    assert candidate.deposed == Deposed(holder="b", grace_ms=500)
+    assert candidate.deposed == Deposed(holder="b", grace_ms=400)
 
 
 def test_who_gave_the_lease_back_is_known_to_those_that_saw_it_hold_it() -> None:
@@ -119,7 +119,7 @@ def test_who_gave_the_lease_back_is_known_to_those_that_saw_it_hold_it() -> None
     wanted = candidate.on_read(record(NOBODY, 2), at(100))
     assert wanted is not None
     candidate.on_written(wanted, sent_at=at(100))
-    assert candidate.deposed == Deposed(holder="b", grace_ms=500)
+    assert candidate.deposed == Deposed(holder="b", grace_ms=400)
 
 
 def test_one_looks_again_at_the_moment_when_the_lease_runs_out() -> None:
