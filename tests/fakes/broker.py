@@ -161,6 +161,10 @@ class FakeBroker:
         self.gate = asyncio.Event()
         """While cleared, produce requests wait before they are appended."""
         self.gate.set()
+        self.metadata_requests = 0
+        self.metadata_gate = asyncio.Event()
+        """While cleared, nobody is told about topics."""
+        self.metadata_gate.set()
         self.fetch_failures: deque[MillraceError] = deque()
         self.fetched_bytes_sent = 0
         self.credit_granted = 0
@@ -452,6 +456,8 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         self, request: cluster_pb2.GetMetadataRequest, context: object
     ) -> cluster_pb2.GetMetadataResponse:
         broker = self._broker
+        broker.metadata_requests += 1
+        await broker.metadata_gate.wait()
         response = cluster_pb2.GetMetadataResponse(
             cluster_id=broker.cluster_id,
             controller_id=1,

@@ -196,6 +196,15 @@ class Cluster:
             raise ConnectionFailedError(
                 f"the broker at {connection.address} did not answer in {self._timeout_s:g} s"
             ) from None
+        except (grpc.aio.UsageError, asyncio.CancelledError):
+            # Somebody else has given the connection up, before the call or during it; unless it is
+            # the caller who was cancelled.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise ConnectionFailedError(
+                f"the connection to the broker at {connection.address} was given up"
+            ) from None
 
     async def list_offsets(
         self, broker_id: BrokerId, request: fetch_pb2.ListOffsetsRequest
