@@ -59,6 +59,7 @@ class Load(threading.Thread):
 
     Attributes:
         acknowledged: values, so far.
+        acknowledged_of: likewise, by key.
         slowest_s: the longest that an acknowledgement took since it was last set to 0.
         repeated: batches that were acknowledged after they had been sent again.
         failure: what nobody expected of the clients.
@@ -67,6 +68,7 @@ class Load(threading.Thread):
     def __init__(self, bootstrap: str, history: History, seed: int) -> None:
         super().__init__(name="load", daemon=True)
         self.acknowledged = 0
+        self.acknowledged_of = dict.fromkeys(KEYS, 0)
         self.slowest_s = 0.0
         self.failure: BaseException | None = None
         self._addresses = bootstrap
@@ -125,6 +127,18 @@ class Load(threading.Thread):
         deadline = time.monotonic() + seconds
         while self.acknowledged < wanted:
             assert time.monotonic() < deadline, f"no {count} writes in {seconds} s"
+            time.sleep(0.02)
+
+    def wait_for_all(self, count: int = 5, seconds: float = 30) -> None:
+        """Return once so many more values of every key are acknowledged.
+
+        Raises:
+            AssertionError: they are not within `seconds`; says of which keys.
+        """
+        wanted = {key: before + count for key, before in self.acknowledged_of.items()}
+        deadline = time.monotonic() + seconds
+        while late := [key for key in KEYS if self.acknowledged_of[key] < wanted[key]]:
+            assert time.monotonic() < deadline, f"keys {late} took no writes for {seconds} s"
             time.sleep(0.02)
 
     @property
@@ -207,6 +221,7 @@ class Load(threading.Thread):
                 failed.append((value, error))
         self.slowest_s = max(self.slowest_s, time.monotonic() - since)
         self.acknowledged += len(done)
+        self.acknowledged_of[key] += len(done)
         if done:
             record(name, OK, "send", sends=done)
         for value, why in failed:

@@ -133,7 +133,7 @@ def _do(
         if scene.load.failure is not None:
             raise scene.load.failure
         history.window("open")
-        scene.load.wait_for_more(_QUIET_WRITES)
+        scene.load.wait_for_all()
         seconds = time.monotonic() - since
         outcome.done.append(Done(fault_id, seen, counts, seconds))
         say(f"{fault_id} {seconds:5.1f} s {'seen' if counts else 'NOT SEEN'}: {seen}")
