@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from tests.sim.appending import THREAD, Appender, Target, Written
-from tests.sim.controlling import CLUSTER_ID, TIMES, ControllerHost
+from tests.sim.controlling import CLUSTER_ID, ControllerHost
 from tests.sim.machine import Machine, NodeEvent, Terminated
 from tests.sim.messages import (
     Administer,
@@ -218,7 +218,7 @@ class SimulatedBroker:
         self.host = self._new_host(machine, self._config, knows_cluster=controller_epoch > 0)
         self._appender = Appender(machine, self._on_written, self._on_log_failed)
         for period_ms, work in (
-            (TIMES.retry_ms, self.host.look_at_lease),
+            (self.host.times.retry_ms, self.host.look_at_lease),
             (self._config.controller_tick_ms, self.host.tick),
             (self._config.broker_heartbeat_interval_ms, self._beat),
             (min(TICK_MS_MAX, self._replication.replica_lag_time_max_ms // 5), self._tick),
@@ -274,8 +274,9 @@ class SimulatedBroker:
         if self.replicas is None:
             return
         self.service.serve()
+        now = self._now
         for leader, session in self.replicas.sessions.items():
-            request = session.take_request(self._now)
+            request = session.take_request(now)
             if request is None:
                 continue
             stream = self._leaders.get(leader)

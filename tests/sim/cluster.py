@@ -18,6 +18,7 @@ from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
 from tests.sim.broker import REPLICATION, SimulatedBroker
 from tests.sim.client import Client, Consumer, EndReader, Load, Producer, Site
+from tests.sim.controlling import ControllerHost
 from tests.sim.coordination import NAME as STORE_NAME
 from tests.sim.coordination import SimulatedStore, StoreWeather
 from tests.sim.faults import FAMILIES, Family
@@ -146,6 +147,7 @@ class SimulatedCluster:
     families: tuple[Family, ...] = ()
     replication: ReplicationConfig = REPLICATION
     config: ClusterConfig = ClusterConfig()
+    new_host: type[ControllerHost] = ControllerHost
 
     def __init__(self, world: World) -> None:
         self.network = Network(world)
@@ -227,7 +229,9 @@ class SimulatedCluster:
             )
 
     def _new_broker(self) -> SimulatedBroker:
-        return SimulatedBroker(self.config, self.replication, self.operator.hear_of_damage)
+        return SimulatedBroker(
+            self.config, self.replication, self.operator.hear_of_damage, self.new_host
+        )
 
     # --- Cluster -----------------------------------------------------------------------------
 
@@ -329,7 +333,6 @@ class SimulatedCluster:
         for state in self.states.values():
             if len(state.isr) < len(state.replicas) or state.adding or state.removing:
                 raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
-        self._record_replicas()
 
     def finish(self) -> Mapping[str, float]:
         for producer in self.producers:

@@ -6,7 +6,7 @@ with its pending writes, and goes on as a broker (P38).
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from tests.sim.machine import Machine
 from tests.sim.messages import Answer, Ask, AskAll, AskEnds, FullState, Pushed
@@ -49,7 +49,10 @@ class ControllerHost:
     Attributes:
         controller: while this broker is the controller, or about to be.
         holder: the machine that holds the lease, as last seen.
+        times: of the lease; the embedded ones, unless a subclass says otherwise.
     """
+
+    times: ClassVar[LeaseTimes] = TIMES
 
     def __init__(self, machine: Machine, config: ClusterConfig, *, knows_cluster: bool) -> None:
         self.controller: Controller | None = None
@@ -57,7 +60,7 @@ class ControllerHost:
         self._machine = machine
         self._config = config
         self._known_cluster_id = CLUSTER_ID if knows_cluster else None
-        self._election = LeaseElection(machine.name, machine.name, TIMES)
+        self._election = LeaseElection(machine.name, machine.name, self.times)
         self._streams: dict[Stream, BrokerLife | None] = {}
         self._requests: dict[int, tuple[Stream, int, object]] = {}
         self._request_id = 0

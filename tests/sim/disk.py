@@ -59,12 +59,17 @@ class SimulatedDisk(Disk):
         self.reads_to_fail = 0
         self.writes_to_fail = 0
         self.wipes = 0
-        self.is_damaged = False
-        """Whether bytes were changed behind the process's back."""
+        self.damaged: list[str] = []
+        """Files that were changed behind the process's back."""
         self.failures = 0
         """Calls that failed on purpose, of all kinds."""
         self._cost = 0.0
         self._flush_dice = world.random(f"flush times {owner}")
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether bytes were changed behind the process's back."""
+        return bool(self.damaged)
 
     def take_cost(self) -> int:
         """Return what calls cost since this was asked last, in microseconds."""
@@ -94,7 +99,7 @@ class SimulatedDisk(Disk):
     def wipe(self) -> None:
         """Put an empty disk in its place."""
         self.wipes += 1
-        self.is_damaged = False
+        self.damaged.clear()
         self.restart()
         self.root = UnorderedDirectory()
         self.unreadable.clear()

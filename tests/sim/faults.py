@@ -525,7 +525,7 @@ def _flip(scene: Scene, files: Sequence[str]) -> Undo | None:
     if not found:
         return None
     path = scene.dice.choice(found)
-    disk.is_damaged = True
+    disk.damaged.append(path)
     disk.flip_bit(path, scene.dice.randrange(sizes[path]), scene.dice.randrange(8))
     scene.world.note(f"a bit of {path} of {scene.victim.name} flips")
     return lambda: None
@@ -549,17 +549,27 @@ def flip_elsewhere(scene: Scene) -> Undo | None:
     if not files:
         return None
     path = scene.dice.choice(files)
-    disk.is_damaged = True
+    disk.damaged.append(path)
     disk.flip_bit(path, scene.dice.randrange(disk.size(path)), scene.dice.randrange(8))
     scene.world.note(f"a bit of {path} of {scene.victim.name} flips")
     return lambda: None
 
 
+_CHECKPOINT: Final = "recovery-checkpoint"
+"""It alone says that a log's first segment is missing: the two are never lost together."""
+
+
 def _sizes_known(machine: Machine) -> dict[str, int]:
     """Files with bytes that may be missed, and how many of them."""
+    if any(path.endswith(_CHECKPOINT) for path in machine.disk.damaged):
+        return {}
+    files = machine.disk.files()
+    checkpoint = next((path for path in files if path.endswith(_CHECKPOINT)), None)
+    known = b"" if checkpoint is None else machine.disk.contents(checkpoint)
     sizes = {
         path: _trusted_bytes(machine, path) if path.endswith(".log") else machine.disk.size(path)
-        for path in machine.disk.files()
+        for path in files
+        if not path.endswith(".log") or path.split("/")[-2].encode() in known
     }
     return {path: size for path, size in sizes.items() if size}
 
@@ -572,7 +582,9 @@ def lose_file(scene: Scene) -> Undo | None:
     if undo is None:
         return None
     path = scene.dice.choice(list(sizes))
-    disk.is_damaged = True
+    if disk.is_damaged and path.endswith(_CHECKPOINT):
+        path = next(each for each in sizes if not each.endswith(_CHECKPOINT))
+    disk.damaged.append(path)
     scene.world.note(f"{path} of {scene.victim.name} is damaged")
     if scene.dice.random() < 0.5:
         disk.write(path, disk.contents(path)[: scene.dice.randrange(sizes[path])])
@@ -591,7 +603,7 @@ def misdirect_write(scene: Scene) -> Undo | None:
         return None
     source, target = scene.dice.sample(list(sizes), 2)
     at = scene.dice.randrange(sizes[target]) // SECTOR_BYTES * SECTOR_BYTES
-    disk.is_damaged = True
+    disk.damaged.append(target)
     scene.world.note(f"{target} of {scene.victim.name} gets bytes of {source}")
     disk.copy_sector(source, 0, target, at)
     return undo

@@ -5,15 +5,24 @@ import dataclasses
 from tests.sim.broker import REPLICATION
 from tests.sim.client import Load
 from tests.sim.cluster import BrokerCluster, TopicPlan, drawn_config
+from tests.sim.controlling import ControllerHost
 from tests.sim.world import MILLISECOND, World
 
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.lease import LeaseTimes
+
+
+class PatientHost(ControllerHost):
+    """With the lease as it is held in Kubernetes."""
+
+    times = LeaseTimes(duration_ms=6_000, renew_deadline_ms=4_000, retry_ms=500)
 
 
 class HoursCluster(BrokerCluster):
     """Three or four brokers, eight partitions, and about seven operations of clients a second."""
 
-    config = ClusterConfig(controller_tick_ms=250)
+    config = ClusterConfig(controller_tick_ms=250, broker_heartbeat_interval_ms=500)
+    new_host = PatientHost
 
     def shape(self, world: World) -> None:
         dice = world.random("shape")

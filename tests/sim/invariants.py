@@ -150,16 +150,15 @@ class Invariants:
 
     def look(self) -> None:
         """Judge the brokers as they are; to be called often."""
-        nodes = self._cluster.nodes()
-        for name, node in nodes.items():
+        by_life = self._nodes_by_life()
+        for name, node in self._cluster.nodes().items():
             self._judge_metadata(name, node)
             if node.replicas is None:
                 continue
             for topic_partition in node.replicas:
                 replica = node.replicas.get(topic_partition)
                 if replica.leader is not None and not replica.leader.is_resigned:
-                    self._judge_leader(name, topic_partition, replica.leader)
-        by_life = self._nodes_by_life()
+                    self._judge_leader(name, topic_partition, replica.leader, by_life)
         for topic_partition, state in self._cluster.states.items():
             self._judge_eligible(topic_partition, state, by_life)
 
@@ -179,7 +178,11 @@ class Invariants:
             self._followed[name] = controller_epoch
 
     def _judge_leader(
-        self, name: str, topic_partition: TopicPartition, leader: PartitionLeader
+        self,
+        name: str,
+        topic_partition: TopicPartition,
+        leader: PartitionLeader,
+        nodes: "dict[BrokerLife, SimulatedBroker]",
     ) -> None:
         committed = self.committed.get(topic_partition, Offset(0))
         what = f"{name}, leader of {topic_partition} in {leader.leader_epoch}"
@@ -202,7 +205,7 @@ class Invariants:
         if state is None or state.leader_epoch != leader.leader_epoch:
             return  # It was replaced, and will hear of it.
         self.committed[topic_partition] = max(committed, leader.high_watermark)
-        self._judge_members(what, topic_partition, leader, state)
+        self._judge_members(what, topic_partition, leader, state, nodes)
 
     def _judge_short(
         self,
@@ -231,9 +234,9 @@ class Invariants:
         topic_partition: TopicPartition,
         leader: PartitionLeader,
         state: PartitionState,
+        nodes: "dict[BrokerLife, SimulatedBroker]",
     ) -> None:
         """Everything below the high watermark is on every replica that counts as in sync."""
-        nodes = self._nodes_by_life()
         for life in state.isr:
             kept = self._kept(nodes.get(life), topic_partition)
             if kept is not None and kept < leader.high_watermark:

@@ -4,6 +4,7 @@ What is simulated is a `Cluster`: machines with nodes of the product, clients, a
 A *factory* makes one in a fresh world. Everything else follows from the seed.
 """
 
+import gc
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -134,6 +135,8 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
     swarm = Swarm(world, plan.faults, scene)
     violation = None
     measures: Mapping[str, float] = {}
+    collects = gc.isenabled()
+    gc.disable()  # A run leaves little garbage until its end, and has many objects to look at.
     try:
         cluster.start()
         for quiet_begin, quiet_end in plan.quiet_us:
@@ -149,6 +152,9 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
         violation = str(broken)
     except Exception:
         violation = f"an exception\n{traceback.format_exc()}"
+    finally:
+        if collects:
+            gc.enable()
     if violation is not None:
         world.note(f"VIOLATION {violation}")
     return Outcome(

@@ -20,6 +20,9 @@ from millrace.core.metadata.registration import kind_of
 EPOCHS = "millrace.core.log.leader_epochs:LeaderEpochs"
 
 
+BROKEN = "def begin_quiet(self) -> None:\n    nowhere()"
+
+
 def ends() -> EpochEnd:
     epochs = LeaderEpochs([(1, 0), (3, 10)])
     return epochs.end_offset_for(LeaderEpoch(1), Offset(20))
@@ -105,8 +108,12 @@ def test_a_hunt_ends_with_its_budget() -> None:
 
 
 def test_a_mutant_that_is_no_sound_code_is_no_catch() -> None:
-    unsound = mutant("a name", "P1", "tests.sim.world:World.note", "self.trace", "nowhere")
-    found = hunt(unsound, toy_runs, Budget(simulated_s=60))
+    target = "tests.sim.toy_cluster:ToyCluster.begin_quiet"
+    found = hunt(
+        mutant("a name", "P1", target, "def begin_quiet(self) -> None:", BROKEN),
+        toy_runs,
+        Budget(simulated_s=60),
+    )
     assert "NameError" in found.problem
 
 

@@ -209,13 +209,6 @@ CONTROLLERS: Final[tuple[Mutant, ...]] = (
         "if controller_epoch < self._controller_epoch:",
         "if False:",
     ),
-    mutant(
-        "a broker that missed a change of the metadata goes on without it",
-        "P39",
-        f"{_METADATA}.cache:MetadataCache.on_object",
-        "if stored.version > known + 1:",
-        "if stored.version > known + 1 and not (known := stored.version):",
-    ),
 )
 
 MUTANTS: Final = (*ISR_CHANGES, *ELECTIONS, *SHUTDOWN_AND_MOVES, *CONTROLLERS)
