@@ -102,7 +102,6 @@ def test_a_holder_that_sees_another_stops_at_once() -> None:
 def test_whose_lease_ran_out_is_known_as_long_as_one_holds_it() -> None:
     candidate = election()
     candidate.on_read(record("b", 1), at(0))
-    assert candidate.deposed is None
     wanted = candidate.on_read(record("b", 1), at(1500))
     assert wanted is not None
     candidate.on_written(wanted, sent_at=at(1500))
