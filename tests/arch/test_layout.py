@@ -14,8 +14,8 @@ from tests.arch.repository import IMPORT_ROOTS, ROOT, files
 
 FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "crds", "demo", "docs", "requirements", "tests"}
 TEST_LAYERS = {
-    "api_server", "arch", "checkers", "data", "fakes", "fuzz", "integration", "model", "scenario",
-    "sim", "typing", "unit",
+    "api_server", "arch", "checkers", "data", "fakes", "faults", "fuzz", "integration", "model",
+    "scenario", "sim", "typing", "unit",
 }  # fmt: skip
 
 
