@@ -465,7 +465,12 @@ class SimulatedBroker:
                 case Completed(_, waiters):
                     for waiter in waiters:
                         self._acknowledge(waiter)
-                case Advanced(topic_partition) | Extended(topic_partition):
+                case Advanced(topic_partition):
+                    replica = None if self.replicas is None else self.replicas.find(topic_partition)
+                    if replica is not None:
+                        self.logs[topic_partition].high_watermark = replica.high_watermark
+                    self.service.on_advanced(topic_partition)
+                case Extended(topic_partition):
                     self.service.on_advanced(topic_partition)
                 case Halted(topic_partition, error):
                     raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")
@@ -503,7 +508,7 @@ class SimulatedBroker:
             self.logs[topic_partition] = result
             self._targets[topic_partition] = Target(result, _is_flushed(topic))
             self._perform(
-                self.replicas.on_opened(topic_partition, result, result.log_start_offset, self._now)
+                self.replicas.on_opened(topic_partition, result, result.high_watermark, self._now)
             )
 
         def open_and_flush() -> PartitionLog:

@@ -212,7 +212,6 @@ class Partitions:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self.perform(self.replicas.tick(monotonic_now()))
-            self.on_sessions_concerned()  # Pauses may have ended.
 
     def on_written(self, partition: Partition, end_offset: Offset) -> None:
         """All before `end_offset` is in the file."""
@@ -310,6 +309,7 @@ class Partitions:
                 case Advanced(topic_partition):
                     partition = self._open_here.get(topic_partition)
                     if partition is not None:
+                        partition.log.high_watermark = partition.replica.high_watermark
                         partition.on_readers_concerned()
                 case Extended(topic_partition):
                     partition = self._open_here.get(topic_partition)
@@ -474,8 +474,7 @@ class Partitions:
             inflated_bytes_max=self._inflated_bytes_max,
             owner=self,
         )
-        # What was committed is not remembered over restarts: the log's start surely was (P68).
-        effects = self.replicas.on_opened(topic_partition, log, log.log_start_offset, now)
+        effects = self.replicas.on_opened(topic_partition, log, log.high_watermark, now)
         replica = self.replicas.find(topic_partition)
         if replica is not None:
             partition.replica = replica

@@ -150,11 +150,19 @@ class _LeaderStream:
     async def _write(self, stream: Any) -> None:
         while True:
             self._wake.clear()
-            request = self._session.take_request(monotonic_now())
-            if request is None:
-                await self._wake.wait()
-            else:
+            now = monotonic_now()
+            request = self._session.take_request(now)
+            if request is not None:
                 await stream.write(_message_of(request))
+                continue
+            due = self._session.next_due()
+            if due is None:
+                await self._wake.wait()
+                continue
+            # A pause ends by then.
+            timer = asyncio.get_running_loop().call_later((due - now) / 1000, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
 
     async def _read(self, stream: Any) -> None:
         fetcher = self._fetcher

@@ -154,7 +154,9 @@ def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
     if not partition.segments:
         return seen
     point = partition.point or RecoveryPoint(
-        partition.segments[0].base_offset, partition.segments[-1].base_offset
+        partition.segments[0].base_offset,
+        partition.segments[-1].base_offset,
+        partition.segments[0].base_offset,
     )
     seen.log_start_offset = point.log_start_offset
     first = partition.segments[0]

@@ -90,6 +90,8 @@ class PartitionLog:
 
     Attributes:
         config: the settings; may be replaced at any time.
+        high_watermark: everything before it is committed, as its replica said last, or, until it
+            does, as was remembered: then it may be far behind (P68). Set on the event loop.
         leader_epochs: read by any thread.
         producer_states: as of `log_end_offset`; belongs to the thread that appends.
         scanned_bytes: how much opening it had to read.
@@ -115,6 +117,7 @@ class PartitionLog:
         "_tail",
         "_uncheckpointed_bytes",
         "config",
+        "high_watermark",
         "leader_epochs",
         "log_start_offset",
         "producer_states",
@@ -158,7 +161,12 @@ class PartitionLog:
         self.log_start_offset = recovered.log_start_offset
         self.scanned_bytes = recovered.scanned_bytes
         self.truncated_bytes = recovered.truncated_bytes
-        checkpoints.put(topic_partition, RecoveryPoint(self.log_start_offset, self._recovery_point))
+        known = checkpoints.get(topic_partition)
+        self.high_watermark = Offset(0)
+        if known is not None:
+            self.high_watermark = min(known.high_watermark, self.log_end_offset)
+        self.high_watermark = max(self.high_watermark, self.log_start_offset)
+        self._note_point()
 
     @classmethod
     def open(
@@ -460,7 +468,15 @@ class PartitionLog:
         self._recovery_point = offset
         self._uncheckpointed_bytes -= covered_bytes
         self._due_since = None
-        self._checkpoints.put(self.topic_partition, RecoveryPoint(self.log_start_offset, offset))
+        self._note_point()
+
+    def _note_point(self) -> None:
+        """Have the next write of the checkpoint say where the log stands."""
+        committed = max(self.log_start_offset, min(self.high_watermark, self._recovery_point))
+        self._checkpoints.put(
+            self.topic_partition,
+            RecoveryPoint(self.log_start_offset, self._recovery_point, committed),
+        )
 
     # --- Reading -----------------------------------------------------------------------------
 
@@ -629,7 +645,7 @@ class PartitionLog:
             self.flush()
             self._recovery_point = offset
         self.log_start_offset = offset
-        self._checkpoints.put(self.topic_partition, RecoveryPoint(offset, self._recovery_point))
+        self._note_point()
         self._checkpoints.write()
         first = segment.segment_of(self._segments, offset)
         doomed, self._segments = self._segments[:first], self._segments[first:]
@@ -695,7 +711,8 @@ class PartitionLog:
         self._files.fsync_directory(self._directory)
         active = Segment(self._files, self._directory, offset, self._cache)
         self._recovery_point = self.log_start_offset = self._flushed_offset = offset
-        self._checkpoints.put(self.topic_partition, RecoveryPoint(offset, offset))
+        self.high_watermark = offset
+        self._note_point()
         self._checkpoints.write()
         emptied, self._segments = self._segments, (active,)
         self._tail = _Tail(active, Place(offset, 0))
@@ -718,9 +735,8 @@ class PartitionLog:
         self._recovery_point = min(self._recovery_point, place.offset)
         # The log start may lie inside of the batch that goes.
         self.log_start_offset = min(self.log_start_offset, place.offset)
-        self._checkpoints.put(
-            self.topic_partition, RecoveryPoint(self.log_start_offset, self._recovery_point)
-        )
+        self.high_watermark = min(self.high_watermark, place.offset)
+        self._note_point()
         self._checkpoints.write()
         self._snapshots.remove_after(place.offset)
         for found in reversed(self._segments[last:]):

@@ -4,7 +4,11 @@ After a crash only what lies behind the recovery point must be scanned, and only
 tail be cut off. The points are lower bounds: a log is flushed before its point advances, and a
 point is durably lowered before its log is truncated.
 
-A line per partition: `topic id-partition log_start_offset recovery_point`.
+What is committed is remembered with them, as far as it is flushed: it may be far behind, and never
+ahead (P68), for whatever cuts the log below it lowers the recovery point first.
+
+A line per partition: `topic id-partition log_start_offset recovery_point high_watermark`. Of a
+partition whose line lacks the last nothing is known to be committed.
 """
 
 import threading
@@ -20,10 +24,11 @@ _KIND: Final = "recovery-checkpoint"
 
 
 class RecoveryPoint(NamedTuple):
-    """Of one partition; `log_start_offset <= recovery_point`."""
+    """Of one partition; `log_start_offset <= high_watermark <= recovery_point`."""
 
     log_start_offset: Offset
     recovery_point: Offset
+    high_watermark: Offset
 
 
 class RecoveryCheckpoint:
@@ -70,7 +75,7 @@ class RecoveryCheckpoint:
 
     def put(self, topic_partition: TopicPartition, point: RecoveryPoint) -> None:
         """Set a partition's point, to be written with the next `write`."""
-        assert point.log_start_offset <= point.recovery_point
+        assert point.log_start_offset <= point.high_watermark <= point.recovery_point
         with self._lock:
             if self._points.get(topic_partition) != point:
                 self._points[topic_partition] = point
@@ -114,13 +119,15 @@ class RecoveryCheckpoint:
             return self._payload()
 
     def _payload(self) -> bytes:
-        lines = (f"{name} {start} {point}\n" for name, (start, point) in self._points.items())
+        lines = (f"{name} {' '.join(map(str, point))}\n" for name, point in self._points.items())
         return "".join(lines).encode()
 
 
 def _parse(line: str) -> tuple[TopicPartition, RecoveryPoint]:
-    name, start, point = line.split(" ")
+    name, *offsets = line.split(" ")
+    start, point, *known = (Offset(int(each)) for each in offsets)
+    (high_watermark,) = known or (start,)
     topic_partition = parse_topic_partition(name)
     if topic_partition is None:
         raise ValueError(name)
-    return topic_partition, RecoveryPoint(Offset(int(start)), Offset(int(point)))
+    return topic_partition, RecoveryPoint(start, point, high_watermark)

@@ -186,6 +186,7 @@ class PartitionFollower:
         "_opened",
         "_partition_epoch",
         "_pause_ms",
+        "_refusal_pause_ms",
         "_unclean_epoch",
         "flushed_offset",
         "generation",
@@ -236,6 +237,7 @@ class PartitionFollower:
         """What the last leader said holds for logs that it found to be prefixes of its own."""
         self._leader_high_watermark = self.high_watermark
         self._leader_log_start_offset = self.log_start_offset
+        self._refusal_pause_ms = 0
 
     # --- What is there -----------------------------------------------------------------------
 
@@ -348,6 +350,7 @@ class PartitionFollower:
         """
         if not self._is_open(response.position) or response.fetch_offset != self.next_offset:
             return []
+        self._refusal_pause_ms = 0
         if response.diverging is not None:
             return self._cut_back(response.diverging, response.log_start_offset)
         if response.log_start_offset > self.next_offset:
@@ -412,10 +415,16 @@ class PartitionFollower:
         return self._open(self._config.replica_fetch_backoff_ms)
 
     def on_fetch_failed(self, position: FetchFrom) -> list[Effect]:
-        """Ask again after a pause: the leader refused the position, or was lost (P6)."""
+        """Ask again after a pause: the leader refused the position, or was lost (P6).
+
+        The pause is short at first, for a follower may hear of its leader before the leader does.
+        """
         if not self._is_open(position):
             return []
-        return self._open(self._config.replica_fetch_backoff_ms)
+        longest = self._config.replica_fetch_backoff_ms
+        pause = min(self._refusal_pause_ms or self._config.replica_fetch_backoff_min_ms, longest)
+        self._refusal_pause_ms = min(2 * pause, longest)
+        return self._open(pause)
 
     def _cut_back(self, diverging: EpochEnd, leader_log_start_offset: Offset) -> list[Effect]:
         """Cut to where the epoch that the leader names ends in the shorter of the logs (P4).

@@ -44,9 +44,17 @@ class ReplicationConfig:
     )
     replica_fetch_backoff_ms: int = setting(
         1000,
-        "Pause of a follower before it asks again after its leader refused, or its own disk did. "
-        "Kafka's `replica.fetch.backoff.ms`.",
+        "Pause of a follower before it asks again after its own disk refused, or its leader did "
+        "several times. Kafka's `replica.fetch.backoff.ms`.",
         unit=Unit.MILLISECONDS,
+        visibility=Visibility.TUNING,
+    )
+    replica_fetch_backoff_min_ms: int = setting(
+        20,
+        "Pause after the leader refused for the first time, as when the follower has heard of it "
+        "before it has itself; each further time twice as long, up to `replica_fetch_backoff_ms`.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
         visibility=Visibility.TUNING,
     )
     replica_fetch_window_bytes: int = setting(

@@ -45,7 +45,7 @@ def test_a_partition_is_described_without_touching_it() -> None:
     partition = the_partition(disk)
     assert partition.topic_partition == TOPIC_PARTITION
     assert [found.base_offset for found in partition.segments] == [0, 3, 6]
-    assert partition.point == (0, 8)
+    assert partition.point == (0, 8, 0)
     assert partition.leader_epochs == ((0, 0),)
     assert inspection.verify_partition(disk, partition).is_sound
     assert disk.calls == calls

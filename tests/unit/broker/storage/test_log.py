@@ -2,11 +2,13 @@
 
 import pytest
 from tests.fakes.disk import Disk
-from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk
+from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.recovery import FAILED
+from millrace.broker.storage.recovery_checkpoint import FILE_NAME
+from millrace.broker.storage.sealed_file import read_sealed, write_sealed
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
@@ -487,3 +489,52 @@ def test_batches_that_do_not_follow_on_are_a_programming_error() -> None:
         with pytest.raises(AssertionError):
             opened.append(wrong)
     assert opened.log.leader_epochs.latest_epoch == LeaderEpoch(0)
+
+
+def test_what_was_committed_is_remembered_as_far_as_it_is_surely_there() -> None:
+    disk = Disk()
+    before = LogOnDisk(disk)
+    before.append(*(stamped_batch(offset) for offset in range(10)))
+    assert before.log.high_watermark == 0
+    before.log.high_watermark = Offset(6)
+    before.checkpoint()
+    before.append(*(stamped_batch(offset) for offset in range(10, 20)))
+    before.log.high_watermark = Offset(15)
+    disk.restart()
+    crashed = LogOnDisk(disk)  # What was not checkpointed may be gone next time (P68).
+    assert crashed.end == 20
+    assert crashed.log.high_watermark == 6
+    crashed.log.high_watermark = Offset(20)
+    crashed.directory.close(clean=True)
+    assert LogOnDisk(disk).log.high_watermark == 20
+
+
+def test_what_was_committed_is_never_remembered_beyond_a_cut() -> None:
+    disk = Disk()
+    before = LogOnDisk(disk)
+    before.append(*(stamped_batch(offset) for offset in range(10)))
+    before.log.high_watermark = Offset(10)
+    before.checkpoint()
+    before.log.truncate_to(Offset(4), NOW)
+    assert before.log.high_watermark == 4
+    before.append(*(stamped_batch(offset, epoch=1) for offset in range(4, 10)))
+    disk.cut_power()
+    again = LogOnDisk(disk)
+    assert again.log.high_watermark == 4
+    again.log.start_anew(Offset(50), NOW)
+    assert again.log.high_watermark == 50
+    disk.cut_power()
+    assert LogOnDisk(disk).log.high_watermark == 50
+
+
+def test_a_checkpoint_that_says_nothing_of_it_begins_at_the_log_s_start() -> None:
+    disk = Disk()
+    before = LogOnDisk(disk)
+    before.append(*(stamped_batch(offset) for offset in range(10)))
+    before.log.high_watermark = Offset(10)
+    before.directory.close(clean=True)
+    path = f"{ROOT}/{FILE_NAME}"
+    payload = read_sealed(disk, path, "recovery-checkpoint").decode()
+    older = "".join(f"{line.rpartition(' ')[0]}\n" for line in payload.splitlines())
+    write_sealed(disk, path, "recovery-checkpoint", older.encode())
+    assert LogOnDisk(disk).log.high_watermark == 0

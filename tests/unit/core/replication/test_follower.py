@@ -38,6 +38,7 @@ from millrace.core.replication.rules import ReplicationConfig
 LEADER, OTHER = BrokerId(1), BrokerId(2)
 EPOCH = LeaderEpoch(5)
 PAUSE = 1000
+FIRST_PAUSE = 20
 LIVES = tuple(BrokerLife(BrokerId(n), BrokerEpoch(n)) for n in range(3))
 
 
@@ -75,7 +76,9 @@ def follower(
         flushed_offset=Offset(end),
         high_watermark=Offset(high_watermark),
         high_watermark_epoch=LeaderEpoch(known_in),
-        config=ReplicationConfig(replica_fetch_backoff_ms=PAUSE),
+        config=ReplicationConfig(
+            replica_fetch_backoff_ms=PAUSE, replica_fetch_backoff_min_ms=FIRST_PAUSE
+        ),
     )
     machine.on_state(state or state_of())
     return machine
@@ -150,12 +153,27 @@ def test_a_position_at_another_leader_is_opened_when_all_appends_are_written() -
     assert machine.on_written(Offset(3)) == [position(3, 5, 2, epoch=6)]
 
 
-def test_a_refused_position_is_opened_again_after_a_pause() -> None:
+def test_a_refused_position_is_opened_again_after_a_pause_that_grows() -> None:
     machine = follower()
     assert machine.position is not None
-    again = position(0, NO_LEADER_EPOCH, 2, pause_ms=PAUSE)
+    again = position(0, NO_LEADER_EPOCH, 2, pause_ms=FIRST_PAUSE)
     assert machine.on_fetch_failed(machine.position) == [again]
     assert machine.on_fetch_failed(position(0, NO_LEADER_EPOCH, 1)) == [], "the earlier one"
+
+    def pauses(count: int) -> list[int]:
+        found = []
+        for _ in range(count):
+            assert machine.position is not None
+            (opened,) = machine.on_fetch_failed(machine.position)
+            assert isinstance(opened, FetchFrom)
+            found.append(opened.pause_ms)
+        return found
+
+    assert pauses(7) == [40, 80, 160, 320, 640, PAUSE, PAUSE]
+    machine.on_fetch_response(response(machine))
+    assert pauses(2) == [FIRST_PAUSE, 40]
+    machine.on_state(state_of(leader_epoch=6, partition_epoch=8))
+    assert pauses(1) == [FIRST_PAUSE]
 
 
 # --- What is appended ----------------------------------------------------------------------------
