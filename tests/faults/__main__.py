@@ -96,7 +96,7 @@ def _go_into_namespaces() -> NoReturn:
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Unwind, so that nothing is left running; a namespace's first gets no signal otherwise."""
+    """Unwind, so that nothing is left; the first process of a namespace gets no other signal."""
     raise SystemExit(128 + number)
 
 

@@ -106,7 +106,7 @@ def reset_connections(scene: Scene) -> str:
 
 @fault(
     "F65", "acknowledgements of a leader are lost, and then the leader is killed",
-    Need.NAMESPACES, seconds=10,
+    Need.NAMESPACES, Need.RESETS, seconds=10,
 )  # fmt: skip
 def lose_acknowledgements(scene: Scene) -> str:
     key, before = scene.key(), scene.view
@@ -114,6 +114,7 @@ def lose_acknowledgements(scene: Scene) -> str:
     repeated = scene.load.repeated
     scene.cluster.clients_host.drop_from(leader.host.address)
     time.sleep(1.5)
+    leader.host.reset_connections()  # Otherwise its kernel delivers them when it is dead.
     leader.kill()
     seen = scene.wait_for_new_leader(key, before)
     scene.cluster.clients_host.heal()

@@ -24,7 +24,8 @@ from tests.faults.replicas import report_replicas
 
 _FILL_BYTES: Final = 2_500_000  # Two closed segments, and the begin of a third.
 _QUIET_WRITES: Final = 60
-_AVAILABILITY_NS: Final = 10 * 10**9
+_AVAILABILITY_NS: Final = 20 * 10**9
+"""A client that hears nothing of a broker gives it up after its request time-out, 10 s here."""
 _ATTEMPTS: Final = 2
 
 
