@@ -118,9 +118,9 @@ class ControllerHost:
             self._perform(self.controller, self.controller.tick(self._now))
 
     def _perform(self, controller: Controller, effects: Sequence[Effect]) -> None:
-        if controller is not self.controller:
-            return
         for effect in effects:
+            if controller is not self.controller:
+                return  # An effect before this one found that the lease has run out.
             match effect:
                 case ReadObject(key):
                     self._read(controller, key)

@@ -333,8 +333,9 @@ class Restless(Busy):
 
 
 class Impatient(Busy):
-    """Followers are missed at once, and brokers late."""
+    """Followers are missed at once, and brokers late; one broker has no replica."""
 
+    brokers = 4
     topics = (
         TopicPlan(partitions=1, config={"min.insync.replicas": "1"}, loads=Busy.topics[0].loads),
     )
@@ -419,9 +420,9 @@ FREEZE_FOLLOWERS: Final = Family(
 
 
 def _cut_a_follower_from_its_leader(scene: Scene) -> Undo | None:
-    leader = scene.pick("leader")
-    others = [each.name for each in _followers(scene)]
-    if leader is None or not others:
+    leader, controllers = scene.pick("leader"), scene.role("controller")
+    others = [each.name for each in _followers(scene) if each.name not in controllers]
+    if leader is None or leader.name in controllers or not others:
         return None
     return scene.cut([leader.name], [scene.dice.choice(others)])
 
@@ -530,8 +531,12 @@ def _joins_unheard(scene: Scene) -> Undo | None:
     assert scene.administered is not None
     if leader is None or not others or leader.name in controllers:
         return None
-    joiner = scene.dice.choice([each for each in others if each.name not in controllers] or others)
-    states = scene.administered.states
+    states, stored = scene.administered.states, scene.administered.stored_cluster
+    assert stored is not None
+    held = {stored.brokers[each].name for state in states.values() for each in state.replicas}
+    if held.intersection(controllers):
+        return None  # It would be cut off from a member, too.
+    joiner = scene.dice.choice([each for each in others if each.name in held])
     undos: list[Undo] = []
     joiner.kill()
     scene.world.after(SECOND, "the joiner is back", joiner.start)
@@ -611,6 +616,11 @@ def _given_back_at_once(scene: Scene) -> Undo | None:
 GIVEN_BACK: Final = Family(
     "F71", "a replica is taken away and given back at once", _given_back_at_once, (SECOND, SECOND)
 )
+
+
+AWAY: Final[Step] = (4.0, "F38", 2.6)
+"""Somebody else becomes the controller, and the leader of old is only that: first to be done where
+it matters who is what."""
 
 
 # --- The scenarios ---------------------------------------------------------------------------
@@ -709,14 +719,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B7",
         name="nobody knows which replicas are in sync, while some lag and the store is slow",
         cluster=BusyAndOneMustBeInSync,
-        steps=[*_again(CUT_A_FOLLOWER, 6, 4, 6, 2.5), (6, "F43", 24)],
+        steps=[AWAY, *_again(CUT_A_FOLLOWER, 11, 4, 6, 2.5), (11, "F43", 24)],
         mutants=["a follower joins below the high watermark"],
     ),
     Scenario(
         about="B7",
         name="a leader does not hear that a follower has joined, and loses touch with it",
         cluster=Impatient,
-        steps=_again(JOINS_UNHEARD, 6, 6, 4, 4.5),
+        steps=[AWAY, *_again(JOINS_UNHEARD, 11, 6, 4, 4.5)],
         seeds=6,
         mutants=[
             "a member that is being added is not waited for before its addition is known",
@@ -727,7 +737,11 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B8",
         name="a late proposal names a broker that came back with an empty disk",
         cluster=BusyAndOneMustBeInSync,
-        steps=[*_again("F36", 6, 5, 6, 0.1), *_again(SLOW_PROPOSALS, 5.5, 5, 6, 3)],
+        steps=[
+            AWAY,
+            *_again("F36", 11, 5, 6, 0.1),
+            *_again(SLOW_PROPOSALS, 10.5, 5, 6, 3),
+        ],
         mutants=["a proposal may name who is fenced, or an earlier life"],
     ),
     Scenario(
@@ -748,7 +762,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B10",
         name="a replica is taken away and given back, and its leader hears of both at once",
         cluster=Impatient,
-        steps=_again(GIVEN_BACK, 6, 6, 4, 4),
+        steps=[AWAY, *_again(GIVEN_BACK, 11, 6, 4, 4)],
         seeds=6,
         mutants=["what a follower reported in an earlier leader epoch counts"],
     ),
@@ -830,7 +844,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P19",
         name="a proposal arrives when a member that it names has been away",
         cluster=FourRestless,
-        steps=_again(STALE_PROPOSAL, 6, 8, 3, 5),
+        steps=[AWAY, *_again(STALE_PROPOSAL, 11, 8, 3, 5)],
         seeds=6,
         mutants=["a proposal on an older state is applied"],
     ),
@@ -845,7 +859,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P23",
         name="a follower does not see its leader, but the controller does",
         cluster=WithoutALaggard,
-        steps=[(6, CUT_A_FOLLOWER, 20)],
+        steps=[AWAY, (11, CUT_A_FOLLOWER, 15)],
         mutants=["who lags stays in sync"],
     ),
     Scenario(
