@@ -71,6 +71,7 @@ def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> Non
     for first in range(0, len(wanted), CHANGED_AT_ONCE):
         changes = dict(wanted[first : first + CHANGED_AT_ONCE])
         _check(cluster.admin.reassign_partitions(changes))
+    cluster.wait_until_in_sync(topics)
     _check(cluster.admin.elect_leaders())
     until(
         lambda: (

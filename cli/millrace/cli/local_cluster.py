@@ -61,9 +61,6 @@ def configuration(data_dir: Path, number: int, *, port: int, metrics_port: int) 
             "[coordination]",
             f"path = {json.dumps(str(data_dir / 'coordination.sqlite'))}",
             "shared = true",
-            "[cluster]",
-            # Processes of one machine hear of each other sooner than machines do.
-            "broker_session_timeout_ms = 2000",
             "[listener]",
             f"port = {port + apart if port else 0}",
             "[replica_listener]",
