@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millrace.core.errors import (
+    Appended,
     DuplicateSequenceError,
     MillraceError,
     NotLeaderError,
@@ -222,7 +223,10 @@ class LeaderModel(RuleBasedStateMachine):
         failed = self.leader.resign(error)
         assert {id(w) for w in failed} == {id(w) for w in waiting}
         assert [w.last_offset for w in failed] == sorted(w.last_offset for w in failed)
-        self.failed += [(waiter, error) for waiter in failed]
+        for waiter in failed:
+            assert isinstance(waiter.error, NotLeaderError)
+            assert waiter.error.appended is Appended.MAYBE
+            self.failed.append((waiter, waiter.error))
 
     def _take(self, done: list[Waiter]) -> None:
         assert [w.last_offset for w in done] == sorted(w.last_offset for w in done)
