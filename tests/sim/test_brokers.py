@@ -32,6 +32,13 @@ def test_processes_that_end_and_come_back_lose_nothing(fault_id: str) -> None:
     assert outcome.measures["leader_changes"] > 0
 
 
+@pytest.mark.parametrize("fault_id", ["F28", "F29", "F30", "F31", "F32", "F48", "F71", "F72"])
+def test_what_only_a_whole_cluster_can_be_hit_by_fires_and_loses_nothing(fault_id: str) -> None:
+    steps = [(at, FAMILIES[fault_id], 3.0) for at in (16.0, 24.0, 32.0)]
+    outcome = good(run(BrokerCluster, crafted(2, steps)))
+    assert outcome.fired[fault_id] > 0
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_swarm_of_faults_breaks_nothing(seed: int) -> None:
     outcome = good(run(BrokerCluster, plan_of(BrokerCluster, seed, MINUTE)))
