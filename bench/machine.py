@@ -1,23 +1,25 @@
-"""What a measurement was taken on, without names of hosts or paths."""
+"""What a measurement was taken on and of, without names of hosts or paths."""
 
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench.peers.maven import KAFKA_VERSION, java_version
-from bench.places import cache_directory
+from bench.places import CHECKOUT, cache_directory
 
 
 def describe(data_root: Path | None) -> dict[str, Any]:
-    """Return date, processor, memory, file system and versions.
+    """Return date, commit, processor, memory, file system and versions.
 
     Args:
         data_root: where the data directories were; None for the cache directory.
     """
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": _commit(),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
@@ -36,6 +38,13 @@ def sentence(machine: dict[str, Any]) -> str:
         f" {machine['memory_gb']} GB, {machine['file_system']}, Linux {machine['kernel']},"
         f" Python {machine['python']}, Apache Kafka {machine['kafka']} on Java {machine['java']}."
     )
+
+
+def _commit() -> str:
+    """Return the checkout's commit; with a `+` when files differ from it."""
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=7", "--exclude=*"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no commit"
 
 
 def _processor() -> str:

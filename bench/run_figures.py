@@ -1,4 +1,7 @@
-"""Measures all figures, one after another, and writes docs/bench/figures.json and figures.md.
+"""Measures figures, all or those that are named, and writes docs/bench/figures.json and figures.md.
+
+All of them take hours. So each row tells when it was measured, and of which commit; measuring some
+anew leaves the rows of the others as they are.
 
 Each figure runs as its own program with the same options. A program that gets several figures out
 of one measurement prints all of them, and then runs once for all. A figure that could not be
@@ -47,10 +50,12 @@ def main() -> None:
     unwind_on_terminate()
     answers = measured([name for name in FIGURES if name in (known.names or FIGURES)], options)
     described = machine.describe(known.data_root)
+    for answer in answers:
+        answer["measured"] = {"date": described["date"], "commit": described["commit"]}
     known.output.mkdir(parents=True, exist_ok=True)
-    (known.output / "figures.json").write_text(
-        json.dumps({"machine": described, "figures": answers}, indent=2) + "\n"
-    )
+    file = known.output / "figures.json"
+    answers = merged(json.loads(file.read_text())["figures"] if file.exists() else [], answers)
+    file.write_text(json.dumps({"machine": described, "figures": answers}, indent=2) + "\n")
     table = _table(answers, machine.sentence(described))
     (known.output / "figures.md").write_text(table)
     print(table)
@@ -84,6 +89,14 @@ def measured(
     return [answers[name] for name in names]
 
 
+def merged(
+    before: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the answers, and what was measured before of other figures."""
+    by_name = {answer["name"]: answer for answer in (*before, *answers)}
+    return [by_name[name] for name in FIGURES if name in by_name]
+
+
 def _run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     print(f"== {name}", file=sys.stderr, flush=True)
     done = subprocess.run(
@@ -102,17 +115,20 @@ def _table(answers: list[dict[str, Any]], machine_sentence: str) -> str:
     lines = [
         "# Figures",
         "",
-        f"Measured by `make figures` on {machine_sentence}",
+        f"Measured by `make figures`; last on {machine_sentence}",
         "",
         "Ratios are medians over rounds in which both sides ran one after the other; "
         "`figures.json` has every round and the settings.",
         "",
-        "| figure | value | goal | unit | ok | rounds | bounds |",
-        "|---|---|---|---|---|---|---|",
+        "| figure | value | goal | unit | ok | rounds | bounds | measured |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for answer in answers:
+        when = f"{answer['measured']['date']}, {answer['measured']['commit']}"
         if "value" not in answer:
-            lines.append(f"| `{answer['name']}` | not measured: {answer['error']} | | | no | | |")
+            lines.append(
+                f"| `{answer['name']}` | not measured: {answer['error']} | | | no | | | {when} |"
+            )
             continue
         bounds = "; ".join(
             f"{bound['what']} {bound['value']:g}" for bound in answer["detail"]["bounds"]
@@ -120,6 +136,7 @@ def _table(answers: list[dict[str, Any]], machine_sentence: str) -> str:
         lines.append(
             f"| `{answer['name']}` | {answer['value']:g} | {answer['goal']} | {answer['unit']} |"
             f" {'yes' if answer['ok'] else 'no'} | {answer['rounds']} | {bounds} |"
+            f" {when} |"
         )
     return "\n".join(lines) + "\n"
 

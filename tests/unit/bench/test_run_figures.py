@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bench import run_figures
-from bench.run_figures import FIGURES, measured
+from bench.run_figures import FIGURES, measured, merged
 
 
 def line(name: str) -> str:
@@ -41,6 +41,16 @@ def test_a_figure_that_another_program_fails_to_give_is_measured_by_its_own() ->
     answers = measured(["a", "b"], [], program({"a": [], "b": [line("a"), line("b")]}, ran))
     assert ran == ["a", "b"]
     assert [each.get("value") for each in answers] == [1, 1]
+
+
+def test_figures_that_are_measured_anew_leave_the_others_as_they_are() -> None:
+    first, second, third = FIGURES[:3]
+    before = [{"name": second, "value": 1}, {"name": third, "value": 1}]
+    assert merged(before, [{"name": third, "value": 2}, {"name": first, "value": 2}]) == [
+        {"name": first, "value": 2},
+        {"name": second, "value": 1},
+        {"name": third, "value": 2},
+    ]
 
 
 @pytest.mark.parametrize("name", FIGURES)
