@@ -1,25 +1,24 @@
-"""The main job: a year of real flights through an embedded broker that is killed on the way.
+"""The main job: a year of real flights through three brokers; a leader is killed on the way.
 
     make demo
 
-Produces 336,776 flights and the weather, kills the broker with SIGKILL when half of the flights are
-acknowledged and starts it again on the same files while the producer goes on by itself, reads
-everything back, and checks that nothing is lost, doubled, out of order or changed. Ends with 1 when
-a check fails.
+Produces 336,776 flights and the weather to topics with three replicas. When half of the flights are
+acknowledged it kills a leader with SIGKILL; another one takes over while the producer goes on by
+itself, and the killed one comes back and catches up. Reads everything back, and checks that nothing
+is lost, doubled, out of order or changed. Ends with 1 when a check fails.
 """
 
 import sys
 import tempfile
-import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from demo.broker_process import BrokerProcess
 from demo.checks import Check, Consumed, check_all
+from demo.cluster_process import BROKERS, ClusterProcess
 from demo.dataset import (
     FLIGHTS_COUNT,
     DatasetError,
@@ -35,7 +34,13 @@ from demo.routes import busiest_routes
 from millrace.cli.measures import Transfer
 from millrace.cli.output import print_table
 from millrace.cli.progress import Progress
-from millrace.client import BatchHandle, SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import (
+    BatchHandle,
+    PartitionDescription,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+)
 from millrace.core.errors import MillraceError
 
 FLIGHTS, WEATHER = "flights", "weather"
@@ -45,6 +50,7 @@ CALLS_IN_FLIGHT_MAX = 16
 ROUTES_SHOWN = 10
 DELIVERY_TIMEOUT_MS = 60_000
 QUIET_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.05
 
 
 def main() -> int:
@@ -84,86 +90,87 @@ def report(checks: Iterable[Check]) -> bool:
 
 
 def run(place: Path, flights: Records, weather: Records) -> tuple[Consumed, Consumed]:
-    """Take both topics through a broker that is killed on the way; return what came back.
+    """Take both topics through brokers of which one is killed on the way; return what came back.
 
     Raises:
-        RuntimeError: the broker did not start, come back or stop as it should.
+        RuntimeError: the brokers did not start, come back or stop as they should.
         MillraceError: records could not be written or read.
     """
-    broker = BrokerProcess(place)
+    cluster = ClusterProcess(place)
     try:
-        seconds = broker.start()
-        print(f"start    millrace up, at {broker.address} after {seconds:.1f} s")
-        with SyncAdmin(broker.address) as admin:
-            admin.create_topic(FLIGHTS, partitions=PARTITIONS)
-            admin.create_topic(WEATHER, partitions=1)
-        crash = Crash(broker)
-        with SyncProducer(broker.address, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
-            print(f"produce  weather: {produce(producer, WEATHER, weather)}")
-            try:
+        seconds = cluster.start()
+        print(f"start    millrace up --brokers {BROKERS}, after {seconds:.1f} s")
+        with SyncAdmin(cluster.bootstrap) as admin:
+            admin.create_topic(FLIGHTS, partitions=PARTITIONS, replication_factor=BROKERS)
+            admin.create_topic(WEATHER, partitions=1, replication_factor=BROKERS)
+            crash = Crash(cluster, admin)
+            with SyncProducer(
+                cluster.bootstrap, delivery_timeout_ms=DELIVERY_TIMEOUT_MS
+            ) as producer:
+                print(f"produce  weather: {produce(producer, WEATHER, weather)}")
                 print(f"produce  flights: {produce(producer, FLIGHTS, flights, crash)}")
-            except MillraceError:
-                crash.story()  # If the broker did not come back, that is what to tell.
-                raise
-            repeated = producer.metrics()["repeated_batches"]
-        print(f"{crash.story()}, {repeated} batches sent again")
-        flights_came = consume(broker.address, FLIGHTS)
-        weather_came = consume(broker.address, WEATHER)
-        code = broker.stop()
-        print(f"stop     SIGTERM, the broker ended with {code}")
+                repeated = producer.metrics()["repeated_batches"]
+            print(f"{crash.story()}, {repeated} batches sent again")
+            print(f"heal     all {BROKERS} replicas in sync again after {crash.healed():.1f} s")
+        flights_came = consume(cluster.bootstrap, FLIGHTS)
+        weather_came = consume(cluster.bootstrap, WEATHER)
+        code = cluster.stop()
+        print(f"stop     SIGTERM, the brokers ended with {code}")
         if code:
-            raise RuntimeError(f"the broker ended with {code} instead of 0")
+            raise RuntimeError(f"the brokers ended with {code} instead of 0")
     finally:
-        broker.abandon()
+        cluster.abandon()
     return flights_came, weather_came
 
 
 @dataclass
 class Crash:
-    """Kills the broker and starts it again, in a thread of its own while the producer goes on."""
+    """Kills the leader of the flights' first partition while the producer goes on."""
 
-    broker: BrokerProcess
+    cluster: ClusterProcess
+    admin: SyncAdmin
+    killed: str = ""
     acknowledged_before: int = 0
-    seconds_to_start: float = 0.0
+    began: float = 0.0
     longest_pause: float = 0.0
     """Longest time without an acknowledgement, in seconds."""
-    error: Exception | None = None
-    _thread: threading.Thread | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the broker was killed."""
-        return self._thread is not None
 
     def begin(self, acknowledged: int) -> None:
-        """Kill the broker now."""
+        """Kill the leader now."""
+        leader = self._partitions()[0].leader_address
+        assert leader is not None
         self.acknowledged_before = acknowledged
-        self.broker.kill()
-        self._thread = threading.Thread(target=self._restart, name="restart")
-        self._thread.start()
-
-    def _restart(self) -> None:
-        try:
-            self.seconds_to_start = self.broker.start()
-        except Exception as error:
-            self.error = error
+        self.began = time.monotonic()
+        self.killed = self.cluster.kill(leader)
 
     def story(self) -> str:
-        """Return what happened, once the broker is back.
+        """Return what happened.
 
         Raises:
-            RuntimeError: the broker was never killed, or did not come back.
+            RuntimeError: nobody was killed.
         """
-        if self._thread is None:
-            raise RuntimeError("the broker was never killed: the demo proves nothing")
-        self._thread.join()
-        if self.error is not None:
-            raise self.error
+        if not self.killed:
+            raise RuntimeError("no broker was killed: the demo proves nothing")
         return (
-            f"crash    kill -9 after {self.acknowledged_before:,} acknowledged flights, back after "
-            f"{self.seconds_to_start:.1f} s; longest pause of the producer "
-            f"{self.longest_pause:.1f} s"
+            f"crash    kill -9 of {self.killed}, a leader, after {self.acknowledged_before:,} "
+            f"acknowledged flights; longest pause of the producer {self.longest_pause:.1f} s"
         )
+
+    def healed(self) -> float:
+        """Wait until the killed broker is in sync again; return the seconds since it was killed.
+
+        Raises:
+            RuntimeError: it did not come back in time.
+        """
+        deadline = time.monotonic() + QUIET_SECONDS_MAX
+        while any(len(each.isr) < BROKERS for each in self._partitions()):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.killed} is not in sync after {QUIET_SECONDS_MAX:.0f} s")
+            time.sleep(POLL_SECONDS)
+        return time.monotonic() - self.began
+
+    def _partitions(self) -> Sequence[PartitionDescription]:
+        return self.admin.describe_topic(FLIGHTS).partitions
 
 
 def produce(
@@ -195,7 +202,7 @@ def produce(
             if len(in_flight) > CALLS_IN_FLIGHT_MAX:
                 acknowledge_oldest()
             half_way = transfer.records >= len(records) // 2
-            if crash is not None and half_way and not crash.has_begun:
+            if crash is not None and half_way and not crash.killed:
                 crash.begin(transfer.records)
         while in_flight:
             acknowledge_oldest()

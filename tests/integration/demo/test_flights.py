@@ -1,13 +1,15 @@
-"""The demo's story on made-up flights, with the real broker, the real producer and a real crash."""
+"""The demo's story on made-up flights, with real brokers, a real producer and a real crash."""
 
 import zipfile
 from pathlib import Path
 
 import pytest
-from demo.broker_process import BrokerProcess
 from demo.checks import Check, check_all
+from demo.cluster_process import ClusterProcess
 from demo.dataset import read_flights, read_weather
 from demo.flights import CALLS_IN_FLIGHT_MAX, ROWS_PER_CALL, Crash, report, run
+
+from millrace.client import SyncAdmin
 
 ROWS = 3 * CALLS_IN_FLIGHT_MAX * ROWS_PER_CALL  # So that many calls are in flight half-way.
 
@@ -21,14 +23,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nothing_is_lost_doubled_or_changed_when_the_broker_is_killed_on_the_way(
+def test_nothing_is_lost_doubled_or_changed_when_a_leader_is_killed_on_the_way(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flights, weather = read_flights(folder), read_weather(folder)
     flights_came, weather_came = run(folder, flights, weather)
     told = capsys.readouterr().out
-    assert "kill -9 after" in told
-    assert "the broker ended with 0" in told
+    assert "kill -9 of broker-" in told
+    assert "in sync again" in told
+    assert "the brokers ended with 0" in told
     for source, came in ((flights, flights_came), (weather, weather_came)):
         assert [check for check in check_all(source, came) if not check.holds] == []
 
@@ -44,12 +47,12 @@ def test_a_failed_check_is_told_and_fails_the_demo(capsys: pytest.CaptureFixture
 
 
 def test_a_crash_that_never_happened_fails_the_demo(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="never killed"):
-        Crash(BrokerProcess(tmp_path)).story()
+    with SyncAdmin("127.0.0.1:1") as admin, pytest.raises(RuntimeError, match="no broker was"):
+        Crash(ClusterProcess(tmp_path), admin).story()
 
 
-def test_a_broker_that_cannot_start_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+def test_brokers_that_cannot_start_are_told_with_the_end_of_its_log(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(RuntimeError, match="did not start") as failure:
-        BrokerProcess(tmp_path).start()
+        ClusterProcess(tmp_path).start()
     assert str(tmp_path / "data") in str(failure.value)

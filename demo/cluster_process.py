@@ -1,6 +1,10 @@
-"""The embedded broker as a process of its own, started as a user starts it: `millrace up`."""
+"""Three brokers as processes of their own, started as a user does: `millrace up --brokers 3`.
+
+`up` starts a broker again that ends, so whoever kills one need not.
+"""
 
 import json
+import os
 import select
 import signal
 import subprocess
@@ -9,13 +13,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+BROKERS = 3
 START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 60.0
 _LOG_LINES_SHOWN = 20
 
 
-class BrokerProcess:
-    """A broker on one data directory, which keeps its port from start to start.
+class ClusterProcess:
+    """A cluster of three brokers on one data directory.
 
     Args:
         folder: where its data and its log are kept.
@@ -23,49 +28,52 @@ class BrokerProcess:
 
     def __init__(self, folder: Path) -> None:
         self.data_dir = folder / "data"
-        self.address = ""
-        self._log = folder / "broker.log"
+        self.bootstrap = ""
+        """Addresses of all brokers, with commas."""
+        self._brokers: dict[str, tuple[str, int]] = {}
+        self._log = folder / "brokers.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
-        """Start the broker and return after how many seconds it was ready.
+        """Start the brokers and return after how many seconds they were ready.
 
         Raises:
-            RuntimeError: it did not start; the message holds the end of its log.
+            RuntimeError: they did not start; the message holds the end of their log.
         """
-        port = self.address.rpartition(":")[2] or "0"
         started = time.monotonic()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "millrace.cli.main", "up"),
-                    *("--data-dir", str(self.data_dir), "--port", port, "--metrics-port", "-1"),
-                    *("--output", "json"),
+                    *("--brokers", str(BROKERS), "--data-dir", str(self.data_dir)),
+                    *("--port", "0", "--metrics-port", "-1", "--output", "json"),
                 ],
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
-        self.address = self._read_announcement()["address"]
+        announced = self._read_announcement()["brokers"]
+        self._brokers = {each["address"]: (each["name"], each["pid"]) for each in announced}
+        self.bootstrap = ",".join(self._brokers)
         return time.monotonic() - started
 
-    def kill(self) -> None:
-        """End the broker as a crash would: SIGKILL, without any warning."""
-        assert self._process is not None
-        self._process.kill()
-        self._reap(self._process)
+    def kill(self, address: str) -> str:
+        """End a broker as a crash would: SIGKILL, without any warning. Return its name."""
+        name, pid = self._brokers[address]
+        os.kill(pid, signal.SIGKILL)
+        return name
 
     def stop(self) -> int:
-        """Stop the broker gracefully and return its exit code.
+        """Stop the brokers gracefully and return the exit code of `millrace up`.
 
         Raises:
-            RuntimeError: it did not stop; it was killed.
+            RuntimeError: they did not stop; they were killed.
         """
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
-            raise RuntimeError(f"the broker did not stop in {STOP_SECONDS_MAX:.0f} s") from error
+            raise RuntimeError(f"the brokers did not stop in {STOP_SECONDS_MAX:.0f} s") from error
         finally:
             self.abandon()
 
@@ -88,5 +96,5 @@ class BrokerProcess:
         if not line:
             self.abandon()
             log = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
-            raise RuntimeError("the broker did not start; its log ends with\n" + "\n".join(log))
+            raise RuntimeError("the brokers did not start; their log ends with\n" + "\n".join(log))
         return json.loads(line)
