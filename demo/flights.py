@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pyarrow as pa
 from demo.checks import Check, Consumed, check_all
-from demo.cluster_process import BROKERS, ClusterProcess
 from demo.dataset import (
     FLIGHTS_COUNT,
     DatasetError,
@@ -30,6 +29,7 @@ from demo.dataset import (
     table_of,
 )
 from demo.routes import busiest_routes
+from demo.up_process import BROKERS, ClusterProcess
 
 from millrace.cli.measures import Transfer
 from millrace.cli.output import print_table

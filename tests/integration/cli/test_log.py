@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from demo.broker_process import BrokerProcess
+from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
 
 from millrace.cli.failures import ExitCode

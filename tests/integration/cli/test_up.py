@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from demo.broker_process import BrokerProcess
+from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
 
 from millrace.cli.failures import ExitCode

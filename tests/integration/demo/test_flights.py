@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from demo.checks import Check, check_all
-from demo.cluster_process import ClusterProcess
 from demo.dataset import read_flights, read_weather
 from demo.flights import CALLS_IN_FLIGHT_MAX, ROWS_PER_CALL, Crash, report, run
+from demo.up_process import ClusterProcess
 
 from millrace.client import SyncAdmin
 

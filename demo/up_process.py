@@ -1,0 +1,114 @@
+"""`millrace up` as a process of its own, and the three brokers that it can be told to start."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+BROKERS = 3
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 60.0
+_LOG_LINES_SHOWN = 20
+
+
+class UpProcess:
+    """`millrace up` on one data directory.
+
+    Args:
+        folder: where its data and its log are kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.data_dir = folder / "data"
+        self._log = folder / "up.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, *options: str) -> Any:
+        """Start it and return what it announces when it is ready.
+
+        Raises:
+            RuntimeError: it did not start; the message holds the end of its log.
+        """
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "millrace.cli.main", "up", *options),
+                    *("--data-dir", str(self.data_dir), "--metrics-port", "-1"),
+                    *("--output", "json"),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], START_SECONDS_MAX)
+        line = self._process.stdout.readline() if ready else b""
+        if not line:
+            self.abandon()
+            told = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+            raise RuntimeError("`millrace up` did not start; its log ends with\n" + "\n".join(told))
+        return json.loads(line)
+
+    def stop(self) -> int:
+        """Stop it gracefully and return its exit code.
+
+        Raises:
+            RuntimeError: it did not stop; it was killed.
+        """
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"`millrace up` did not stop in {STOP_SECONDS_MAX:.0f} s") from error
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End it as a crash would, whatever happened before: SIGKILL, without any warning."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+
+
+class ClusterProcess(UpProcess):
+    """Three brokers. One that ends is started again, so whoever kills one need not.
+
+    Attributes:
+        bootstrap: addresses of all brokers, with commas.
+    """
+
+    bootstrap = ""
+
+    def start(self) -> float:
+        """Start the brokers and return after how many seconds they were ready.
+
+        Raises:
+            RuntimeError: they did not start; the message holds the end of their log.
+        """
+        started = time.monotonic()
+        announced = self.run("--brokers", str(BROKERS), "--port", "0")["brokers"]
+        self._brokers = {each["address"]: (each["name"], each["pid"]) for each in announced}
+        self.bootstrap = ",".join(self._brokers)
+        return time.monotonic() - started
+
+    def abandon(self) -> None:
+        """Let `millrace up` end its brokers; killed, it would leave them running."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_SECONDS_MAX)
+        super().abandon()
+
+    def kill(self, address: str) -> str:
+        """End a broker with SIGKILL; return its name."""
+        name, pid = self._brokers[address]
+        os.kill(pid, signal.SIGKILL)
+        return str(name)
