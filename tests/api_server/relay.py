@@ -112,7 +112,7 @@ class ApiServerRelay:
         self._watches: list[_Watch] = []
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="relay")
+        self._thread = threading.Thread(target=self._loop.run_forever, name="relay", daemon=True)
         self._thread.start()
         self._server = self._call(self._listen)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
@@ -194,14 +194,12 @@ class ApiServerRelay:
 
         async def end() -> None:
             self._server.close()
-            connections = dict(self._connections)
-            for task in connections:
-                task.cancel()
-            await asyncio.gather(*connections, return_exceptions=True)
-            for client in connections.values():  # A task may not even have begun.
-                client.transport.abort()
-            for _ in range(2):  # A transport that is aborted ends in the loop's next round.
-                await asyncio.sleep(0)
+            while connections := dict(self._connections):  # What was accepted meanwhile, too.
+                for task in connections:
+                    task.cancel()
+                await asyncio.gather(*connections, return_exceptions=True)
+                for client in connections.values():  # A task may not even have begun.
+                    await _cut(client)
 
         self._call(end)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -236,7 +234,7 @@ class ApiServerRelay:
         except (OSError, asyncio.IncompleteReadError):
             pass  # One of the two sides went away, which the other is told by the end below.
         finally:
-            writer.transport.abort()
+            await _cut(writer)
 
     def _fault_for(self, request: _Request) -> Fault | None:
         with self._lock:
@@ -286,11 +284,21 @@ class ApiServerRelay:
         in chunks, and the connection.
         """
         host, port, tls, _ = self._upstream
-        reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=_LINE_BYTES_MAX)
+        opening = asyncio.ensure_future(
+            asyncio.open_connection(host, port, ssl=tls, limit=_LINE_BYTES_MAX)
+        )
+        try:
+            # One that is cancelled in TLS's handshake would leave its transport to the garbage
+            # collector.
+            reader, writer = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            _, writer = await opening
+            await _cut(writer)
+            raise
         try:
             return *await self._pass_on(request, reader, writer), reader, writer
         except BaseException:
-            writer.transport.abort()
+            await _cut(writer)
             raise
 
     async def _pass_on(
@@ -318,7 +326,7 @@ class ApiServerRelay:
                 return head, b"".join([chunk async for chunk in _chunks(reader)])
             return head, await reader.read(-1)
         finally:
-            writer.transport.abort()
+            await _cut(writer)
 
     async def _relay_watch(
         self, request: _Request, reader: asyncio.StreamReader, client: asyncio.StreamWriter
@@ -335,7 +343,7 @@ class ApiServerRelay:
             for each in (gone, passing):
                 each.cancel()
             await asyncio.gather(gone, passing, return_exceptions=True)
-            writer.transport.abort()
+            await _cut(writer)
             if watch in self._watches:
                 self._watches.remove(watch)
 
@@ -351,6 +359,14 @@ class ApiServerRelay:
                         await _send_event(watch.client, event)
         watch.client.write(b"0\r\n\r\n")
         await watch.client.drain()
+
+
+async def _cut(writer: asyncio.StreamWriter) -> None:
+    """End a connection at once; return when its transport is gone."""
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        # Who waits may be cancelled; the end itself, which others wait for, is not.
+        await asyncio.shield(writer.wait_closed())
 
 
 async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
