@@ -125,12 +125,19 @@ class Consumer:
                     return records
                 await self._core.wait_for_news(left)
 
-    async def poll_batches(self, timeout_ms: int = 1_000) -> list[FetchedRecords]:
-        """Return records as Arrow record batches: like `poll`, and several times as fast."""
+    async def poll_batches(
+        self, timeout_ms: int = 1_000, max_bytes: int = 16_777_216
+    ) -> list[FetchedRecords]:
+        """Return records as Arrow record batches: like `poll`, and several times as fast.
+
+        Args:
+            timeout_ms: how long to wait for the first.
+            max_bytes: of records as they are once inflated, unless the first batch alone is larger.
+        """
         with self._core.exclusive():
             deadline = time.monotonic() + timeout_ms / 1000
             while True:
-                batches = self._core.take_batches()
+                batches = self._core.take_batches(max_bytes)
                 left = deadline - time.monotonic()
                 if batches or left <= 0:
                     return batches

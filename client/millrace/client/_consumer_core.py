@@ -179,10 +179,14 @@ class ConsumerCore:
             records.add(batch.topic, batch.topic_partition.partition, rows.slice(0, room))
         return records
 
-    def take_batches(self) -> list[FetchedRecords]:
-        """Return batches that have come; none if none have."""
+    def take_batches(self, max_bytes: int) -> list[FetchedRecords]:
+        """Return batches that have come, one at least; none if none have.
+
+        What has come is bounded as it came, compressed; what is handed out, as it is opened.
+        """
         batches: list[FetchedRecords] = []
-        while True:
+        size = 0
+        while size < max_bytes or not batches:
             try:
                 opened = self._rest or self._take_opened()
             except MillraceError:
@@ -192,9 +196,13 @@ class ConsumerCore:
                     return batches
                 raise
             if opened is None:
-                return batches
+                break
+            if batches and size + opened[1].nbytes > max_bytes:
+                self._rest = opened
+                break
             self._rest = None
             batch, rows = opened
+            size += rows.nbytes
             batches.append(
                 FetchedRecords(
                     batch.topic,
@@ -204,6 +212,7 @@ class ConsumerCore:
                     self._fetcher.high_watermark(batch.topic_partition) or Offset(0),
                 )
             )
+        return batches
 
     def _take_opened(self) -> tuple[FetchedBatch, pa.RecordBatch] | None:
         batch = self._take_batch()

@@ -266,12 +266,14 @@ class SyncConsumer:
                     return records
                 self._thread.call(self._core.wait_for_news(left))
 
-    def poll_batches(self, timeout_ms: int = 1_000) -> list[FetchedRecords]:
+    def poll_batches(
+        self, timeout_ms: int = 1_000, max_bytes: int = 16_777_216
+    ) -> list[FetchedRecords]:
         """Return records as Arrow record batches: see `Consumer.poll_batches`."""
         with self._core.exclusive():
             deadline = time.monotonic() + timeout_ms / 1000
             while True:
-                batches = self._core.take_batches()
+                batches = self._core.take_batches(max_bytes)
                 left = deadline - time.monotonic()
                 if batches or left <= 0:
                     return batches

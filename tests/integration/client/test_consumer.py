@@ -103,6 +103,28 @@ def test_arrow_batches_go_on_where_a_poll_stopped(run: Run) -> None:
     run(story())
 
 
+def test_arrow_batches_are_bounded_by_their_inflated_bytes(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 60, batch_size=300)
+            await consumer.assign(["orders"])
+            assert len(await consumer.poll(max_records=1)) == 1
+            offsets: list[int] = []
+            polls = 0
+            while len(offsets) < 59:
+                batches = await consumer.poll_batches(max_bytes=1000)
+                sizes = [batch.records.nbytes for batch in batches]
+                assert len(sizes) == 1 or sum(sizes) <= 1000
+                offsets += [
+                    each for batch in batches for each in batch.records["offset"].to_pylist()
+                ]
+                polls += 1
+            assert offsets == list(range(1, 60))
+            assert polls > 1
+
+    run(story())
+
+
 def test_seeking_goes_to_offsets_ends_and_times(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:
