@@ -22,8 +22,9 @@ from millrace.core.errors import (
     NotControllerError,
     TopicAlreadyExistsError,
 )
+from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.effects import AskLogEnds
+from millrace.core.metadata.effects import AskLogEnds, ElectedUncleanly
 from millrace.core.metadata.lease import NOBODY, LeaseTimes
 from millrace.core.metadata.model import SHARD_KEYS, BrokerLife, Topic, shard_of
 from millrace.core.metadata.requests import (
@@ -33,6 +34,7 @@ from millrace.core.metadata.requests import (
     CreateTopics,
     DeleteTopics,
     Heartbeat,
+    LogEnd,
     NewTopic,
     RegisterBroker,
     TopicChange,
@@ -429,3 +431,18 @@ def test_a_store_that_fails_later_ends_the_process() -> None:
             await request
 
     asyncio.run(main())
+
+
+def test_people_are_told_from_where_on_records_are_lost(caplog: pytest.LogCaptureFixture) -> None:
+    async def elect(the: Running) -> None:
+        topic, machine = await the.create("t"), the.shell._machine
+        assert isinstance(topic, Topic)
+        assert machine is not None
+        key, life = TopicPartition(topic.topic_id, 0), BrokerLife(BrokerId(0), BrokerEpoch(1))
+        log_end = LogEnd(key, LeaderEpoch(3), Offset(70))
+        elected = ElectedUncleanly(topic.name, key, life, LeaderEpoch(4), log_end)
+        the.shell._perform(machine, [elected])
+
+    run(elect)
+    (told,) = [each for each in caplog.records if "lack committed records" in each.message]
+    assert told.__dict__["log_end_offset"] == 70

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from millrace.cli.announcement import announce
+from millrace.cli.announcement import announce, cluster_greeting
 from millrace.cli.command import DEFAULT_BOOTSTRAP, Command, output_option
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json
@@ -101,6 +101,8 @@ def _run_cluster(
         raise click.BadParameter(f"the last broker's ports would be above {_PORT_MAX}")
     folder = Path(data_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    logs = [local_cluster.log_directory(folder, number) for number in range(brokers)]
+    is_first = not all(each.exists() for each in logs)
     paths = []
     for number in range(brokers):
         paths.append(folder / f"broker-{number}.toml")
@@ -109,20 +111,13 @@ def _run_cluster(
     environment = {} if is_verbose else {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}
     cluster = local_cluster.LocalCluster(paths, environment)
     try:
-        ready = cluster.start()
+        ready = cluster.start(in_turn=is_first)
         if output == "json":
             print_json(
                 {"brokers": [asdict(each) for each in ready], "data": str(folder)}, indent=None
             )
         else:
-            click.echo(f"Millrace is up, its data in {folder}. Ctrl-C stops it.")
-            for each in ready:
-                click.echo(f"  {each.name} at {each.address}, process {each.pid}")
-            addresses = ",".join(each.address for each in ready)
-            click.echo("\nTry in another terminal:")
-            click.echo(f"  export MILLRACE_BOOTSTRAP={addresses}")
-            click.echo("  millrace topic create greetings")
-            click.echo("  millrace cluster describe")
+            click.echo(cluster_greeting(ready, str(folder)))
         cluster.supervise()
     except local_cluster.StartFailedError as error:
         if cluster.is_stopping:
