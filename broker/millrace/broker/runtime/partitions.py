@@ -385,7 +385,7 @@ class Partitions:
 
     def _configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         partition = self._open_here[topic_partition]
-        if config is partition.config:
+        if config == partition.config:
             return
         becomes_durable = (
             config.durability is Durability.FSYNC and not partition.is_flushed_before_ack

@@ -169,6 +169,8 @@ class Membership:
         if not broker.is_draining:
             draining = replace(broker, is_draining=True)
             self._draft.cluster = registration.with_broker(self._draft.cluster, draining)
+        if not self._shutdowns.is_news(broker.broker_id, self._draft.changes):
+            return []
         held = leadership.held_by(self._draft, [broker.broker_id])
         changes = leadership.elected(self._draft, self._config, held)
         rules = RulesByTopic(self._draft, self._config)
