@@ -71,7 +71,7 @@ class Membership:
         for _, broker in sorted(self._draft.cluster.brokers.items()):
             if not broker.is_fenced:
                 is_silent = deposed is not None and broker.name == deposed.holder
-                grace_ms = deposed.grace_ms if deposed is not None and is_silent else None
+                grace_ms = deposed.expected_by - now if deposed is not None and is_silent else None
                 self._sessions.expect(broker.life, now, grace_ms)
 
     def tick(self, now: MonotonicMs) -> None:
