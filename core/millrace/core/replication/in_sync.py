@@ -377,7 +377,7 @@ class InSyncReplicas:
         return tuple(follower.life for follower in self._candidates(rules, now) if follower.life)
 
     def _candidates(self, rules: AppendRules, now: MonotonicMs) -> list[Follower]:
-        if self._not_before is not None and now < self._not_before:
+        if not self._followers or (self._not_before is not None and now < self._not_before):
             return []
         # One that has gone silent holds all that is committed, too, if nothing was since.
         caught_up_since = now - self._config.replica_lag_time_max_ms

@@ -14,6 +14,7 @@ from millrace.core.metadata.cache import (
     PersistControllerEpoch,
 )
 from millrace.core.metadata.encoding import decode_shard, encode_shard
+from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.requests import DeleteTopics, TopicRef
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
@@ -34,7 +35,7 @@ def cache(cluster: Cluster) -> MetadataCache:
     return cache
 
 
-def image_of(cache: MetadataCache) -> object:
+def image_of(cache: MetadataCache) -> MetadataImage:
     assert cache.image is not None
     return cache.image
 
