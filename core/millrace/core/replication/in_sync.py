@@ -337,9 +337,7 @@ class InSyncReplicas:
             if follower.broker_id in members:
                 follower.on_pause(ends.log_end_offset, now)
 
-    def due_at(
-        self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs
-    ) -> MonotonicMs | None:
+    def due_at(self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs) -> MonotonicMs | None:
         """Return when time alone will change who counts, or what is to be proposed.
 
         Before that `on_tick` and `propose` do nothing; None: nor will they ever, without an event.

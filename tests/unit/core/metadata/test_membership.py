@@ -187,7 +187,9 @@ def test_a_new_controller_gives_the_one_that_let_the_lease_run_out_less_time(
     cluster: Cluster,
 ) -> None:
     topic = cluster.create(partitions=6)
-    cluster.replace_controller(Deposed(holder="b1", expected_by=MonotonicMs(cluster.driver.now + 500)))
+    cluster.replace_controller(
+        Deposed(holder="b1", expected_by=MonotonicMs(cluster.driver.now + 500))
+    )
     cluster.driver.tick()  # The first one: from now on it counts.
     cluster.driver.pass_time(400, silent=[B])
     assert set(leaders(cluster, topic)) == {A, B, C}
@@ -211,7 +213,9 @@ def test_the_time_that_taking_over_took_counts_but_for_that_of_a_broken_connecti
 
 def test_the_one_that_let_the_lease_run_out_stays_when_it_is_heard_of(cluster: Cluster) -> None:
     topic = cluster.create(partitions=6)
-    cluster.replace_controller(Deposed(holder="b1", expected_by=MonotonicMs(cluster.driver.now + 500)))
+    cluster.replace_controller(
+        Deposed(holder="b1", expected_by=MonotonicMs(cluster.driver.now + 500))
+    )
     cluster.driver.tick()
     cluster.driver.pass_time(3000, silent=[A])  # Silent for less than a session.
     assert set(leaders(cluster, topic)) == {A, B, C}

@@ -1,5 +1,6 @@
 """The leader of several replicas: what followers report, the high watermark, the in-sync set."""
 
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -727,7 +728,8 @@ def decide(leading: Leading, random: Random, proposal: IsrProposal | None) -> li
     machine = leading.machine
     match random.choice(["append", "report", "report", "answer", "standing", "settings", "epoch"]):
         case "append":
-            leading.append(records=random.randint(1, 3), acks=random.choice([*Acks]))
+            with suppress(NotEnoughReplicasError):
+                leading.append(records=random.randint(1, 3), acks=random.choice([*Acks]))
         case "report":
             life = random.choice([FIRST, SECOND, SECOND, FIRST_REBORN])
             behind = random.choice([0, 0, 0, 1, 5])
