@@ -103,7 +103,12 @@ def test_thousands_of_logs_are_retained_in_few_calls() -> None:
 
 def test_who_reads_hears_of_deleted_segments_and_one_bad_log_does_not_stop_the_others() -> None:
     appender = AppendThread()
-    outcomes = [0, CorruptLogError("damaged"), StorageFullError("full"), 2]
+    outcomes: list[int | MillraceError] = [
+        0,
+        CorruptLogError("damaged"),
+        StorageFullError("full"),
+        2,
+    ]
     held = [Held(n, appender, Log(outcome), leads=True) for n, outcome in enumerate(outcomes)]
     retain(Partitions(held, appender))
     assert [each.told for each in held] == [0, 0, 0, 1]

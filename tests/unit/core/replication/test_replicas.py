@@ -580,7 +580,7 @@ def test_among_thousands_of_quiet_partitions_only_those_cost_anything_where_some
     crowd.machine.on_written(busy, Offset(1), MonotonicMs(5000))
     proposed: list[Effect] = []
     for at in range(5000, 6200, 100):
-        assert calls_in(lambda: proposed.extend(crowd.machine.tick(MonotonicMs(at)))) < 100  # noqa: B023
+        assert calls_in(lambda: proposed.extend(crowd.machine.tick(MonotonicMs(at)))) < 200  # noqa: B023
     (propose,) = proposed
     assert isinstance(propose, ProposeIsr)
     assert [each for each, _ in propose.proposals] == [busy]
