@@ -347,7 +347,7 @@ class ReplicatedPartition:
         def write() -> None:
             broker.log.append(batch)
             if broker.leader is not None:
-                self._tell(broker, broker.leader.on_written(batch.next_offset))
+                self._tell(broker, broker.leader.on_written(batch.next_offset, self.now))
 
         broker.queue.append(write)
 

@@ -188,7 +188,7 @@ class LeaderModel(RuleBasedStateMachine):
     def write(self, count: int) -> None:
         """The next batches are in the file."""
         self.written = min(self.written + count, len(self.log))
-        self._take(self.leader.on_written(Offset(self.written_offset)))
+        self._take(self.leader.on_written(Offset(self.written_offset), MonotonicMs(0)))
 
     @rule(back=st.integers(0, 2))
     def flush(self, back: int) -> None:

@@ -94,7 +94,7 @@ class LeaderCommands:
         return [f"{name} {what} offsets {waiter.base_offset} to {waiter.last_offset}{done}"]
 
     def _written(self, command: Command) -> list[str]:
-        return _outcomes(self._machine.on_written(Offset(command.number("to"))))
+        return _outcomes(self._machine.on_written(Offset(command.number("to")), MonotonicMs(0)))
 
     def _flushed(self, command: Command) -> list[str]:
         return _outcomes(self._machine.on_flushed(Offset(command.number("to"))))

@@ -98,7 +98,7 @@ class ControllerHost:
     def _on_lease_written(self, record: LeaseRecord, sent_at: MonotonicMs, result: object) -> None:
         if result is not True:
             return
-        self._election.on_written(record, sent_at)
+        self._election.on_written(record, sent_at, self._now)
         self.holder = record.holder
         if self.controller is None and self._election.is_held(self._now):
             self._machine.world.note(f"{self._machine.name} takes over as controller")

@@ -56,7 +56,7 @@ class Candidate:
 
     def _on_written(self, record: LeaseRecord, sent_at: MonotonicMs, result: object) -> None:
         if result is True:
-            self.election.on_written(record, sent_at)
+            self.election.on_written(record, sent_at, self._machine.clock.monotonic())
 
 
 class Candidates:

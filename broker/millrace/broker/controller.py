@@ -259,7 +259,10 @@ class ControllerShell:
         if record is not None:
             sent_at = monotonic_now()
             if await self._in_lease_thread(self._store.compare_and_swap_lease, record):
-                self._election.on_written(record, sent_at)
+                self._election.on_written(record, sent_at, monotonic_now())
+            else:  # Somebody was quicker: who, this broker had better know at once.
+                stored = await self._in_lease_thread(self._store.read_lease)
+                self._election.on_read(stored, monotonic_now())
 
     # Effects.
 

@@ -285,8 +285,8 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
     mutant(
         "a leader whose clock jumped takes its followers for silent",
         "P23",
-        f"{_IN_SYNC}.on_tick",
-        "if stood_still and follower.broker_id in members:",
+        "millrace.core.replication.replicas:Replicas._note_time",
+        "if now - since > self._config.replica_lag_time_max_ms // 2:",
         "if False:",
     ),
     mutant(

@@ -7,21 +7,26 @@ Each duty is a loop with its own interval. Files are touched on the append threa
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import OpenDirectory, Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.storage.log import PartitionLog
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import CorruptLogError, StorageError, StorageFullError
-from millrace.core.ids import WallMs
+from millrace.core.ids import Offset, WallMs
 
 _log = logging.getLogger(__name__)
 
 _SECOND = 1.0
 _LAG_INTERVAL_SECONDS = 0.25
+_RETAINED_AT_ONCE = 200
+_RETAINING_SECONDS = 0.005
+"""How long retention may keep the append thread; a deletion that was begun is done."""
 
 
 class Housekeeping:
@@ -48,7 +53,7 @@ class Housekeeping:
         duties = [
             _every(_SECOND, self._advance_recovery_points),
             _every(_SECOND, self._observe),
-            _every(retention, self._retain),
+            _every(retention, self.retain),
             self._measure_loop_lag(),
         ]
         if self._config.scrub_bytes_per_second > 0:
@@ -61,31 +66,45 @@ class Housekeeping:
                 await opened.appender.call_beside(opened.directory.checkpoint, monotonic_now())
                 self._take_corrupt_offline(opened)
 
-    async def _retain(self) -> None:
+    async def retain(self) -> None:
+        """Give up what is old, in logs and in the trash."""
         now = wall_now()
-        for partition in self._partitions.all():
-            # One that was deleted meanwhile has no files any more.
-            if self._partitions.find(partition.topic_partition) is partition:
-                try:
-                    await self._retain_partition(partition, now)
-                except CorruptLogError as error:  # The others are kept in order all the same.
-                    partition.on_corrupt(error)
-                except StorageFullError as error:
-                    _log.warning("retention was refused", extra={"error": error.message})
         for opened in self._partitions.directories:
             if opened.failure is None:
+                await self._retain_in(opened, now)
                 await opened.appender.call(opened.directory.empty_trash, now)
                 await opened.appender.call(opened.directory.take_ballast)
 
-    async def _retain_partition(self, partition: Partition, now: WallMs) -> None:
+    async def _retain_in(self, opened: OpenDirectory, now: WallMs) -> None:
+        """Give up what is old, many logs in one call: of thousands few have anything to give."""
         idle_since = WallMs(now - self._config.producer_id_expiration_ms)
-        if partition.replica.leader is not None:
-            partition.replica.leader.producers.expire(idle_since)
-        call = partition.appender.call
-        await call(partition.log.expire_producers, idle_since)
-        if not partition.replica.leads:
-            return  # A follower's log begins where its leader's does.
-        if await call(partition.log.apply_retention, now, partition.replica.high_watermark):
+        waiting = deque(each for each in self._partitions.all() if each.appender is opened.appender)
+        while waiting:
+            taken: list[Partition] = []
+            while waiting and len(taken) < _RETAINED_AT_ONCE:
+                partition = waiting.popleft()
+                # One that was deleted meanwhile has no files any more.
+                if self._partitions.find(partition.topic_partition) is partition:
+                    taken.append(partition)
+            for partition in taken:
+                if partition.replica.leader is not None:
+                    partition.replica.leader.producers.expire(idle_since)
+            # A follower's log begins where its leader's does.
+            logs = [
+                (each.log, each.replica.high_watermark if each.replica.leads else None)
+                for each in taken
+            ]
+            outcomes = await opened.appender.call(_retain_logs, logs, now, idle_since)
+            for partition, outcome in zip(taken, outcomes, strict=False):
+                self._on_retained(partition, outcome)
+            waiting.extendleft(reversed(taken[len(outcomes) :]))
+
+    def _on_retained(self, partition: Partition, outcome: int | StorageError) -> None:
+        if isinstance(outcome, CorruptLogError):  # The others are kept in order all the same.
+            partition.on_corrupt(outcome)
+        elif isinstance(outcome, StorageFullError):
+            _log.warning("retention was refused", extra={"error": outcome.message})
+        elif outcome:
             partition.on_readers_concerned()
 
     async def _scrub(self) -> None:
@@ -131,3 +150,32 @@ async def _every(seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
             _log.warning(
                 "housekeeping was refused", extra={"duty": duty.__name__, "error": error.message}
             )
+
+
+def _retain_logs(
+    logs: Sequence[tuple[PartitionLog, Offset | None]], now: WallMs, idle_since: WallMs
+) -> list[int | StorageError]:
+    """Forget idle producers and delete old segments, for as long as appends may wait for it.
+
+    Args:
+        logs: with the high watermark, where this broker leads.
+
+    Returns:
+        What became of the first of them, at least one: deleted segments, or why there are none.
+
+    Raises:
+        LogDirFailedError: the disk failed.
+    """
+    until = time.monotonic() + _RETAINING_SECONDS
+    outcomes: list[int | StorageError] = []
+    for log, high_watermark in logs:
+        log.expire_producers(idle_since)
+        try:
+            outcomes.append(
+                0 if high_watermark is None else log.apply_retention(now, high_watermark)
+            )
+        except (CorruptLogError, StorageFullError) as error:
+            outcomes.append(error)
+        if time.monotonic() > until:
+            break
+    return outcomes

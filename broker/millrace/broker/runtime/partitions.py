@@ -70,8 +70,6 @@ _log = logging.getLogger(__name__)
 
 _TICK_SECONDS: Final = 0.1
 """How often the machine looks at the time; `replica_lag_time_max_ms` is at least as long."""
-_TICK_REST: Final = 3
-"""With thousands of replicas a look takes long itself: it gets a quarter of the loop at most."""
 _FULL_DISK_PAUSE_SECONDS: Final = 1.0
 
 
@@ -215,13 +213,9 @@ class Partitions:
 
     async def tick(self) -> None:
         """Tell the machine the time, for as long as the broker runs."""
-        loop = asyncio.get_running_loop()
-        took = 0.0
         while True:
-            await asyncio.sleep(max(_TICK_SECONDS, _TICK_REST * took))
-            started = loop.time()
+            await asyncio.sleep(_TICK_SECONDS)
             self.perform(self.replicas.tick(monotonic_now()))
-            took = loop.time() - started
 
     def on_written(self, partition: Partition, end_offset: Offset) -> None:
         """All before `end_offset` is in the file."""
@@ -391,7 +385,7 @@ class Partitions:
 
     def _configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         partition = self._open_here[topic_partition]
-        if config is partition.config:
+        if config == partition.config:
             return
         becomes_durable = (
             config.durability is Durability.FSYNC and not partition.is_flushed_before_ack
@@ -490,9 +484,6 @@ class Partitions:
             partition.replica = replica
             self._open_here[topic_partition] = partition
         self.perform(effects)
-        current = None if self.image is None else self.image.topics_by_id.get(topic.topic_id)
-        if replica is not None and current is not None:
-            self._configure(topic_partition, current.config)
 
     def _is_lost(self, topic_partition: TopicPartition, topic: Topic) -> bool:
         """Whether a partition from before this start is on none of the directories.

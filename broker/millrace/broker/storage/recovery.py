@@ -101,8 +101,11 @@ class Recovery:
             CorruptLogError: flushed bytes are damaged or missing.
             OSError: the disk refused.
         """
-        self._files.make_directory(self._directory)
-        names = self._files.list(self._directory)
+        try:
+            names = self._files.list(self._directory)
+        except FileNotFoundError:
+            self._files.make_directory(self._directory)
+            names = []
         bases = [
             base
             for base in (parse_offset_name(name, segment.SUFFIX) for name in names)
@@ -166,7 +169,7 @@ class Recovery:
             active.file.rewrite(active.size - scan_from, scan_from)
             active.file.fdatasync()
             self._files.unlink(f"{self._directory}/{FAILED}")
-        self._remove_leftovers(bases)
+        self._remove_leftovers(names, bases)
         must_save_epochs |= epochs.truncate_from_end(active.next_offset)
         must_save_epochs |= epochs.truncate_from_start(log_start_offset)
         if must_save_epochs and epochs.entries:
@@ -260,9 +263,9 @@ class Recovery:
         except scan.DAMAGE as error:
             raise self._corrupt(error.message) from None
 
-    def _remove_leftovers(self, bases: list[Offset]) -> None:
+    def _remove_leftovers(self, names: list[str], bases: list[Offset]) -> None:
         """Remove what a deletion or the writing of a file left behind when it was interrupted."""
-        for name in self._files.list(self._directory):
+        for name in names:
             is_segment = parse_offset_name(name, segment.SUFFIX)
             is_index = parse_offset_name(name, sparse_index.SUFFIX)
             base = is_segment if is_segment is not None else is_index

@@ -96,6 +96,7 @@ class ReplicationMetrics:
         )
         self._topics: set[str] = set()
         self._followers: set[BrokerId] = set()
+        self._shown: tuple[MetadataImage, bool] | None = None
 
     def on_changes(self, changes: MetadataChanges, broker_id: BrokerId) -> None:
         """Count what became of the partitions that this broker leads now."""
@@ -123,7 +124,10 @@ class ReplicationMetrics:
             self._isr_size.remove(topic)
 
     def on_image(self, image: MetadataImage, *, is_controller: bool) -> None:
-        """Show what the metadata says of the cluster."""
+        """Show what the metadata says of the cluster; an image that was shown costs nothing."""
+        if self._shown is not None and self._shown[0] is image and self._shown[1] == is_controller:
+            return
+        self._shown = (image, is_controller)
         self._controller_active.set(is_controller)
         self._controller_epoch.set(image.cluster.controller_epoch)
         if not is_controller:
@@ -195,7 +199,7 @@ class _Seen:
         size, factor = len(state.isr), state.replication_factor
         fewest = partition.config.effective_min_insync_replicas(factor)
         self.led += 1
-        self.under_replicated += bool(state.missing)
+        self.under_replicated += size < len(state.replicas) and bool(state.missing)
         self.under_min_isr += size < fewest
         self.at_min_isr += size == fewest < factor
         self.reassigning += bool(state.adding or state.removing)

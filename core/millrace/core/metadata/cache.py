@@ -26,6 +26,7 @@ from millrace.core.metadata.model import (
     ClusterState,
     StateShard,
     follows,
+    sharing,
 )
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
@@ -148,7 +149,7 @@ class MetadataCache:
                 raise _goes_back(key)
             return image.with_cluster(cluster)
         number = _SHARD_NUMBERS[key]
-        shard = decode_shard(number, stored)
+        shard = sharing(image.shards[number], decode_shard(number, stored))
         if not follows(image.shards[number], shard):
             raise _goes_back(key)
         return image.with_shard(shard)

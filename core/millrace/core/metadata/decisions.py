@@ -14,7 +14,6 @@ from typing import TypeVar
 from millrace.core.errors import InvalidReplicaAssignmentError, UnknownTopicOrPartitionError
 from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicId, TopicPartition
 from millrace.core.metadata import (
-    elections,
     isr_changes,
     leadership,
     reassignment,
@@ -86,6 +85,7 @@ class Decisions:
         self._log_ends = LogEnds(config)
         self._offline = OfflineReplicas()
         self._balanced_at: MonotonicMs | None = None
+        self._settled_at = -1  # Changes of the draft when nothing was left to elect or even out.
         self._handlers: dict[type, Callable[..., Decision]] = {
             CreateTopics: self._create_topics,
             AlterTopics: self._alter_topics,
@@ -168,11 +168,17 @@ class Decisions:
             touched.update(new)
             self._draft.put_partitions(new)
 
-        badly_led = [*self._draft.leaderless, *led_by_draining(self._draft)]
-        put(leadership.elected(self._draft, self._config, badly_led))
+        # Without a change nothing comes of it but what came of it last time: nothing.
+        is_settled = self._settled_at == self._draft.changes
+        if not is_settled:
+            badly_led = [*self._draft.leaderless, *led_by_draining(self._draft)]
+            put(leadership.elected(self._draft, self._config, badly_led))
         recovery = self._log_ends.decide(self._draft)
         put(recovery.elected)
-        put(leadership.balanced(self._draft, self._config))
+        if not is_settled:
+            put(leadership.balanced(self._draft, self._config))
+        # Those that were touched have had their one step, and may need another.
+        self._settled_at = -1 if touched else self._draft.changes
         return [AskLogEnds(life, tuple(keys)) for life, keys in recovery.asks.items()]
 
     def _heartbeat(self, request: Heartbeat, now: MonotonicMs) -> Decision:
@@ -188,12 +194,6 @@ class Decisions:
         self._offline.on_report(self._draft, life, keys)
         changes = leadership.given_up(self._draft, self._config, self._offline, keys)
         return self._draft.put_partitions(changes)
-
-    def _rules(self, topic_id: TopicId) -> elections.Rules | None:
-        topic = self._draft.topic(topic_id)
-        if topic is None:
-            return None
-        return elections.Rules.of(topic, self._draft.cluster.brokers, self._config)
 
     # Topics.
 
@@ -242,13 +242,14 @@ class Decisions:
 
     def _alter_partitions(self, request: AlterPartitions) -> Decision:
         changes: Changes = {}
+        rules = RulesByTopic(self._draft, self._config)
 
         def alter(change: AlterPartition) -> PartitionState:
             key = TopicPartition(change.topic_id, change.partition)
             if key in changes:
                 raise InvalidReplicaAssignmentError(f"{key} is named twice in one request")
             changes[key] = isr_changes.altered(
-                self._draft, self._rules(key.topic_id), change, self._offline.of(key)
+                self._draft, rules.find(key.topic_id), change, self._offline.of(key)
             )
             return changes[key]
 
@@ -258,10 +259,11 @@ class Decisions:
         changes: Changes = {}
         loads = Counter(self._draft.replica_counts)
         grown: Counter[str] = Counter()
+        rules_by_topic = RulesByTopic(self._draft, self._config)
 
         def reassign(asked: Reassignment) -> PartitionState:
             key = TopicPartition(asked.topic_id, asked.partition)
-            state, rules = self._draft.partition(key), self._rules(key.topic_id)
+            state, rules = self._draft.partition(key), rules_by_topic.find(key.topic_id)
             if state is None or rules is None:
                 raise UnknownTopicOrPartitionError(f"there is no partition {key}")
             if key in changes:

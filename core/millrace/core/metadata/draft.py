@@ -45,6 +45,7 @@ class Draft:
         reassigning: partitions whose replicas are being changed.
         elected_uncleanly: partitions whose leader may lack records, until somebody takes note.
         changed: keys of the objects that differ from what was last taken to be stored.
+        changes: how many there were. Who has looked at everything need not look again before.
 
     The sets of partitions are dicts without values: those have an order.
     """
@@ -63,6 +64,7 @@ class Draft:
         self.reassigning: dict[TopicPartition, None] = {}
         self.elected_uncleanly: dict[TopicPartition, PartitionState] = {}
         self.changed: dict[str, None] = {}  # Ordered, unlike a set.
+        self.changes = 0
 
     @property
     def cluster(self) -> ClusterState:
@@ -73,6 +75,7 @@ class Draft:
     def cluster(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self.changed[CLUSTER_KEY] = None
+        self.changes += 1
 
     def topics(self) -> Iterator[Topic]:
         """Yield all topics; they may be put while this runs."""
@@ -154,6 +157,7 @@ class Draft:
         for topic in shard.topics.values():
             self._names[topic.name] = topic.topic_id
             self._recount(topic.topic_id, None, topic)
+        self.changes += 1
 
     def shard_content(
         self, number: int
@@ -169,6 +173,7 @@ class Draft:
 
     def _touch(self, topic_id: TopicId) -> None:
         self.changed[SHARD_KEYS[shard_of(topic_id)]] = None
+        self.changes += 1
 
     def _recount(self, topic_id: TopicId, old: Topic | None, new: Topic | None) -> None:
         pairs = zip_longest(old.partitions if old else (), new.partitions if new else ())

@@ -35,10 +35,17 @@ class RulesByTopic:
         self._rules: dict[TopicId, Rules] = {}
 
     def __getitem__(self, topic_id: TopicId) -> Rules:
+        rules = self.find(topic_id)
+        assert rules is not None
+        return rules
+
+    def find(self, topic_id: TopicId) -> Rules | None:
+        """Return a topic's rules; None when there is no such topic."""
         rules = self._rules.get(topic_id)
         if rules is None:
             topic = self._draft.topic(topic_id)
-            assert topic is not None
+            if topic is None:
+                return None
             rules = Rules.of(topic, self._draft.cluster.brokers, self._config)
             self._rules[topic_id] = rules
         return rules

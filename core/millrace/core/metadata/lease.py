@@ -57,12 +57,12 @@ class Deposed:
 
     Attributes:
         holder: its name.
-        grace_ms: in which it finds the new controller if it lives: it looks at the lease once more,
-            and opens a session.
+        expected_by: when it has found the new controller, if it lives and that acts by then: it
+            looks at the lease once more, and opens a session.
     """
 
     holder: str
-    grace_ms: int
+    expected_by: MonotonicMs
 
 
 class LeaseElection:
@@ -116,12 +116,15 @@ class LeaseElection:
         left_ms = self._seen_at + self.seen.duration_ms - now
         return max(1, min(self.times.retry_ms, left_ms)) if left_ms > 0 else self.times.retry_ms
 
-    def on_written(self, record: LeaseRecord, sent_at: MonotonicMs) -> None:
+    def on_written(self, record: LeaseRecord, sent_at: MonotonicMs, now: MonotonicMs) -> None:
         """Our write was confirmed. The lease counts from when the write was sent, not answered."""
         if not self.is_held(sent_at):
             is_other = self._held_before not in (NOBODY, self._holder)
             self.deposed = (
-                Deposed(holder=self._held_before, grace_ms=self.times.retry_ms + _SESSION_MS)
+                Deposed(
+                    holder=self._held_before,
+                    expected_by=MonotonicMs(now + self.times.retry_ms + _SESSION_MS),
+                )
                 if is_other
                 else None
             )

@@ -71,7 +71,7 @@ class Membership:
         for _, broker in sorted(self._draft.cluster.brokers.items()):
             if not broker.is_fenced:
                 is_silent = deposed is not None and broker.name == deposed.holder
-                grace_ms = deposed.grace_ms if deposed is not None and is_silent else None
+                grace_ms = deposed.expected_by - now if deposed is not None and is_silent else None
                 self._sessions.expect(broker.life, now, grace_ms)
 
     def tick(self, now: MonotonicMs) -> None:
@@ -169,6 +169,8 @@ class Membership:
         if not broker.is_draining:
             draining = replace(broker, is_draining=True)
             self._draft.cluster = registration.with_broker(self._draft.cluster, draining)
+        if not self._shutdowns.is_news(broker.broker_id, self._draft.changes):
+            return []
         held = leadership.held_by(self._draft, [broker.broker_id])
         changes = leadership.elected(self._draft, self._config, held)
         rules = RulesByTopic(self._draft, self._config)

@@ -9,8 +9,9 @@ produces or fetches has been told of the new leader before the old one is gone.
 The wait is bounded: by `controlled_shutdown_wait_ms` it may stop in any case. What it has not left
 by then its ended session takes it out of, and it stays eligible there (P26).
 
-The controller asks these functions with each heartbeat. Only the time since when a broker wants to
-stop is remembered: another controller begins to count again.
+The controller asks with each heartbeat, and looks at the partitions again when something changed.
+Nothing else is remembered than since when a broker wants to stop: another controller begins to
+count again.
 """
 
 from collections.abc import Iterable
@@ -60,6 +61,8 @@ class Shutdowns:
         self._config = config
         self._since: dict[BrokerId, MonotonicMs] = {}
         self._released_at: dict[BrokerId, int] = {}  # Epoch of the first image without them.
+        self._seen: dict[BrokerId, int] = {}  # Changes of the draft at the last look.
+        self._awaited: dict[BrokerId, tuple[int, bool]] = {}  # By the image of which epoch.
 
     def begin(self, broker_id: BrokerId, now: MonotonicMs) -> None:
         """A broker wants to stop; to be said with each of its heartbeats."""
@@ -69,10 +72,18 @@ class Shutdowns:
         """The broker is gone, or another life of it is there."""
         self._since.pop(broker_id, None)
         self._released_at.pop(broker_id, None)
+        self._seen.pop(broker_id, None)
+        self._awaited.pop(broker_id, None)
 
     def is_wanted(self, broker_id: BrokerId) -> bool:
         """Whether the broker wants to stop."""
         return broker_id in self._since
+
+    def is_news(self, broker_id: BrokerId, changes: int) -> bool:
+        """Whether the draft has had changes since this was asked last."""
+        seen = self._seen.get(broker_id)
+        self._seen[broker_id] = changes
+        return seen != changes
 
     def may_stop(
         self,
@@ -97,12 +108,17 @@ class Shutdowns:
         )
 
     def _is_awaited(self, broker_id: BrokerId, image: MetadataImage) -> bool:
+        known = self._awaited.get(broker_id)
+        if known is None or known[0] != image.epoch:
+            known = self._awaited[broker_id] = (image.epoch, self._look(broker_id, image))
+        return known[1]
+
+    def _look(self, broker_id: BrokerId, image: MetadataImage) -> bool:
         if not image.cluster.brokers[broker_id].is_draining:
             return True  # Not stored yet.
-        for topic_partition, topic in image.replicas_of(broker_id):
+        for topic in image.topics_by_id.values():
             rules = Rules.of(topic, image.cluster.brokers, self._config)
-            partition = topic.partitions[topic_partition.partition]
-            if is_awaited(partition, rules, broker_id):
+            if any(is_awaited(partition, rules, broker_id) for partition in topic.partitions):
                 return True
         return False
 

@@ -11,7 +11,12 @@ late, one that waits for too few loses records. One proposal is in flight at a t
 
 A follower is *caught up* at a time if it had everything then that its leader had. Reports come
 pipelined, so the leader sets a mark at its end of now, and when the follower has passed the mark it
-was caught up at the time when the mark was set. All times are monotonic.
+was caught up at the time when the mark was set. One that has everything is caught up for as long as
+nothing is written, although nobody looks: that is noted before anything changes it (`observe`). All
+times are monotonic.
+
+Nothing here has to be asked again and again. `due_at` says when time alone will change something,
+and a partition whose followers have everything waits for events only.
 
 A follower that falls behind again and again, soon after it joined, waits longer each time before it
 may come back: a change of the in-sync replicas is not free. The first time it does not wait.
@@ -116,6 +121,7 @@ class Follower:
         now: MonotonicMs,
     ) -> None:
         """Take a report; the latest one counts, also where it says less than the one before."""
+        self.observe(leader_end, durability, now)
         if life != self.life:
             self.life = life
             self.has_caught_up = False
@@ -134,9 +140,13 @@ class Follower:
         self.caught_up_at = max(self.caught_up_at, at)
         self._mark = leader_end, now
 
-    def on_tick(self, leader_end: Offset, durability: Durability, now: MonotonicMs) -> None:
+    def has_all(self, leader_end: Offset, durability: Durability) -> bool:
+        """Whether it has everything, as far as it has said."""
+        return self.life is not None and self.progress.kept(durability) >= leader_end
+
+    def observe(self, leader_end: Offset, durability: Durability, now: MonotonicMs) -> None:
         """Note that a follower which has everything is caught up although it has nothing to say."""
-        if self.life is not None and self.progress.kept(durability) >= leader_end:
+        if self.has_all(leader_end, durability):
             self._caught_up(now, leader_end, now)
 
     def on_pause(self, leader_end: Offset, now: MonotonicMs) -> None:
@@ -159,9 +169,9 @@ class Follower:
         self._removals = min(self._removals + 1, 32)
         self._held_until = MonotonicMs(now + pause)
 
-    def is_held(self, now: MonotonicMs) -> bool:
-        """Whether it has to wait before it may join again."""
-        return self._held_until is not None and now < self._held_until
+    def held_until(self, now: MonotonicMs) -> MonotonicMs | None:
+        """Return until when it has to wait before it may join again; None: it may."""
+        return None if self._held_until is None or self._held_until <= now else self._held_until
 
 
 class InSyncReplicas:
@@ -179,7 +189,6 @@ class InSyncReplicas:
         "_config",
         "_followers",
         "_has_silent",
-        "_last_tick",
         "_not_before",
         "proposal",
         "standings",
@@ -197,7 +206,6 @@ class InSyncReplicas:
         self._broker = broker
         self._config = config
         self.standings = standings
-        self._last_tick = now
         self.state = state
         self._begin_epoch(now)
 
@@ -307,22 +315,56 @@ class InSyncReplicas:
         is_new = life != follower.life
         follower.on_report(life, progress, leader_end, rules.durability, now)
         if is_new or life not in self.state.isr:
+            self.observe(leader_end, rules, now)
             self._await(self._joining(rules, now))
 
-    def on_tick(self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs) -> None:
-        """Look at the time; to be called several times in each `replica_lag_time_max_ms`.
+    def observe(self, leader_end: Offset, rules: AppendRules, now: MonotonicMs) -> None:
+        """Note who has everything up to now; to be called before that changes, or is asked for."""
+        for follower in self._followers.values():
+            follower.observe(leader_end, rules.durability, now)
 
-        A long time without a call means that this process itself stood still. Then its followers'
-        silence is its own fault, and they get their whole time anew (P23).
+    def on_tick(self, rules: AppendRules, now: MonotonicMs) -> None:
+        """Look at the time, once it was observed who has everything."""
+        self._await(self._joining(rules, now))
+
+    def on_stood_still(self, ends: LeaderEnds, now: MonotonicMs) -> None:
+        """This process itself stood still: members' silence is its own fault.
+
+        They get their whole time anew (P23).
         """
-        stood_still = now - self._last_tick > self._config.replica_lag_time_max_ms // 2
-        self._last_tick = now
         members = [life.broker_id for life in self.maximal_isr]
         for follower in self._followers.values():
-            if stood_still and follower.broker_id in members:
+            if follower.broker_id in members:
                 follower.on_pause(ends.log_end_offset, now)
-            follower.on_tick(ends.log_end_offset, rules.durability, now)
-        self._await(self._joining(rules, now))
+
+    def due_at(self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs) -> MonotonicMs | None:
+        """Return when time alone will change who counts, or what is to be proposed.
+
+        Before that `on_tick` and `propose` do nothing; None: nor will they ever, without an event.
+        To be asked once it was observed who has everything. May be too early, never too late.
+        """
+        moments: list[MonotonicMs] = []
+        if self.proposal is not None:
+            if self._ask_again_at is not None:
+                moments.append(self._ask_again_at)
+        elif self._not_before is not None and now < self._not_before:
+            moments.append(self._not_before)
+        elif (
+            self.state.is_recovering
+            or self._joiners(ends, rules, now)
+            or any(self._lags(life, ends, rules, now) for life in self.state.isr)
+        ):
+            return now
+        for follower in self._followers.values():
+            held_until = follower.held_until(now)
+            if held_until is not None:
+                moments.append(held_until)
+            if not follower.has_all(ends.log_end_offset, rules.durability):
+                # A member has to leave then, and one that is to join is waited for no more.
+                lags_at = follower.caught_up_at + self._config.replica_lag_time_max_ms + 1
+                if lags_at > now:
+                    moments.append(MonotonicMs(lags_at))
+        return min(moments, default=None)
 
     def _joining(self, rules: AppendRules, now: MonotonicMs) -> tuple[BrokerLife, ...]:
         """Followers that will be in sync as soon as they may.
@@ -333,7 +375,7 @@ class InSyncReplicas:
         return tuple(follower.life for follower in self._candidates(rules, now) if follower.life)
 
     def _candidates(self, rules: AppendRules, now: MonotonicMs) -> list[Follower]:
-        if self._not_before is not None and now < self._not_before:
+        if not self._followers or (self._not_before is not None and now < self._not_before):
             return []
         # One that has gone silent holds all that is committed, too, if nothing was since.
         caught_up_since = now - self._config.replica_lag_time_max_ms
@@ -346,7 +388,7 @@ class InSyncReplicas:
             and follower.caught_up_at >= caught_up_since
             and follower.life not in self.state.isr
             and self._may_join(follower.life)
-            and (is_short or not follower.is_held(now))
+            and (is_short or follower.held_until(now) is None)
         ]
 
     def _may_join(self, life: BrokerLife) -> bool:

@@ -25,8 +25,8 @@ one. The true one is at most where its epoch began, so until its own has come so
 where the log ends for readers (P11).
 
 The shell makes the machine when the controller's state names this life of the broker as the leader,
-passes on every newer state (`on_state`), asks it several times a second what it would propose
-(`tick`), and throws it away when it has resigned.
+passes on every newer state (`on_state`), asks it what it would propose when the time has come
+(`tick`, `due_at`), and throws it away when it has resigned.
 
 Invariants: `high_watermark <= durable end <= written_offset <= next_offset`, and within one leader
 epoch the high watermark never goes back. After it has resigned nothing advances any more (P17).
@@ -232,6 +232,11 @@ class PartitionLeader:
         return self._in_sync.state
 
     @property
+    def isr(self) -> tuple[BrokerLife, ...]:
+        """The committed in-sync replicas."""
+        return self._in_sync.isr
+
+    @property
     def maximal_isr(self) -> tuple[BrokerLife, ...]:
         """Everyone who is in sync, or may be while a proposal is in flight (P20)."""
         return self._in_sync.maximal_isr
@@ -417,9 +422,15 @@ class PartitionLeader:
             self._too_few("the batch is in the leader's log; an idempotent retry is safe")
         )
 
-    def on_written(self, next_offset: Offset) -> list[Waiter]:
+    def configure(self, rules: AppendRules, now: MonotonicMs) -> None:
+        """Follow the topic's settings from now on."""
+        self._observe(now)
+        self.rules = rules
+
+    def on_written(self, next_offset: Offset, now: MonotonicMs) -> list[Waiter]:
         """Note that all before `next_offset` is in the file; return the appends that completes."""
         assert self.written_offset <= next_offset <= self.next_offset
+        self._observe(now)
         self.written_offset = next_offset
         while self._given and self._given[0].next_offset <= next_offset:
             self._given.popleft()
@@ -498,12 +509,32 @@ class PartitionLeader:
     def _ends(self) -> LeaderEnds:
         return LeaderEnds(self.written_offset, self.high_watermark, self.leader_epoch_start_offset)
 
+    def _observe(self, now: MonotonicMs) -> None:
+        self._in_sync.observe(self.written_offset, self.rules, now)
+
     def is_expansion_due(self, now: MonotonicMs) -> bool:
         """Whether `tick` would let a follower join: a reason not to wait for the next one."""
-        return not self._is_resigned and self._in_sync.is_expansion_due(self._ends, self.rules, now)
+        if self._is_resigned:
+            return False
+        self._observe(now)
+        return self._in_sync.is_expansion_due(self._ends, self.rules, now)
+
+    def due_at(self, now: MonotonicMs) -> MonotonicMs | None:
+        """Return when `tick` will have something to do, if no event comes before; None: never.
+
+        It may have nothing to do then, either.
+        """
+        if self._is_resigned:
+            return None
+        self._observe(now)
+        return self._in_sync.due_at(self._ends, self.rules, now)
+
+    def on_stood_still(self, now: MonotonicMs) -> None:
+        """Note that this process itself stood still: its followers get their time anew (P23)."""
+        self._in_sync.on_stood_still(self._ends, now)
 
     def tick(self, now: MonotonicMs) -> tuple[list[Waiter], IsrProposal | None]:
-        """Look at the time, several times in each `replica_lag_time_max_ms`.
+        """Look at the time, when `due_at` says so or at any other.
 
         Returns:
             The appends that completes, because nobody waits for a follower that has gone silent
@@ -511,7 +542,8 @@ class PartitionLeader:
         """
         if self._is_resigned:
             return [], None
-        self._in_sync.on_tick(self._ends, self.rules, now)
+        self._observe(now)
+        self._in_sync.on_tick(self.rules, now)
         done = self._advance()
         return done, self._in_sync.propose(self._ends, self.rules, now)
 
@@ -526,6 +558,7 @@ class PartitionLeader:
 
     def on_isr_refused(self, proposal: IsrProposal, now: MonotonicMs) -> list[Waiter]:
         """Take a proposal back of which the controller proved that it was not applied (P21)."""
+        self._observe(now)
         self._in_sync.on_refused(proposal, self.rules, now)
         return self._advance()
 
@@ -552,6 +585,7 @@ class PartitionLeader:
         known = self._in_sync.state
         if self._is_resigned or state.partition_epoch < known.partition_epoch:
             return []
+        self._observe(now)
         if state.leader_life != self.broker:
             return self.resign(
                 NotLeaderError(

@@ -8,16 +8,20 @@ Credit is what bounds the bytes that are on their way: received, and not yet wri
 again when they are written, in pieces that are worth a message.
 
 What is to be said gathers here until the shell takes it (`take_request`), so that a thousand
-positions, or a round of writes over many partitions, make one message.
+positions, or a round of writes over many partitions, make one message. A message names so many new
+positions at the most: whoever gets it takes them up at one go, and has others to serve.
 
 When the stream breaks nothing is lost but time: the shell calls `on_broken`, waits a little, opens
-another and takes the request anew, with every position that its follower wants then.
+another and takes the request anew, with every position that its follower wants then. Those that
+were not said yet simply wait on: a leader that is gone is tried again and again, and that must not
+cost anything for each partition.
 
 Source: KIP-227, KIP-74; `core.fetch.session` is the other side.
 """
 
 import heapq
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from millrace.core.ids import MonotonicMs, TopicPartition
@@ -26,6 +30,8 @@ from millrace.core.replication.progress import FollowerProgress
 
 _GRANT_FRACTION: Final = 4
 """Credit is granted when so many parts of the window can be."""
+_POSITIONS_IN_REQUEST: Final = 500
+"""New positions in one message at the most."""
 
 
 @dataclass(slots=True)
@@ -44,8 +50,9 @@ class SessionRequest:
 class _Open:
     topic_partition: TopicPartition
     position: FetchFrom
+    progress: FollowerProgress
+    """As it was said last; until the position is said, as it is."""
     is_said: bool = False
-    said_progress: FollowerProgress | None = None
 
 
 class LeaderSession:
@@ -75,7 +82,7 @@ class LeaderSession:
         self._open: dict[int, _Open] = {}
         self._handles: dict[TopicPartition, int] = {}
         self._removed: list[int] = []
-        self._progress: dict[TopicPartition, FollowerProgress] = {}
+        self._progress: dict[int, FollowerProgress] = {}  # Of positions that are said.
         self._to_say: dict[int, None] = {}
         # Positions that pause before they are said: (when, handle).
         self._due: list[tuple[MonotonicMs, int]] = []
@@ -97,9 +104,8 @@ class LeaderSession:
         self.close(topic_partition)
         handle = self._next_handle
         self._next_handle += 1
-        self._open[handle] = _Open(topic_partition, position)
+        self._open[handle] = _Open(topic_partition, position, progress)
         self._handles[topic_partition] = handle
-        self._progress[topic_partition] = progress
         if position.pause_ms:
             heapq.heappush(self._due, (MonotonicMs(now + position.pause_ms), handle))
         else:
@@ -108,17 +114,23 @@ class LeaderSession:
     def close(self, topic_partition: TopicPartition) -> None:
         """Leave a partition."""
         handle = self._handles.pop(topic_partition, None)
-        self._progress.pop(topic_partition, None)
         if handle is None:
             return
+        self._progress.pop(handle, None)
         self._to_say.pop(handle, None)
         if self._open.pop(handle).is_said:
             self._removed.append(handle)
 
     def on_progress(self, topic_partition: TopicPartition, progress: FollowerProgress) -> None:
         """Note how far a partition's log is; the latest counts."""
-        if topic_partition in self._handles:
-            self._progress[topic_partition] = progress
+        handle = self._handles.get(topic_partition)
+        if handle is None:
+            return
+        found = self._open[handle]
+        if found.is_said:
+            self._progress[handle] = progress
+        else:
+            found.progress = progress
 
     def on_received(self, size: int) -> None:
         """Note that batches of so many bytes came; they are on their way to the disk."""
@@ -152,26 +164,20 @@ class LeaderSession:
             return None  # As nearly always: this is asked after every event.
         request = SessionRequest(removed=self._removed)
         self._removed = []
-        for handle in self._to_say:
+        for handle in list(islice(self._to_say, _POSITIONS_IN_REQUEST)):
+            del self._to_say[handle]
             found = self._open[handle]
             found.is_said = True
-            progress = found.said_progress = self._progress.pop(found.topic_partition)
-            request.added.append((handle, found.topic_partition, found.position, progress))
-        self._to_say = {}
+            request.added.append((handle, found.topic_partition, found.position, found.progress))
         if not self._is_begun and not request.added:
             return None  # Credit alone is no reason to open a stream, as while positions pause.
         self._is_begun = True
-        paused: dict[TopicPartition, FollowerProgress] = {}
-        for topic_partition, progress in self._progress.items():
-            handle = self._handles[topic_partition]
+        for handle, progress in self._progress.items():
             found = self._open[handle]
-            if found.is_said:
-                if progress != found.said_progress:
-                    found.said_progress = progress
-                    request.progress.append((handle, progress))
-            else:
-                paused[topic_partition] = progress
-        self._progress = paused
+            if progress != found.progress:
+                found.progress = progress
+                request.progress.append((handle, progress))
+        self._progress = {}
         if is_worth_granting:
             request.credit_bytes = credit
             self._granted += credit
@@ -180,14 +186,16 @@ class LeaderSession:
         return None
 
     def on_broken(self) -> list[tuple[TopicPartition, FetchFrom]]:
-        """The stream is gone, with all positions; return them, so that followers open new ones."""
-        lost = [(each.topic_partition, each.position) for each in self._open.values()]
-        self._open.clear()
-        self._handles.clear()
+        """The stream is gone, with the positions that were said; return them.
+
+        Their followers may have got anything since, and open new ones. The others stay.
+        """
+        lost = {handle: each for handle, each in self._open.items() if each.is_said}
+        for handle, each in lost.items():
+            del self._open[handle]
+            del self._handles[each.topic_partition]
         self._progress.clear()
-        self._to_say.clear()
-        self._due.clear()
         self._removed = []
         self._granted = 0
         self._is_begun = False
-        return lost
+        return [(each.topic_partition, each.position) for each in lost.values()]

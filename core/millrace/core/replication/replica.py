@@ -145,11 +145,11 @@ class Replica:
 
     # --- What the controller says ------------------------------------------------------------
 
-    def configure(self, rules: AppendRules) -> None:
+    def configure(self, rules: AppendRules, now: MonotonicMs) -> None:
         """Follow the topic's settings from now on."""
         self._rules = rules
         if self.leader is not None:
-            self.leader.rules = rules
+            self.leader.configure(rules, now)
 
     def on_state(
         self,
@@ -246,7 +246,7 @@ class Replica:
     def on_written(self, end_offset: Offset, now: MonotonicMs) -> list[Effect]:
         """All before `end_offset` is in the file."""
         if self.leader is not None:
-            return _complete(self.leader.on_written(end_offset)) + self._settle(now)
+            return _complete(self.leader.on_written(end_offset, now)) + self._settle(now)
         assert self.follower is not None
         return [*self.follower.on_written(end_offset), *self._settle(now)]
 
@@ -292,6 +292,10 @@ class Replica:
         return [] if self.follower is None else list(self.follower.on_fetch_response(response))
 
     # --- Time --------------------------------------------------------------------------------
+
+    def due_at(self, now: MonotonicMs) -> MonotonicMs | None:
+        """Return when `tick` will have something to do; see `PartitionLeader.due_at`."""
+        return None if self.leader is None else self.leader.due_at(now)
 
     def tick(self, now: MonotonicMs) -> tuple[list[Effect], IsrProposal | None]:
         """Look at the time; see `PartitionLeader.tick`."""

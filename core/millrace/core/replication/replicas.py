@@ -21,10 +21,15 @@ An image names the replicas of this broker; nothing else does (P39):
 - one that the image does not know at all is left alone: absence is never an order (P39).
 
 Leaders' proposals gather, and one request with all of them is in flight at a time.
+
+Whatever happens costs what it concerns, not what there is: an image costs the partitions that it
+alters, and a tick those whose time has come. Each leader says when that will be, and those that
+wait for it stand in a heap; a partition whose followers have everything waits for nothing.
 """
 
+import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from millrace.core.errors import (
@@ -212,6 +217,11 @@ class Replicas:
         self._followed: dict[TopicPartition, BrokerId] = {}
         self._to_propose: dict[TopicPartition, IsrProposal] = {}
         self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
+        # When leaders want to look at the time, the soonest first. Only the entries that the dict
+        # has, too, count; the others were brought forward, or are of replicas that are gone.
+        self._turns: list[tuple[MonotonicMs, TopicPartition]] = []
+        self._turn_of: dict[TopicPartition, MonotonicMs] = {}
+        self._ticked_at: MonotonicMs | None = None
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._held)
@@ -261,19 +271,22 @@ class Replicas:
         """Follow the metadata, which never goes back (P39)."""
         before, self._image = self._image, image
         assert before is None or image.epoch >= before.epoch
+        self._ticked_at = now if self._ticked_at is None else self._ticked_at
         standings = standings_of(image.cluster.brokers)
         effects: list[Effect] = []
+        altered: list[tuple[Topic | None, Topic]] = []
         if before is None:
-            altered: Iterable[Topic] = image.topics_by_id.values()
+            altered += [(None, topic) for topic in image.topics_by_id.values()]
         else:
             changes = image.changes_since(before)
-            altered = [*changes.created, *(new for _, new in changes.altered)]
+            altered += [(None, topic) for topic in changes.created]
+            altered += changes.altered
             for topic in changes.deleted:
                 effects += self._on_deleted(topic)
         self._standings, had = standings, self._standings
-        for topic in altered:
-            for number, state in enumerate(topic.partitions):
-                effects += self._on_state(topic, number, state, now)
+        for old, topic in altered:
+            for number in _altered(old, topic):
+                effects += self._on_state(topic, number, topic.partitions[number], now)
         if standings != had:
             # Who may join, and whose reports count, has changed for every leader.
             for topic_partition, held in self._held.items():
@@ -281,6 +294,7 @@ class Replicas:
                 if held.replica.leader is not None and known is not None:
                     done = held.replica.on_state(known, standings, now)
                     effects += self._note(topic_partition, held, done, now)
+                    self._schedule(topic_partition, held, now)
         return effects
 
     def _on_deleted(self, topic: Topic) -> list[Effect]:
@@ -303,12 +317,11 @@ class Replicas:
             error = NotLeaderError(f"{topic.name}-{number} was moved to other brokers")
             return [*self._give_up(topic_partition, error), DropReplica(topic_partition)]
         if held is not None:
-            held.replica.configure(AppendRules.of(topic.config, state.replication_factor))
-            effects = held.replica.on_state(state, self._standings, now)
-            return [
-                Configure(topic_partition, topic),
-                *self._note(topic_partition, held, effects, now),
-            ]
+            held.replica.configure(AppendRules.of(topic.config, state.replication_factor), now)
+            done = held.replica.on_state(state, self._standings, now)
+            effects = self._note(topic_partition, held, done, now)
+            self._schedule(topic_partition, held, now)
+            return [Configure(topic_partition, topic), *effects]
         if topic_partition in self._opening or topic_partition in self._failed:
             return []
         self._opening[topic_partition] = None
@@ -318,6 +331,7 @@ class Replicas:
         """Have nothing to do with a partition any more."""
         self._opening.pop(topic_partition, None)
         self._failed.pop(topic_partition, None)
+        self._turn_of.pop(topic_partition, None)
         self._leave(topic_partition)
         held = self._held.pop(topic_partition, None)
         if held is None:
@@ -354,7 +368,10 @@ class Replicas:
             config=self._config,
         )
         held = self._held[topic_partition] = _Held(replica, log)
-        return self._note(topic_partition, held, replica.on_state(state, self._standings, now), now)
+        done = replica.on_state(state, self._standings, now)
+        effects = self._note(topic_partition, held, done, now)
+        self._schedule(topic_partition, held, now)
+        return [Configure(topic_partition, topic), *effects]  # It may be another one by now.
 
     def on_failed(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
         """A log cannot be opened, or is damaged, or its directory failed (P63, P65)."""
@@ -393,8 +410,10 @@ class Replicas:
         if held is None:
             return []
         self._repay(held, base_offset, is_void=True)
-        effects = held.replica.on_write_failed(base_offset, error, now)
-        return self._note(topic_partition, held, effects, now)
+        done = held.replica.on_write_failed(base_offset, error, now)
+        effects = self._note(topic_partition, held, done, now)
+        self._schedule(topic_partition, held, now)
+        return effects
 
     def on_truncated(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
         """A log was cut as `LogChange` said."""
@@ -534,7 +553,10 @@ class Replicas:
         )
         effects = self._note(topic_partition, held, [Complete(waiters)] if waiters else [], now)
         if replica.leader.is_expansion_due(now):
+            self._note_time(now)
             effects += self._tick(topic_partition, held, now) + self._propose()
+        elif topic_partition not in self._turn_of or life not in replica.leader.isr:
+            self._schedule(topic_partition, held, now)
         return effects
 
     def on_isr_answers(
@@ -564,22 +586,58 @@ class Replicas:
                 leader.on_isr_unknown(proposal, now)
             done: list[ReplicaEffect] = [Complete(waiters)] if waiters else []
             effects += self._note(topic_partition, held, done, now)
+            self._schedule(topic_partition, held, now)
         return effects + self._propose()
 
     # --- Time --------------------------------------------------------------------------------
 
     def tick(self, now: MonotonicMs) -> list[Effect]:
         """Look at the time, several times in each `replica_lag_time_max_ms`."""
+        self._note_time(now)
+        self._ticked_at = now
         effects: list[Effect] = []
-        for topic_partition, held in self._held.items():
-            effects += self._tick(topic_partition, held, now)
+        while self._turns and self._turns[0][0] <= now:
+            turn, topic_partition = heapq.heappop(self._turns)
+            if self._turn_of.get(topic_partition) == turn:
+                del self._turn_of[topic_partition]
+                effects += self._tick(topic_partition, self._held[topic_partition], now)
         return effects + self._propose()
+
+    def _note_time(self, now: MonotonicMs) -> None:
+        """Find out whether this process stood still: then its followers' silence is its own (P23).
+
+        That is what a long time without a tick means.
+        """
+        since = now if self._ticked_at is None else self._ticked_at
+        if now - since > self._config.replica_lag_time_max_ms // 2:
+            self._ticked_at = now
+            for held in self._held.values():
+                if held.replica.leader is not None:
+                    held.replica.leader.on_stood_still(now)
 
     def _tick(self, topic_partition: TopicPartition, held: _Held, now: MonotonicMs) -> list[Effect]:
         done, proposal = held.replica.tick(now)
         if proposal is not None:
             self._to_propose[topic_partition] = proposal
-        return self._note(topic_partition, held, done, now) if done else []
+        effects = self._note(topic_partition, held, done, now) if done else []
+        self._schedule(topic_partition, held, now)
+        return effects
+
+    def _schedule(self, topic_partition: TopicPartition, held: _Held, now: MonotonicMs) -> None:
+        """Have a partition's turn come when its leader wants it, or before.
+
+        No turn is further away than it takes to fall behind. So what is written, and what members
+        report, need not bring one forward: that they fall behind is all that comes of it.
+        """
+        wanted = held.replica.due_at(now)
+        if wanted is None:
+            return  # A turn that it had may come, and do nothing.
+        lag_ms = self._config.replica_lag_time_max_ms
+        turn = MonotonicMs(min(max(wanted, now + 1), now + lag_ms + 1))
+        known = self._turn_of.get(topic_partition)
+        if known is None or turn < known:
+            self._turn_of[topic_partition] = turn
+            heapq.heappush(self._turns, (turn, topic_partition))
 
     def _propose(self) -> list[Effect]:
         """Send the proposals that have gathered, one request at a time."""
@@ -610,6 +668,7 @@ class Replicas:
                     said.append(Completed(topic_partition, waiters))
                 case RoleChanged():
                     said.append(Advanced(topic_partition))
+                    self._schedule(topic_partition, held, now)
                 case _:
                     generation = 0 if replica.follower is None else replica.follower.generation
                     said.append(LogChange(topic_partition, effect, generation))
@@ -619,10 +678,24 @@ class Replicas:
         written_offset = held.told_written_offset
         if replica.leader is not None:
             written_offset = replica.leader.written_offset
+        is_extended = written_offset != held.told_written_offset
         if replica.high_watermark != held.told_high_watermark:
             said.append(Advanced(topic_partition))
-        elif written_offset != held.told_written_offset:
+        elif is_extended:
             said.append(Extended(topic_partition))
         held.told_high_watermark = replica.high_watermark
         held.told_written_offset = written_offset
+        if is_extended and topic_partition not in self._turn_of:
+            self._schedule(topic_partition, held, now)
         return said
+
+
+def _altered(old: Topic | None, topic: Topic) -> Iterator[int]:
+    """Yield the numbers of partitions that are not as they were before."""
+    if old is None or old.overrides != topic.overrides:
+        yield from range(len(topic.partitions))
+        return
+    for number, state in enumerate(topic.partitions):
+        before = old.partitions[number] if number < len(old.partitions) else None
+        if state is not before and state != before:
+            yield number

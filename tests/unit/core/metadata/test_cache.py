@@ -14,6 +14,7 @@ from millrace.core.metadata.cache import (
     PersistControllerEpoch,
 )
 from millrace.core.metadata.encoding import decode_shard, encode_shard
+from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.requests import DeleteTopics, TopicRef
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
@@ -34,7 +35,7 @@ def cache(cluster: Cluster) -> MetadataCache:
     return cache
 
 
-def image_of(cache: MetadataCache) -> object:
+def image_of(cache: MetadataCache) -> MetadataImage:
     assert cache.image is not None
     return cache.image
 
@@ -154,6 +155,22 @@ def test_epochs_that_go_back_under_a_higher_version_are_refused(cluster: Cluster
     with pytest.raises(CorruptMetadataError, match="set back"):
         cache.on_object(KEY, encode_shard(rolled_back))
     assert image_of(cache) is before
+
+
+def test_what_a_write_left_as_it_was_is_the_very_same_in_the_next_image(
+    cluster: Cluster, cache: MetadataCache
+) -> None:
+    changed, beside = cluster.create("changed", partitions=3), cluster.create("beside")
+    cache.on_full_state(cluster.objects)
+    before = image_of(cache)
+    leader, follower, _ = cluster.state(changed, 1).replicas
+    cluster.change_isr(changed, leader, follower, partition=1)
+    cache.on_object(KEY, cluster.objects[KEY])
+    after = image_of(cache)
+    assert after == cluster.driver.image
+    assert after.topics_by_id[beside] is before.topics_by_id[beside]
+    old, new = (each.topics_by_id[changed].partitions for each in (before, after))
+    assert [state is known for state, known in zip(new, old, strict=True)] == [True, False, True]
 
 
 def test_a_topic_that_is_not_there_is_no_order_to_delete_it(

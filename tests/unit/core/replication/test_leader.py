@@ -85,21 +85,21 @@ def test_batches_get_dense_offsets_before_anything_is_written() -> None:
 def test_fsync_acknowledges_at_the_flush_and_replicated_at_the_write() -> None:
     machine = leader(Durability.FSYNC)
     waiter = machine.append(batch(2), Acks.ALL, "a", NOW)
-    assert machine.on_written(Offset(2)) == []
+    assert machine.on_written(Offset(2), MonotonicMs(0)) == []
     assert (machine.high_watermark, waiter.is_done) == (0, False)
     assert machine.on_flushed(Offset(2)) == [waiter]
     assert (machine.high_watermark, waiter.is_done, waiter.error) == (2, True, None)
 
     machine = leader(Durability.REPLICATED)
     waiter = machine.append(batch(2), Acks.LEADER, "a", NOW)
-    assert machine.on_written(Offset(2)) == [waiter]
+    assert machine.on_written(Offset(2), MonotonicMs(0)) == [waiter]
     assert machine.high_watermark == 2
 
 
 def test_a_flush_acknowledges_all_before_it_in_the_order_of_offsets_and_no_more() -> None:
     machine = leader()
     waiters = [machine.append(batch(), Acks.ALL, n, NOW) for n in range(3)]
-    machine.on_written(Offset(3))
+    machine.on_written(Offset(3), MonotonicMs(0))
     assert machine.on_flushed(Offset(2)) == waiters[:2]
     assert not waiters[2].is_done
     assert machine.on_flushed(Offset(1)) == []
@@ -115,7 +115,7 @@ def test_a_repeated_batch_gets_the_originals_offset_and_waits_for_the_original()
     assert (repeated.base_offset, repeated.last_offset) == (7, 8)
     assert machine.next_offset == 9
     assert not repeated.is_done
-    machine.on_written(Offset(9))
+    machine.on_written(Offset(9), MonotonicMs(0))
     assert machine.on_flushed(Offset(9)) == [original, repeated]
     late = machine.append(batch(2, producer_id=1, sequence=0), Acks.ALL, "c", NOW)
     assert late.is_done
@@ -135,7 +135,7 @@ def test_a_failed_write_takes_back_offsets_and_sequences_of_all_behind_it() -> N
     kept = machine.append(batch(1, producer_id=1, sequence=0), Acks.ALL, "kept", NOW)
     lost = machine.append(batch(1, producer_id=1, sequence=1), Acks.ALL, "lost", NOW)
     other = machine.append(batch(1, producer_id=2, sequence=0), Acks.ALL, "other", NOW)
-    machine.on_written(Offset(1))
+    machine.on_written(Offset(1), MonotonicMs(0))
     error = StorageFullError("full")
     assert machine.on_write_failed(Offset(1), error) == [lost, other]
     assert lost.error is error
@@ -144,7 +144,7 @@ def test_a_failed_write_takes_back_offsets_and_sequences_of_all_behind_it() -> N
     again = machine.append(batch(1, producer_id=1, sequence=1), Acks.ALL, "again", NOW)
     assert (again.base_offset, again.is_duplicate) == (1, False)
     assert machine.append(batch(1, producer_id=2, sequence=0), Acks.ALL, "x", NOW).base_offset == 2
-    machine.on_written(Offset(3))
+    machine.on_written(Offset(3), MonotonicMs(0))
     assert machine.on_flushed(Offset(3))[0] is kept
 
 

@@ -1,6 +1,8 @@
 """The leader of several replicas: what followers report, the high watermark, the in-sync set."""
 
+from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import pytest
 from tests.fakes.replicated_partition import PARTITION, WALL, header_of
@@ -95,7 +97,7 @@ class Leading:
         """Append, write and flush; the epoch's first batch is noted as the log does it."""
         waiter = self.machine.append(header_of(records), acks, owner, WALL)
         self.epochs.append(self.machine.leader_epoch, waiter.base_offset)
-        self.machine.on_written(self.machine.next_offset)
+        self.machine.on_written(self.machine.next_offset, self.now)
         self.machine.on_flushed(self.machine.next_offset)
         return waiter
 
@@ -129,6 +131,11 @@ class Leading:
             if proposal is not None:
                 return proposal
         return None
+
+    def stand_still(self, ms: int) -> None:
+        """Let the process stand still, and find out."""
+        self.now = MonotonicMs(self.now + ms)
+        self.machine.on_stood_still(self.now)
 
     def accept(self, proposal: IsrProposal) -> list[Waiter]:
         """Let the controller do what is proposed."""
@@ -182,7 +189,7 @@ def test_the_leaders_own_flush_is_waited_for_as_well() -> None:
     leading = Leading()
     waiter = leading.machine.append(header_of(1), Acks.ALL, "a", WALL)
     leading.epochs.append(EPOCH, Offset(0))
-    leading.machine.on_written(Offset(1))
+    leading.machine.on_written(Offset(1), leading.now)
     leading.report(FIRST, 1)
     leading.report(SECOND, 1)
     assert leading.machine.high_watermark == 0
@@ -355,7 +362,7 @@ def test_a_repetition_is_acknowledged_with_its_original_also_when_too_few_are_in
     for _ in range(2):
         leading.machine.append(header, Acks.ALL, "original, and while it waits", WALL)
     leading.epochs.append(EPOCH, Offset(0))
-    leading.machine.on_written(Offset(1))
+    leading.machine.on_written(Offset(1), leading.now)
     leading.machine.on_flushed(Offset(1))
     leading.report(FIRST, 1)
     leading.report(SECOND, 1)
@@ -534,7 +541,7 @@ def test_a_leader_that_stood_still_gives_its_followers_their_time_anew() -> None
     leading = Leading()
     leading.append()
     assert leading.pass_time(8000) is None
-    assert leading.pass_time(60_000, step=60_000) is None, "its own silence"
+    leading.stand_still(60_000)
     assert leading.pass_time(LAG) is None
     assert leading.pass_time(1000) is not None
 
@@ -551,7 +558,7 @@ def test_a_leader_that_stood_still_does_not_take_a_silent_stranger_for_caught_up
     leading.machine.rules = replace(leading.machine.rules, min_insync_replicas=2)
     leading.accept(shrink)
     assert leading.machine.high_watermark == 1, "which both of them have"
-    assert leading.pass_time(60_000, step=60_000) is None
+    leading.stand_still(60_000)
     assert leading.pass_time(5000) is None
 
 
@@ -684,6 +691,110 @@ def test_with_too_few_in_sync_nobody_waits_to_come_back() -> None:
         expand = leading.pass_time(1000)
         assert expand is not None
         leading.accept(expand)
+
+
+# --- When to look at the time --------------------------------------------------------------------
+
+
+def test_a_leader_whose_followers_have_everything_waits_for_nothing() -> None:
+    leading = Leading()
+    leading.append()
+    leading.report(FIRST, 1)
+    leading.report(SECOND, 1)
+    assert leading.machine.due_at(leading.now) is None
+
+
+def test_a_leader_looks_when_a_follower_that_is_behind_has_to_leave() -> None:
+    leading = Leading()
+    leading.append()
+    leading.report(FIRST, 1)
+    leading.now = MonotonicMs(3000)
+    assert leading.machine.due_at(leading.now) == LAG + 1
+    leading.report(SECOND, 1)
+    leading.append("next")
+    assert leading.machine.due_at(leading.now) == 3000 + LAG + 1
+
+
+def test_a_leader_does_not_wait_for_one_that_is_out_of_sync_and_silent() -> None:
+    leading = Leading((LEADER, FIRST))
+    leading.append()
+    leading.report(FIRST, 1)
+    leading.now = MonotonicMs(LAG + 1)
+    assert leading.machine.due_at(leading.now) is None
+
+
+def decide(leading: Leading, random: Random, proposal: IsrProposal | None) -> list[Waiter]:
+    """Let something happen to a leader, drawn from `random`."""
+    machine = leading.machine
+    match random.choice(["append", "report", "report", "answer", "standing", "settings", "epoch"]):
+        case "append":
+            with suppress(NotEnoughReplicasError):
+                leading.append(records=random.randint(1, 3), acks=random.choice([*Acks]))
+        case "report":
+            life = random.choice([FIRST, SECOND, SECOND, FIRST_REBORN])
+            behind = random.choice([0, 0, 0, 1, 5])
+            end = max(0, machine.written_offset - behind)
+            return leading.report(life, end, max(0, end - random.choice([0, 0, 2])))
+        case "answer" if proposal is not None and proposal == machine.proposal:
+            match random.choice(["accepted", "accepted", "refused", "unknown"]):
+                case "accepted":
+                    return leading.accept(proposal)
+                case "refused":
+                    return machine.on_isr_refused(proposal, leading.now)
+                case "unknown":
+                    machine.on_isr_unknown(proposal, leading.now)
+        case "standing":
+            can_join = random.random() < 0.8
+            standings = STANDINGS | {
+                SECOND.broker_id: BrokerStanding(SECOND.broker_epoch, can_join=can_join)
+            }
+            if random.random() < 0.2:
+                epoch = FIRST_REBORN.broker_epoch
+                standings[FIRST.broker_id] = BrokerStanding(epoch, can_join=can_join)
+            return machine.on_state(machine.state, standings, leading.now)
+        case "settings":
+            durability, fewest = random.choice([*Durability]), random.randint(1, 3)
+            rules = AppendRules(durability=durability, min_insync_replicas=fewest)
+            machine.configure(rules, leading.now)
+            return machine.on_state(machine.state, None, leading.now)
+        case "epoch" if random.random() < 0.1:
+            state = machine.state
+            again = replace(
+                state,
+                leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+                partition_epoch=PartitionEpoch(state.partition_epoch + 1),
+                is_recovering=random.random() < 0.5,
+            )
+            return machine.on_state(again, None, leading.now)
+    return []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_leader_that_looks_when_it_is_time_decides_as_one_that_looks_always(seed: int) -> None:
+    always, in_time = Leading(), Leading()
+    random = Random(seed)
+    proposal: IsrProposal | None = None
+    looked = 0
+    for _ in range(300):
+        now = MonotonicMs(always.now + random.choice([100, 500, 2000]))
+        due_at = in_time.machine.due_at(in_time.now)
+        always.now = in_time.now = now
+        done, proposed = always.machine.tick(now)
+        told = [(each.base_offset, each.error) for each in done]
+        if due_at is not None and due_at <= now:
+            looked += 1
+            in_time_done, in_time_proposed = in_time.machine.tick(now)
+            assert [(each.base_offset, each.error) for each in in_time_done] == told
+            assert in_time_proposed == proposed
+        else:
+            assert (told, proposed) == ([], None), f"it was not looked at before {due_at}"
+        proposal = proposed or proposal
+        drawn = random.random()
+        both = [decide(each, Random(drawn), proposal) for each in (always, in_time)]
+        assert [each.base_offset for each in both[0]] == [each.base_offset for each in both[1]]
+        assert always.machine.high_watermark == in_time.machine.high_watermark
+        assert always.machine.maximal_isr == in_time.machine.maximal_isr
+    assert looked < 250, "most of the time there is nothing to look at"
 
 
 # --- A new leader, and what it answers -----------------------------------------------------------

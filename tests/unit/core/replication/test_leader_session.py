@@ -1,5 +1,7 @@
 """A follower broker's session with one leader: handles, what is said, credit, pauses."""
 
+from tests.fakes.calls import calls_in
+
 from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicId, TopicPartition
 from millrace.core.replication.follower import FetchFrom
 from millrace.core.replication.leader_session import LeaderSession
@@ -122,15 +124,45 @@ def test_a_broken_stream_returns_the_positions_and_the_next_begins_with_the_whol
     session = opened()
     session.open(B, position(8, pause_ms=100), progress(8), NOW)
     session.on_received(300)
-    assert session.on_broken() == [(A, position()), (B, position(8, pause_ms=100))]
-    assert len(session) == 0
+    assert session.on_broken() == [(A, position())]
     assert session.position(1) is None
-    assert session.next_due() is None
     session.open(A, position(number=2), progress(0), NOW)
     request = session.take_request(NOW)
     assert request is not None
     assert [added[0] for added in request.added] == [3]  # Handles are never used again.
     assert request.credit_bytes == WINDOW - 300  # The rest is still being written.
+
+
+def test_what_was_not_said_when_the_stream_broke_is_said_to_the_next_one() -> None:
+    session = opened()
+    session.open(B, position(8, pause_ms=100), progress(8), NOW)
+    session.on_broken()
+    assert session.on_broken() == []  # The next stream broke before it was told anything.
+    assert session.next_due() == 150
+    session.on_progress(B, progress(9))
+    request = session.take_request(MonotonicMs(150))
+    assert request is not None
+    assert [(added[1], added[3]) for added in request.added] == [(B, progress(9))]
+
+
+def test_thousands_of_positions_are_said_in_several_messages() -> None:
+    session = LeaderSession(WINDOW)
+    for number in range(1200):
+        session.open(TopicPartition(A.topic_id, number), position(), progress(0), NOW)
+    requests = []
+    while (request := session.take_request(NOW)) is not None:
+        requests.append(request)
+    assert [len(each.added) for each in requests] == [500, 500, 200]
+    assert [each.credit_bytes for each in requests] == [WINDOW, 0, 0]
+
+
+def test_positions_that_pause_cost_nothing_while_others_have_something_to_say() -> None:
+    session = opened()
+    for number in range(1, 1001):
+        paused = position(pause_ms=1000)
+        session.open(TopicPartition(A.topic_id, number), paused, progress(0), NOW)
+    session.on_progress(A, progress(1))
+    assert calls_in(lambda: session.take_request(NOW)) < 50
 
 
 def test_credit_alone_is_no_reason_to_open_a_stream() -> None:

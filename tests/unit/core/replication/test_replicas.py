@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from tests.fakes.calls import calls_in
 from tests.fakes.cluster import Cluster
 from tests.fakes.replica_log import FakeReplicaLog
 from tests.fakes.replicated_partition import WALL, Batch, header_of
@@ -27,7 +28,14 @@ from millrace.core.ids import (
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife
-from millrace.core.metadata.requests import DeleteTopics, Reassignment, ReassignPartitions, TopicRef
+from millrace.core.metadata.requests import (
+    AlterTopics,
+    DeleteTopics,
+    Reassignment,
+    ReassignPartitions,
+    TopicChange,
+    TopicRef,
+)
 from millrace.core.replication.follower import Append, Truncate
 from millrace.core.replication.leader import Acks
 from millrace.core.replication.progress import FollowerProgress
@@ -50,6 +58,7 @@ from millrace.core.replication.rules import ReplicationConfig
 
 CONFIG = ReplicationConfig(replica_lag_time_max_ms=1000, isr_retry_ms=100)
 NOW = MonotonicMs(0)
+MANY = 5000
 
 
 class World:
@@ -163,9 +172,26 @@ def test_an_earlier_life_of_the_broker_makes_nobody_a_leader() -> None:
 
 
 def test_settings_that_change_reach_the_replica_and_its_log(leader: World) -> None:
-    leader.fail(follower_of(leader))
-    effects = leader.learn()
-    assert Configure in kinds(effects)
+    change = TopicChange(
+        topic=TopicRef(topic_id=leader.topic_id), set_config={"min.insync.replicas": "3"}
+    )
+    leader.cluster.ask_each(AlterTopics(changes=[change]))
+    assert Configure in kinds(leader.learn())
+    replica = leader.machine.get(leader.partition)
+    assert replica.leader is not None
+    assert replica.leader.rules.min_insync_replicas == 3
+
+
+def test_settings_that_changed_while_a_log_was_opened_reach_it_with_its_opening() -> None:
+    world = World(leads=True)
+    world.learn()
+    change = TopicChange(
+        topic=TopicRef(topic_id=world.topic_id), set_config={"min.insync.replicas": "3"}
+    )
+    world.cluster.ask_each(AlterTopics(changes=[change]))
+    assert world.learn() == []
+    effects = world.machine.on_opened(world.partition, world.log, Offset(0), NOW)
+    assert Configure(world.partition, world.image.topics_by_id[world.topic_id]) in effects
 
 
 def test_a_deleted_topic_is_closed_and_not_dropped(leader: World) -> None:
@@ -473,3 +499,110 @@ def test_only_an_answer_that_proves_it_takes_a_proposal_back(
         if isinstance(each, ProposeIsr)
     ]
     assert len(asked) == 1
+
+
+def test_followers_of_a_process_that_stood_still_get_their_time_anew(leader: World) -> None:
+    machine = leader.machine.get(leader.partition).leader
+    assert machine is not None
+    leader.machine.tick(NOW)
+    machine.append(header_of(1), Acks.LEADER, "owner", WALL)
+    leader.log.end_at(1)
+    leader.machine.on_written(leader.partition, Offset(1), NOW)
+    for at in (60_000, *range(60_100, 61_000, 100)):
+        assert leader.machine.tick(MonotonicMs(at)) == []  # P23
+    assert ProposeIsr in kinds(leader.machine.tick(MonotonicMs(61_100)))
+
+
+def test_a_report_that_comes_before_the_first_look_after_a_standstill_finds_it_out(
+    leader: World,
+) -> None:
+    machine = leader.machine.get(leader.partition).leader
+    assert machine is not None
+    machine.append(header_of(1), Acks.LEADER, "owner", WALL)
+    leader.log.end_at(1)
+    leader.machine.on_written(leader.partition, Offset(1), NOW)
+    first, second = (n for n in leader.cluster.state(leader.topic_id).replicas if n != leader.here)
+    leader.fail(first)
+    leader.learn()
+    leader.cluster.restart(first, "2")
+    leader.learn()
+    (propose,) = report(leader, first, 1, now=60_000)
+    assert isinstance(propose, ProposeIsr)
+    assert leader.cluster.life(second) in propose.proposals[0][1].isr  # P23
+
+
+# --- Thousands of partitions -----------------------------------------------------------------
+
+
+class Crowd:
+    """A broker of three with thousands of partitions, of which it leads a third; all are quiet."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(3)
+        for shard in range(10):
+            self.cluster.create(f"many-{shard}", partitions=MANY // 10, shard=shard)
+        self.machine = Replicas(self.cluster.life(0), CONFIG)
+        for effect in self.learn(NOW):
+            assert isinstance(effect, OpenLog)
+            self.machine.on_opened(effect.topic_partition, FakeReplicaLog(), Offset(0), NOW)
+        self.led = [each for each in self.machine if self.machine.get(each).leads]
+        for partition in self.led:
+            for broker_id in (1, 2):
+                self.report(partition, broker_id, 0, NOW)
+        for at in (100, 600, 1100):  # Everybody has had a look since.
+            self.machine.tick(MonotonicMs(at))
+
+    def learn(self, now: MonotonicMs) -> list[Effect]:
+        return self.machine.on_image(self.cluster.driver.image, now)
+
+    def report(self, partition: TopicPartition, broker_id: int, end: int, now: MonotonicMs) -> None:
+        replica = self.machine.get(partition)
+        assert replica.leader is not None
+        self.machine.on_follower_progress(
+            partition,
+            self.cluster.life(broker_id),
+            replica.leader.leader_epoch,
+            FollowerProgress(Offset(end), Offset(end), Offset(0), LeaderEpoch(-1)),
+            now,
+        )
+
+
+def test_among_thousands_of_quiet_partitions_only_those_cost_anything_where_something_is() -> None:
+    crowd = Crowd()
+    assert len(crowd.led) > MANY // 4
+    for at in range(1200, 5000, 100):
+        assert calls_in(lambda: crowd.machine.tick(MonotonicMs(at))) < 20  # noqa: B023
+
+    busy = crowd.led[0]
+    leader = crowd.machine.get(busy).leader
+    assert leader is not None
+    leader.append(header_of(1), Acks.LEADER, "owner", WALL)
+    crowd.machine.on_written(busy, Offset(1), MonotonicMs(5000))
+    proposed: list[Effect] = []
+    for at in range(5000, 6200, 100):
+        assert calls_in(lambda: proposed.extend(crowd.machine.tick(MonotonicMs(at)))) < 200  # noqa: B023
+    (propose,) = proposed
+    assert isinstance(propose, ProposeIsr)
+    assert [each for each, _ in propose.proposals] == [busy]
+
+
+def test_an_image_costs_the_partitions_that_it_alters_and_not_those_beside_them() -> None:
+    crowd = Crowd()
+    altered = crowd.led[0]
+    crowd.cluster.change_isr(altered.topic_id, 0, 1, partition=altered.partition)
+    assert calls_in(lambda: crowd.learn(MonotonicMs(1200))) < 400
+    replica = crowd.machine.get(altered)
+    assert replica.state is not None
+    assert len(replica.state.isr) == 2
+
+
+def test_a_leader_that_is_tried_again_and_again_costs_nothing_for_each_partition() -> None:
+    crowd = Crowd()
+    session = crowd.machine.sessions[BrokerId(1)]
+    while session.take_request(NOW) is not None:
+        pass
+    count = len(session)
+    crowd.machine.on_session_broken(BrokerId(1), NOW)
+    assert len(session) == count > MANY // 4
+    assert calls_in(lambda: crowd.machine.on_session_broken(BrokerId(1), NOW)) < 20
+    assert len(session) == count

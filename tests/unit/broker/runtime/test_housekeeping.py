@@ -1,0 +1,124 @@
+"""Housekeeping over many partitions: what is asked of the append thread, and how often."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from millrace.broker.config import StorageConfig
+from millrace.broker.runtime.housekeeping import Housekeeping
+from millrace.core.errors import CorruptLogError, MillraceError, StorageFullError
+from millrace.core.ids import Offset, WallMs
+
+MANY = 3000
+
+
+class AppendThread:
+    """Does what it is asked, at once, and counts."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def call(self, job: Callable[..., Any], *args: Any) -> Any:
+        self.calls += 1
+        return job(*args)
+
+
+class Log:
+    """A log whose oldest segments are old."""
+
+    def __init__(self, outcome: int | MillraceError = 0) -> None:
+        self.outcome = outcome
+        self.limits: list[Offset] = []
+        self.expired = 0
+
+    def expire_producers(self, seen_before: WallMs) -> int:
+        self.expired += 1
+        return 0
+
+    def apply_retention(self, now: WallMs, limit_offset: Offset) -> int:
+        self.limits.append(limit_offset)
+        if isinstance(self.outcome, MillraceError):
+            raise self.outcome
+        return self.outcome
+
+
+class Held:
+    """A partition, and who was told what."""
+
+    def __init__(self, number: int, appender: AppendThread, log: Log, *, leads: bool) -> None:
+        self.topic_partition = number
+        self.appender = appender
+        self.log = log
+        self.replica = SimpleNamespace(leader=None, leads=leads, high_watermark=Offset(7))
+        self.told = 0
+        self.damage: list[CorruptLogError] = []
+
+    def on_readers_concerned(self) -> None:
+        self.told += 1
+
+    def on_corrupt(self, error: CorruptLogError) -> None:
+        self.damage.append(error)
+
+
+class Partitions:
+    """The partitions of one directory."""
+
+    def __init__(self, held: list[Held], appender: AppendThread) -> None:
+        directory = SimpleNamespace(empty_trash=lambda now: 0, take_ballast=lambda: True)
+        self.directories = [SimpleNamespace(appender=appender, directory=directory, failure=None)]
+        self.held = {each.topic_partition: each for each in held}
+        self.gone: set[int] = set()
+
+    def all(self) -> list[Held]:
+        return list(self.held.values())
+
+    def find(self, number: int) -> Held | None:
+        return None if number in self.gone else self.held.get(number)
+
+
+def retain(partitions: Partitions) -> None:
+    """Run the duty once."""
+    config = StorageConfig(retention_check_interval_ms=1)
+    housekeeping = Housekeeping(
+        partitions,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        config,
+        None,  # type: ignore[arg-type]
+        is_controller=lambda: False,
+    )
+    asyncio.run(housekeeping.retain())
+
+
+def test_thousands_of_logs_are_retained_in_few_calls() -> None:
+    appender = AppendThread()
+    held = [Held(number, appender, Log(), leads=number % 3 == 0) for number in range(MANY)]
+    retain(Partitions(held, appender))
+    assert appender.calls < MANY // 20
+    assert all(each.log.expired == 1 for each in held)
+    assert [each.log.limits for each in held] == [
+        [7] if each.replica.leads else [] for each in held
+    ]
+
+
+def test_who_reads_hears_of_deleted_segments_and_one_bad_log_does_not_stop_the_others() -> None:
+    appender = AppendThread()
+    outcomes: list[int | MillraceError] = [
+        0,
+        CorruptLogError("damaged"),
+        StorageFullError("full"),
+        2,
+    ]
+    held = [Held(n, appender, Log(outcome), leads=True) for n, outcome in enumerate(outcomes)]
+    retain(Partitions(held, appender))
+    assert [each.told for each in held] == [0, 0, 0, 1]
+    assert [len(each.damage) for each in held] == [0, 1, 0, 0]
+
+
+def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
+    appender = AppendThread()
+    held = [Held(number, appender, Log(), leads=True) for number in range(3)]
+    partitions = Partitions(held, appender)
+    partitions.gone = {1}
+    retain(partitions)
+    assert [each.log.expired for each in held] == [1, 0, 1]
