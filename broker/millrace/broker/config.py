@@ -412,6 +412,15 @@ class LimitsConfig:
         unit=Unit.MILLISECONDS,
         minimum=100,
     )
+    early_request_wait_ms: int = setting(
+        500,
+        "How long a request waits at a broker that has yet to hear that it leads the partition: "
+        "whoever heard first sends clients there. Refused, they would come again after a pause.",
+        unit=Unit.MILLISECONDS,
+        minimum=0,
+        maximum=10_000,
+        visibility=Visibility.TUNING,
+    )
     fetch_wait_ms_max: int = setting(
         60_000,
         "The longest that a fetch may wait for records, whatever the client asks for.",
