@@ -32,7 +32,7 @@ from millrace.core.metadata.model import BrokerLife, BrokerRegistration
 from millrace.core.metadata.requests import Heartbeat
 from millrace.core.metadata.stored import StoredObject
 
-TIMES: Final = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250)
+TIMES: Final = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=250)
 CLUSTER_ID: Final = "sim"
 
 _READ_AGAIN_MS: Final = 100

@@ -40,7 +40,7 @@ from millrace.core.metadata.requests import (
 )
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
-TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5)
+TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5)
 
 
 def registration(name: str = "a") -> RegisterBroker:
@@ -355,7 +355,7 @@ def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it()
 
 def test_no_write_is_done_after_the_lease_ran_out() -> None:
     """The renewal hangs, so nobody notices before the write asks (P38)."""
-    times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20)
+    times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20, watch_ms=20)
 
     async def main() -> None:
         store = MemoryStore()

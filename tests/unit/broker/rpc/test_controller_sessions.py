@@ -60,7 +60,7 @@ async def running() -> AsyncIterator[Running]:
     shell = ControllerShell(
         ClusterConfig(),
         store,
-        LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5),
+        LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5),
         name="a",
         address=f"127.0.0.1:{port}",
         on_failure=failures.append,
