@@ -177,7 +177,14 @@ class Broker:
         )
         limits = replace(config.limits, connections_max=connections)
         self._server = make_server(limits)
-        self._replica_server = make_server(limits)
+        self._replica_server = make_server(
+            replace(
+                limits,
+                keepalive_interval_ms=limits.replica_keepalive_ms,
+                keepalive_timeout_ms=limits.replica_keepalive_ms,
+                client_ping_interval_ms_min=limits.replica_keepalive_ms // 2,
+            )
+        )
         self._health = health.aio.HealthServicer()
         self._metrics_server: Any = None
 

@@ -509,6 +509,14 @@ class LimitsConfig:
         unit=Unit.MILLISECONDS,
         minimum=100,
     )
+    replica_keepalive_ms: int = setting(
+        5_000,
+        "The same for connections between brokers, the ping's answer likewise. Of a connection "
+        "that only one end knows to be gone a follower hears so late.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        visibility=Visibility.TUNING,
+    )
     client_ping_interval_ms_min: int = setting(
         10_000,
         "Clients that ping more often than this, and do so three times, are cut off.",

@@ -24,7 +24,7 @@ from millrace.core.errors import (
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.effects import AskLogEnds
-from millrace.core.metadata.lease import NOBODY, LeaseTimes
+from millrace.core.metadata.lease import NOBODY, LeaseRecord, LeaseTimes
 from millrace.core.metadata.model import SHARD_KEYS, BrokerLife, Topic, shard_of
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
@@ -429,3 +429,31 @@ def test_a_store_that_fails_later_ends_the_process() -> None:
             await request
 
     asyncio.run(main())
+
+
+def test_one_that_was_too_slow_to_take_the_lease_knows_at_once_who_was_faster() -> None:
+    """And not only when it looks again: it has to open a session with the new controller."""
+
+    class Contended(MemoryStore):
+        def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
+            self.take_lease("b")
+            return super().compare_and_swap_lease(new)
+
+    async def scenario() -> None:
+        failures: list[BaseException] = []
+        seldom = LeaseTimes(
+            duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
+        )
+        shell = ControllerShell(
+            ClusterConfig(), Contended(), seldom, name="a", address="h:2",
+            on_failure=failures.append,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(10):
+                await shell.start()
+            assert shell.holder[0] == "b"
+        finally:
+            await shell.stop()
+        assert not failures
+
+    asyncio.run(scenario())

@@ -14,7 +14,14 @@ from millrace.core.errors import (
     StaleBrokerEpochError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, TopicId, TopicPartition
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    MonotonicMs,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.metadata.effects import ElectedUncleanly
 from millrace.core.metadata.encoding import decode_shard, encode_shard
 from millrace.core.metadata.lease import Deposed
