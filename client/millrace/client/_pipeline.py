@@ -79,6 +79,7 @@ class PipelineConfig:
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     metadata_max_age_ms: int
+    leader_silence_ms: int
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +131,7 @@ class Pipeline:
                 retry_backoff_ms_max=config.retry_backoff_max_ms,
                 request_bytes_max=_REQUEST_BYTES_MAX,
                 requests_in_flight_max=_REQUESTS_IN_FLIGHT_MAX,
+                leader_silence_ms=config.leader_silence_ms,
             )
         )
         self._distributor = Distributor(

@@ -69,8 +69,6 @@ _KNOWN_FOR_MS: Final = 3_600_000
 """How long a leader surely remembers a producer after acknowledging: Kafka's do for a day."""
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
-_SILENT_MS: Final = 2_000
-"""A broker that has not answered for so long may be a leader no more without knowing it."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -86,6 +84,8 @@ class SenderConfig:
     """Batches of many partitions share a request up to this size; one larger batch goes alone."""
     requests_in_flight_max: int
     """Requests per broker without an answer."""
+    leader_silence_ms: int
+    """A broker that has not answered for so long may be a leader no more without knowing it."""
 
 
 @dataclass(slots=True)
@@ -365,7 +365,8 @@ class Sender:
             if broker.not_before > now:
                 moments.append(broker.not_before)
             for request in broker.requests.values():  # In order of their deadlines.
-                doubt_at = max(request.sent_at, broker.doubted_at) + _SILENT_MS
+                silent_since = max(request.sent_at, broker.doubted_at)
+                doubt_at = silent_since + self._config.leader_silence_ms
                 moments.append(min(request.deadline, doubt_at))
                 break
         if self._leaderless and not self._is_refreshing:
@@ -688,12 +689,12 @@ class Sender:
                 f"no answer within request_timeout_ms={self._config.request_timeout_ms} and "
                 f"{_ANSWER_GRACE_MS} ms more"
             )
-        if now - oldest.sent_at < _SILENT_MS:
+        if now - oldest.sent_at < self._config.leader_silence_ms:
             return ""
         leaders = [self._leaders[batch.topic_partition].broker_id for batch in oldest.batches]
         if any(0 <= leader != broker.broker_id for leader in leaders):
             return "it is silent, and another broker leads by now"
-        if now - broker.doubted_at >= _SILENT_MS:
+        if now - broker.doubted_at >= self._config.leader_silence_ms:
             broker.doubted_at = now
             for batch in oldest.batches:
                 self._miss_leader(batch.topic)

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,23 +68,35 @@ async def answer(context: Any) -> None:
     await context.write(encode_fetch_response(pb.FetchHeader(), []))
 
 
+@dataclass
+class Following:
+    """A follower's stream.
+
+    Attributes:
+        registration: where the leader is, as the metadata says.
+        broken: when the stream broke.
+    """
+
+    registration: SimpleNamespace
+    broken: list[MonotonicMs] = field(default_factory=list)
+
+
 @contextlib.asynccontextmanager
-async def following(port: int) -> AsyncIterator[list[MonotonicMs]]:
-    """Follow the leader at a port; gives the times at which the stream broke."""
-    broken: list[MonotonicMs] = []
+async def following(port: int) -> AsyncIterator[Following]:
+    """Follow the leader at a port."""
+    the = Following(SimpleNamespace(replica_host="127.0.0.1", replica_port=port))
     session = LeaderSession(1 << 20)
     position = FetchFrom(LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1)
     session.open(PLACE, position, NO_PROGRESS, MonotonicMs(0))
 
     def on_broken(_: BrokerId, now: MonotonicMs) -> list[object]:
-        broken.append(now)
+        the.broken.append(now)
         for place, lost in session.on_broken():
             session.open(place, lost, NO_PROGRESS, now)
         return []
 
-    registration = SimpleNamespace(replica_host="127.0.0.1", replica_port=port)
     partitions: Any = SimpleNamespace(
-        image=SimpleNamespace(broker=lambda _: registration),
+        image=SimpleNamespace(broker=lambda _: the.registration),
         replicas=SimpleNamespace(sessions={LEADER: session}, on_session_broken=on_broken),
         perform=lambda _: None,
     )
@@ -98,7 +112,7 @@ async def following(port: int) -> AsyncIterator[list[MonotonicMs]]:
     )
     try:
         fetcher.on_sessions_concerned()
-        yield broken
+        yield the
     finally:
         await fetcher.stop()
         await asyncio.to_thread(checker.close)
@@ -122,13 +136,17 @@ def test_a_leader_that_cannot_be_reached_is_told_of_once_and_again_when_it_can(
 
     async def story() -> None:
         leader = Leader(hold)
-        async with following(leader.port) as broken:  # Bound, and not served.
-            await until(lambda: len(broken) > 2)
-            await leader.start()
-            try:
+        await leader.start()
+        nobody = socket.socket()
+        nobody.bind(("127.0.0.1", 0))  # It does not listen.
+        try:
+            async with following(nobody.getsockname()[1]) as the:
+                await until(lambda: len(the.broken) > 2)
+                the.registration.replica_port = leader.port
                 await until(lambda: "fetching goes on" in caplog.messages)
-            finally:
-                await leader.stop()
+        finally:
+            nobody.close()
+            await leader.stop()
 
     asyncio.run(story())
     assert caplog.messages[:2] == ["fetching ended", "fetching goes on"]
@@ -206,11 +224,11 @@ def test_a_connection_that_only_the_leader_knows_to_be_gone_is_found_out() -> No
         relay = Relay(leader.port)
         await relay.start()
         try:
-            async with following(relay.port) as broken:
+            async with following(relay.port) as the:
                 await asyncio.wait_for(told.wait(), 20)
                 relay.cut_off()
                 await until(lambda: leader.opened > 1)
-                assert len(broken) == 1
+                assert len(the.broken) == 1
         finally:
             await relay.stop()
             await leader.stop()

@@ -65,6 +65,7 @@ def make(acks: int = -1, *, ready: bool = True, request_bytes_max: int = 1000) -
             retry_backoff_ms_max=1_000,
             request_bytes_max=request_bytes_max,
             requests_in_flight_max=5,
+            leader_silence_ms=2_000,
         )
     )
     if ready:
