@@ -361,10 +361,11 @@ class _ProduceStream:
             request.log_start_offsets.append(0)
             request.outcomes.append(None)
             partition = service.partitions.find(batch.topic_partition)
-            if partition is not None and service.early.is_early(partition, batch.expected_epoch):
+            epoch = batch.expected_epoch
+            if partition is not None and service.early.is_early(partition, epoch):
                 request.outstanding += 1
                 judge = partial(self._judge_early, request, number, batch, acks)
-                service.early.add(partition, batch.expected_epoch, judge)
+                service.early.add(partition, epoch, judge)
             else:
                 self._judge(request, number, batch, acks)
         request.outstanding -= 1
