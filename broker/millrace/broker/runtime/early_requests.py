@@ -26,7 +26,8 @@ class _Queue:
     expected: LeaderEpoch
     judgements: list[Callable[[], None]] = field(default_factory=list)
 
-    def on_advanced(self, _: int) -> None:
+    def on_advanced(self, handle: int) -> None:
+        del handle  # There is one.
         if not self.partition.replica.may_yet_lead(self.expected):
             # Not at once: the partition is in the middle of telling its readers.
             asyncio.get_running_loop().call_soon(self.owner.judge, self)
