@@ -1,7 +1,7 @@
 """Requests that came before their leader knew that it leads.
 
 Whoever hears first of an election tells clients where to go, and they may be there before the news
-are. To refuse them would cost them a pause that is longer than the news take. So what names a leader
+are. To refuse them would cost them a pause that is longer than the news take. So what names an
 epoch that a replica may be about to lead in waits there, in the order in which it came, until the
 replica has another role or a short time is over; then it is judged as if it had come now.
 
@@ -48,9 +48,7 @@ class EarlyRequests:
         """Whether a request of this leader epoch is to wait, be it for those before it."""
         return partition in self._queues or partition.replica.may_yet_lead(expected)
 
-    def add(
-        self, partition: Partition, expected: LeaderEpoch, judge: Callable[[], None]
-    ) -> None:
+    def add(self, partition: Partition, expected: LeaderEpoch, judge: Callable[[], None]) -> None:
         """Call `judge` when the replica leads, or never will, or the time is over."""
         queue = self._queues.get(partition)
         if queue is None:

@@ -2,8 +2,8 @@
 
 The machine says what to tell a leader (`LeaderSession`) and what to do with the answers. In between
 every batch's checksums are verified, on a thread of its own, before the machine hears of it (P8,
-P66). A stream that breaks is opened again, at once if it had worked, and after a pause if the leader
-cannot be reached; the machine then asks anew.
+P66). A stream that breaks is opened again, at once if it had worked, and after a pause if not; the
+machine then asks anew.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 _METHOD: Final = "/millrace.proto.v1.Replica/Fetch"
 _RECONNECT_SECONDS: Final = 0.1
 _CONNECT_SECONDS_MAX: Final = 3.0
-"""After which another attempt is worth more than this one: TCP's come at longer and longer pauses."""
+"""Then another attempt is worth more than this one: TCP's come at longer and longer pauses."""
 _HIGH_WATERMARK_DELAY_MS: Final = 5
 """How long a leader may keep a high watermark to itself that moved alone."""
 

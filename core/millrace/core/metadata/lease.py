@@ -6,8 +6,8 @@ goes on while the machine sleeps. The holder renews well before that, and stops 
 when it could not renew for the shorter renew deadline (P38).
 
 A candidate's name is its broker's: who starts again soon after its own crash takes up its lease
-without waiting for it to run out. Whose lease it was, a life that let it run out or that crashed, is
-most likely gone as a broker too (`Deposed`).
+without waiting for it to run out. Whoever held the lease and let it run out, or crashed, is most
+likely gone as a broker too (`Deposed`).
 
 The lease only keeps the number of controllers at one most of the time. Safety comes from epochs and
 compare-and-swap on the metadata objects (P34). Source: the election of Kubernetes' client-go.

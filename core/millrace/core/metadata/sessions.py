@@ -41,9 +41,7 @@ class Sessions:
         self._sessions: dict[BrokerId, _Session] = {}
         self._ticked_at: MonotonicMs | None = None
 
-    def expect(
-        self, life: BrokerLife, now: MonotonicMs, until: MonotonicMs | None = None
-    ) -> None:
+    def expect(self, life: BrokerLife, now: MonotonicMs, until: MonotonicMs | None = None) -> None:
         """Begin the session of a broker that was alive for the controller before.
 
         Args:

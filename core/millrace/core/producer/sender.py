@@ -83,7 +83,8 @@ class SenderConfig:
     request_bytes_max: int
     """Batches of many partitions share a request up to this size; one larger batch goes alone."""
     requests_in_flight_max: int
-    """Requests per broker without an answer."""
+    """Requests per broker without an answer. What is repeated goes beyond that: where a leadership
+    moved, the requests that it would wait for may themselves wait for batches like these."""
     leader_silence_ms: int
     """A broker that has not answered for so long may be a leader no more without knowing it."""
 
@@ -405,10 +406,11 @@ class Sender:
                 if leader is None or leader.broker_id in full:
                     continue
                 broker = self._brokers[leader.broker_id]
-                if len(broker.requests) >= self._config.requests_in_flight_max:
-                    continue
                 batch = self._next_batch(partition, broker, now)
                 if batch is None:
+                    continue
+                is_full = len(broker.requests) >= self._config.requests_in_flight_max
+                if is_full and batch.state is not BatchState.TO_REPEAT:
                     continue
                 size = sizes.get(leader.broker_id, 0) + _length(batch)
                 if size > self._config.request_bytes_max and leader.broker_id in parcels:

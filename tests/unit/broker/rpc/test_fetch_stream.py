@@ -183,9 +183,7 @@ async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
     serving = asyncio.create_task(service.fetch(None, call))
     request = pb.FetchRequest(
         partitions=[
-            pb.FetchPartition(
-                handle=7, topic_id=TOPIC, partition=0, current_leader_epoch=epoch
-            )
+            pb.FetchPartition(handle=7, topic_id=TOPIC, partition=0, current_leader_epoch=epoch)
         ],
         credit_bytes=1000,
         settings=pb.FetchSettings(min_bytes=0),

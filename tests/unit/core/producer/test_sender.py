@@ -268,6 +268,27 @@ def test_a_leader_that_a_refusal_names_is_followed_without_a_look_up() -> None:
     assert sent(sender.poll(at(1))) == [[batches[0]], [batches[1]]]
 
 
+def test_what_must_be_repeated_does_not_wait_for_other_requests_to_be_answered() -> None:
+    sender = make()
+    sender.on_leaders({PLACES[1]: Leader(OTHER_BROKER, LeaderEpoch(8))})
+    sender.on_connected(OTHER_BROKER)
+    for number in range(5):
+        sender.on_batches([batch_of(partition=1)])
+        assert len(sent(sender.poll(at(number)))) == 1
+    batches = [batch_of(), batch_of()]
+    for number, batch in enumerate(batches):
+        sender.on_batches([batch])
+        sender.poll(at(5 + number))
+    late = batch_of()
+    sender.on_batches([late])
+    sender.poll(at(7))
+    for correlation_id in (7, 8, 9):
+        sender.on_answer(BROKER, correlation_id, [moved_to(OTHER_BROKER, 8)], 0, at(8))
+    assert sent(sender.poll(at(8))) == [[each] for each in (*batches, late)]
+    sender.on_batches([batch_of()])
+    assert sent(sender.poll(at(9))) == [], "what is new waits"
+
+
 @pytest.mark.parametrize("epoch", [6, 7])
 def test_a_refusal_that_names_no_news_is_looked_up_after_a_pause(epoch: int) -> None:
     sender = make()
