@@ -26,6 +26,7 @@ def connect(address: str, limits: LimitsConfig) -> Channel:
             # nothing to say would wait for its leader's batches until a ping is not answered.
             ("grpc.keepalive_time_ms", limits.replica_keepalive_ms),
             ("grpc.keepalive_timeout_ms", limits.replica_keepalive_ms),
+            ("grpc.http2.ping_timeout_ms", limits.replica_keepalive_ms),  # Else it is a minute.
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.use_local_subchannel_pool", 1),
         ],

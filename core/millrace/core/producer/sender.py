@@ -116,6 +116,13 @@ class Connect:
 
 
 @dataclass(slots=True)
+class ConnectSoon:
+    """Effect: pause no more before the next attempt: a broker that was elected is there."""
+
+    broker_id: BrokerId
+
+
+@dataclass(slots=True)
 class Disconnect:
     """Effect: give the stream up; `on_disconnected` follows."""
 
@@ -135,7 +142,9 @@ class AllocateProducerId:
     """Effect: ask for a producer id until there is one; `on_producer_id` follows."""
 
 
-Effect = Transmit | Complete | Connect | Disconnect | RefreshMetadata | AllocateProducerId
+Effect = (
+    Transmit | Complete | Connect | ConnectSoon | Disconnect | RefreshMetadata | AllocateProducerId
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -254,9 +263,11 @@ class Sender:
             if leader.leader_epoch < before.leader_epoch:
                 continue
             self._leaders[topic_partition] = leader
-            partition = self._partitions.get(topic_partition)
-            if partition is not None and leader.leader_epoch > before.leader_epoch:
-                partition.retry_at = _LONG_AGO
+            if leader.leader_epoch > before.leader_epoch:
+                self._on_elected(leader.broker_id)
+                partition = self._partitions.get(topic_partition)
+                if partition is not None:
+                    partition.retry_at = _LONG_AGO
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
         """Take which topics have these names now; None: no topic has the name.
@@ -612,9 +623,19 @@ class Sender:
         known = self._leaders.get(partition.topic_partition, _NO_LEADER)
         if named.leader_epoch > known.leader_epoch:
             self._leaders[partition.topic_partition] = named
+            self._on_elected(named.broker_id)
             return True
         # An earlier refusal named it already; but nobody is asked twice without a pause.
         return named == known and named.broker_id != refused_by
+
+    def _on_elected(self, broker_id: BrokerId) -> None:
+        """A broker leads since a moment ago: however often it could not be reached before."""
+        broker = self._brokers.get(broker_id)
+        if broker is None or not broker.is_connecting:
+            return
+        soon = ConnectSoon(broker_id)
+        if soon not in self._effects:
+            self._effects.append(soon)
 
     def _on_gap(
         self, partition: _Partition, batch: ProducerBatch, error: OutOfOrderSequenceError
@@ -744,6 +765,7 @@ __all__ = [
     "Answer",
     "Complete",
     "Connect",
+    "ConnectSoon",
     "Disconnect",
     "Effect",
     "RefreshMetadata",
