@@ -173,6 +173,7 @@ class Disk:
         """Calls that change something, so far."""
         self.cut_power_at: int | None = None
         self.flushes = 0
+        self.bytes_read = 0
         self.fail_flush_at: int | None = None
         self.unreadable: set[str] = set()
         """Files whose reads raise EIO."""
@@ -359,7 +360,9 @@ class DiskFile:
         return len(fitting)
 
     def pread(self, size: int, offset: int) -> bytes:
-        return bytes(self._disk.inode_of(self._path).data[offset : offset + size])
+        found = bytes(self._disk.inode_of(self._path).data[offset : offset + size])
+        self._disk.bytes_read += len(found)
+        return found
 
     def pread_into_cached(self, buffer: memoryview, offset: int) -> int:
         if self._disk.is_cold or not self._disk.exists(self._path):

@@ -108,6 +108,7 @@ class LossyBroker(RuleBasedStateMachine):
                 retry_backoff_ms_max=1_000,
                 request_bytes_max=300,
                 requests_in_flight_max=5,
+                leader_silence_ms=2_000,
             )
         )
         self.logs = {place: Log() for place in PLACES}

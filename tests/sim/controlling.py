@@ -32,7 +32,7 @@ from millrace.core.metadata.model import BrokerLife, BrokerRegistration
 from millrace.core.metadata.requests import Heartbeat
 from millrace.core.metadata.stored import StoredObject
 
-TIMES: Final = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250)
+TIMES: Final = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=250)
 CLUSTER_ID: Final = "sim"
 
 _READ_AGAIN_MS: Final = 100
@@ -98,7 +98,7 @@ class ControllerHost:
     def _on_lease_written(self, record: LeaseRecord, sent_at: MonotonicMs, result: object) -> None:
         if result is not True:
             return
-        self._election.on_written(record, sent_at, self._now)
+        self._election.on_written(record, sent_at)
         self.holder = record.holder
         if self.controller is None and self._election.is_held(self._now):
             self._machine.world.note(f"{self._machine.name} takes over as controller")

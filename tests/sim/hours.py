@@ -15,7 +15,7 @@ from millrace.core.metadata.lease import LeaseTimes
 class PatientHost(ControllerHost):
     """With the lease as it is held in Kubernetes."""
 
-    times = LeaseTimes(duration_ms=6_000, renew_deadline_ms=4_000, retry_ms=500)
+    times = LeaseTimes(duration_ms=6_000, renew_deadline_ms=4_000, retry_ms=500, watch_ms=500)
 
 
 class HoursCluster(BrokerCluster):

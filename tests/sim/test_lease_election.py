@@ -17,7 +17,7 @@ from tests.sim.world import MINUTE, Violation, World
 from millrace.core.ids import MonotonicMs
 from millrace.core.metadata.lease import LeaseElection, LeaseRecord, LeaseTimes
 
-TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250)
+TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=250)
 
 
 class Candidate:
@@ -56,7 +56,7 @@ class Candidate:
 
     def _on_written(self, record: LeaseRecord, sent_at: MonotonicMs, result: object) -> None:
         if result is True:
-            self.election.on_written(record, sent_at, self._machine.clock.monotonic())
+            self.election.on_written(record, sent_at)
 
 
 class Candidates:

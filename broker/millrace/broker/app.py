@@ -36,6 +36,7 @@ from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.server import make_server
 from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.descriptors import connections_allowed
+from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.housekeeping import Housekeeping
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
@@ -159,6 +160,7 @@ class Broker:
         self._life: BrokerLife | None = None
         self.metrics = BrokerMetrics()
         self._mailbox = Mailbox(asyncio.get_running_loop())
+        self._early = EarlyRequests(config.limits.early_request_wait_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._directories: list[LogDirectory] = []
         self._controller: ControllerShell | None = None
@@ -175,7 +177,15 @@ class Broker:
         )
         limits = replace(config.limits, connections_max=connections)
         self._server = make_server(limits)
-        self._replica_server = make_server(limits, is_for_brokers=True)
+        self._replica_server = make_server(
+            replace(
+                limits,
+                keepalive_interval_ms=limits.replica_keepalive_ms,
+                keepalive_timeout_ms=limits.replica_keepalive_ms,
+                client_ping_interval_ms_min=limits.replica_keepalive_ms // 2,
+            ),
+            is_for_brokers=True,
+        )
         self._health = health.aio.HealthServicer()
         self._metrics_server: Any = None
 
@@ -405,6 +415,7 @@ class Broker:
         replica = ReplicaService(
             partitions=partitions,
             reader=self._reader,
+            early=self._early,
             limits=config.limits,
             metrics=self.metrics,
             is_for_followers=True,
@@ -466,12 +477,17 @@ class Broker:
             channel=channel,
             checkers=self._workers,
             memory=memory,
+            early=self._early,
             limits=limits,
             metrics=self.metrics,
         )
         self._spawn(produce.sweep())
         fetch = FetchService(
-            partitions=partitions, reader=self._reader, limits=limits, metrics=self.metrics
+            partitions=partitions,
+            reader=self._reader,
+            early=self._early,
+            limits=limits,
+            metrics=self.metrics,
         )
         cluster = ClusterService(
             broker_id=broker.broker_id, channel=channel, partitions=partitions, limits=limits

@@ -120,8 +120,12 @@ class KubernetesConfig:
 
 
 _LEASE_TIMES: Final = {
-    CoordinationKind.SQLITE: LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250),
-    CoordinationKind.KUBERNETES: LeaseTimes(duration_ms=6000, renew_deadline_ms=4000, retry_ms=500),
+    CoordinationKind.SQLITE: LeaseTimes(
+        duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=50
+    ),
+    CoordinationKind.KUBERNETES: LeaseTimes(
+        duration_ms=6000, renew_deadline_ms=4000, retry_ms=500, watch_ms=500
+    ),
 }
 
 
@@ -162,10 +166,19 @@ class CoordinationConfig:
     )
     lease_retry_ms: int = setting(
         -1,
-        "Pause between two attempts to renew or to take the lease.",
+        "Pause between two attempts to renew the lease.",
         unit=Unit.MILLISECONDS,
         minimum=10,
         minus_one="250 with SQLite, 500 with Kubernetes",
+        visibility=Visibility.TUNING,
+    )
+    lease_watch_ms: int = setting(
+        -1,
+        "Pause between two looks of a broker at another's lease. How late it sees a renewal, it "
+        "takes over later. Reading costs SQLite next to nothing, and an API server a request.",
+        unit=Unit.MILLISECONDS,
+        minimum=10,
+        minus_one="50 with SQLite, 500 with Kubernetes, but not more than lease_retry_ms",
         visibility=Visibility.TUNING,
     )
     kubernetes: KubernetesConfig = section(KubernetesConfig)
@@ -178,10 +191,12 @@ class CoordinationConfig:
         def chosen(value: int, default: int) -> int:
             return default if value == -1 else value
 
+        retry_ms = chosen(self.lease_retry_ms, usual.retry_ms)
         return LeaseTimes(
             duration_ms=chosen(self.lease_duration_ms, usual.duration_ms),
             renew_deadline_ms=chosen(self.lease_renew_deadline_ms, usual.renew_deadline_ms),
-            retry_ms=chosen(self.lease_retry_ms, usual.retry_ms),
+            retry_ms=retry_ms,
+            watch_ms=chosen(self.lease_watch_ms, min(usual.watch_ms, retry_ms)),
         )
 
     def validate(self) -> Iterator[str]:
@@ -189,6 +204,11 @@ class CoordinationConfig:
         if self.kind is CoordinationKind.SQLITE and not self.path:
             yield "path: is required with kind = 'sqlite': a file for the cluster's metadata"
         times = self.lease_times
+        if times.watch_ms > times.retry_ms:
+            yield (
+                f"lease_watch_ms = {times.watch_ms}: must not be more than lease_retry_ms = "
+                f"{times.retry_ms}"
+            )
         if not times.retry_ms < times.renew_deadline_ms < times.duration_ms:
             yield (
                 "lease_retry_ms < lease_renew_deadline_ms < lease_duration_ms must hold: a "
@@ -413,6 +433,15 @@ class LimitsConfig:
         unit=Unit.MILLISECONDS,
         minimum=100,
     )
+    early_request_wait_ms: int = setting(
+        500,
+        "How long a request waits at a broker that has yet to hear that it leads the partition: "
+        "whoever heard first sends clients there. Refused, they would come again after a pause.",
+        unit=Unit.MILLISECONDS,
+        minimum=0,
+        maximum=10_000,
+        visibility=Visibility.TUNING,
+    )
     fetch_wait_ms_max: int = setting(
         60_000,
         "The longest that a fetch may wait for records, whatever the client asks for.",
@@ -480,6 +509,14 @@ class LimitsConfig:
         "A connection is closed when a ping is not answered for this long.",
         unit=Unit.MILLISECONDS,
         minimum=100,
+    )
+    replica_keepalive_ms: int = setting(
+        5_000,
+        "The same for connections between brokers, the ping's answer likewise. Of a connection "
+        "that only one end knows to be gone a follower hears so late.",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        visibility=Visibility.TUNING,
     )
     client_ping_interval_ms_min: int = setting(
         10_000,

@@ -116,6 +116,7 @@ class ControllerShell:
         # What the store is asked to do next, by which machine.
         self._outbox: list[tuple[Controller, ReadObject | WriteObject]] = []
         self._has_outbox = asyncio.Event()
+        self._has_new_deadline = asyncio.Event()  # The machine may want its tick sooner.
         self._tasks: set[asyncio.Task[None]] = set()
         self._started: asyncio.Future[None] | None = None
         self._has_failed = False
@@ -201,6 +202,7 @@ class ControllerShell:
         if self._machine is not None:
             machine = self._machine
             self._perform(machine, machine.on_connection_broken(life, monotonic_now()))
+            self._has_new_deadline.set()
 
     def resign(self, reason: str) -> None:
         """Stop being the controller: somebody else has been since (P39)."""
@@ -249,20 +251,28 @@ class ControllerShell:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(self._config.controller_tick_ms / 1000)
+            machine = self._machine
+            pause_ms = self._config.controller_tick_ms
+            if machine is not None:
+                pause_ms = machine.pause_ms(monotonic_now())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._has_new_deadline.wait()
+            self._has_new_deadline.clear()
             if self._machine is not None:
                 self._perform(self._machine, self._machine.tick(monotonic_now()))
 
     async def _renew_lease(self) -> None:
         stored = await self._in_lease_thread(self._store.read_lease)
         record = self._election.on_read(stored, monotonic_now())
-        if record is not None:
-            sent_at = monotonic_now()
-            if await self._in_lease_thread(self._store.compare_and_swap_lease, record):
-                self._election.on_written(record, sent_at, monotonic_now())
-            else:  # Somebody was quicker: who, this broker had better know at once.
-                stored = await self._in_lease_thread(self._store.read_lease)
-                self._election.on_read(stored, monotonic_now())
+        if record is None:
+            return
+        sent_at = monotonic_now()
+        if await self._in_lease_thread(self._store.compare_and_swap_lease, record):
+            self._election.on_written(record, sent_at)
+        else:  # Somebody was faster. Who, this broker has to know: it needs the controller.
+            stored = await self._in_lease_thread(self._store.read_lease)
+            self._election.on_read(stored, monotonic_now())
 
     # Effects.
 
@@ -270,6 +280,10 @@ class ControllerShell:
         for effect in effects:
             match effect:
                 case PublishImage(image, objects):
+                    if self._image is None or (
+                        image.cluster.controller_epoch > self._image.cluster.controller_epoch
+                    ):
+                        self._has_new_deadline.set()  # For the first tick of an active machine.
                     self._image = image
                     self.observer.on_published(objects)
                     self._set_started()

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeVar
 
 from millrace.client import _wire
-from millrace.client._cluster import Cluster, Connection
+from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluster, Connection
 from millrace.client._descriptions import (
     ClusterDescription,
     LogDescription,
@@ -17,6 +17,7 @@ from millrace.client._descriptions import (
 )
 from millrace.client._health import ClusterHealth, health_of
 from millrace.client._offsets import OffsetAndTimestamp, OffsetAt, look_up_offsets
+from millrace.client._settings import bounded
 from millrace.client._wire import BrokerInfo, Place
 from millrace.core.errors import (
     ConnectionFailedError,
@@ -26,6 +27,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
@@ -58,6 +60,11 @@ class Admin:
         bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
         client_id: name in the brokers' logs and metrics.
         request_timeout_ms: how long one call may take.
+        metadata_timeout_ms: how long one broker may take to describe topics and brokers, before
+            another is asked.
+
+    Raises:
+        InvalidConfigError: a setting is out of its bounds.
     """
 
     def __init__(
@@ -66,8 +73,14 @@ class Admin:
         *,
         client_id: str = "millrace-python",
         request_timeout_ms: int = 30_000,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
     ) -> None:
-        self._cluster = Cluster(bootstrap, client_id=client_id, timeout_ms=request_timeout_ms)
+        self._cluster = Cluster(
+            bootstrap,
+            client_id=client_id,
+            timeout_ms=request_timeout_ms,
+            metadata_timeout_ms=bounded("metadata_timeout_ms", metadata_timeout_ms, 1, INT32_MAX),
+        )
 
     async def create_topic(
         self,

@@ -53,8 +53,7 @@ from millrace.proto.v1 import (
 
 SOFTWARE_NAME: Final = "millrace-python"
 _CONNECT_TIMEOUT_S: Final = 10.0
-_LOOK_UP_S: Final = 3.0
-"""How long one broker may take to tell where the leaders are, as another one knows it too."""
+METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000
 
 Result = TypeVar("Result")
 
@@ -92,10 +91,17 @@ class Cluster:
         bootstrap: `host:port`, several separated by commas, or a sequence of them.
         client_id: name of the client in the brokers' logs and metrics.
         timeout_ms: how long one call may take.
+        metadata_timeout_ms: how long one broker may take to tell where the leaders are, as another
+            one knows it too.
     """
 
     def __init__(
-        self, bootstrap: str | Sequence[str], *, client_id: str, timeout_ms: int = 30_000
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str,
+        timeout_ms: int = 30_000,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
     ) -> None:
         names = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
         self._bootstrap = [name.strip() for name in names if name.strip()]
@@ -109,6 +115,7 @@ class Cluster:
             raise InvalidConfigError("bootstrap: name at least one broker as host:port")
         self._client_id = client_id
         self.timeout_s = timeout_ms / 1000
+        self._metadata_timeout_s = metadata_timeout_ms / 1000
         self._connections: dict[str, asyncio.Task[Connection]] = {}
         self._last_address = ""
         self._refreshes: dict[frozenset[str], asyncio.Task[None]] = {}
@@ -356,7 +363,8 @@ class Cluster:
     ) -> cluster_pb2.GetMetadataResponse:
         """Ask whichever broker answers about brokers and topics, and take what it says."""
         response: cluster_pb2.GetMetadataResponse = await self.call(
-            lambda connection: connection.cluster.GetMetadata(request), attempt_s=_LOOK_UP_S
+            lambda connection: connection.cluster.GetMetadata(request),
+            attempt_s=self._metadata_timeout_s,
         )
         self.learn(response)
         return response

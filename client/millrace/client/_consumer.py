@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
+from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer_core import ConsumerCore, Start
 from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._settings import bounded
@@ -38,6 +39,8 @@ class Consumer:
         request_timeout_ms: how long a call to a broker may take.
         metadata_max_age_ms: after which to look whether topics have more partitions, and where to
             read from.
+        metadata_timeout_ms: how long one broker may take to tell where the leaders are, before
+            another is asked.
         client_rack: the zone of this client, as brokers name theirs (`node.rack`). With it,
             partitions are read from an in-sync follower of the same zone where there is one;
             empty: from their leaders.
@@ -60,6 +63,7 @@ class Consumer:
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: int = 30_000,
         metadata_max_age_ms: int = 300_000,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
         client_rack: str = "",
     ) -> None:
         self._core = ConsumerCore(
@@ -74,6 +78,7 @@ class Consumer:
             value_deserializer=value_deserializer,
             request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
             metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, INT32_MAX),
+            metadata_timeout_ms=bounded("metadata_timeout_ms", metadata_timeout_ms, 1, INT32_MAX),
             client_rack=client_rack,
             loop=asyncio.get_running_loop(),
         )

@@ -95,6 +95,7 @@ class ConsumerCore:
         value_deserializer: Deserializer | None,
         request_timeout_ms: int,
         metadata_max_age_ms: int,
+        metadata_timeout_ms: int,
         client_rack: str,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -113,7 +114,12 @@ class ConsumerCore:
             window_bytes=window,
             rack=client_rack,
         )
-        self.cluster = Cluster(bootstrap, client_id=client_id, timeout_ms=request_timeout_ms)
+        self.cluster = Cluster(
+            bootstrap,
+            client_id=client_id,
+            timeout_ms=request_timeout_ms,
+            metadata_timeout_ms=metadata_timeout_ms,
+        )
         self.loop = loop
         self.is_closed = False
         self._record_type = record_type(key_deserializer, value_deserializer)

@@ -22,6 +22,7 @@ from typing import Any, Final
 from millrace.client import _wire
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster
+from millrace.client._connect_pauses import ConnectPauses
 from millrace.client._produce_stream import ProduceStream
 from millrace.client._tasks import Tasks
 from millrace.client._token_lock import TokenLock
@@ -47,6 +48,7 @@ from millrace.core.producer.sender import (
     Answer,
     Complete,
     Connect,
+    ConnectSoon,
     Disconnect,
     RefreshMetadata,
     Refusal,
@@ -79,6 +81,7 @@ class PipelineConfig:
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     metadata_max_age_ms: int
+    leader_silence_ms: int
 
 
 @dataclass(slots=True, eq=False)
@@ -130,13 +133,14 @@ class Pipeline:
                 retry_backoff_ms_max=config.retry_backoff_max_ms,
                 request_bytes_max=_REQUEST_BYTES_MAX,
                 requests_in_flight_max=_REQUESTS_IN_FLIGHT_MAX,
+                leader_silence_ms=config.leader_silence_ms,
             )
         )
         self._distributor = Distributor(
             config.batch_size, partitioner, self._sender.queue_length, random.Random()
         )
         self._streams: dict[BrokerId, ProduceStream] = {}
-        self._connect_failures: dict[BrokerId, int] = {}
+        self._pauses = ConnectPauses(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._parked: dict[str, deque[Intake]] = {}
         """Intakes that wait until their topic is known."""
         self._unfinished: dict[Intake, None] = {}
@@ -460,6 +464,8 @@ class Pipeline:
                     self._complete(effect.batch)
                 case Connect():
                     self._tasks.spawn(self._connect(effect.broker_id))
+                case ConnectSoon():
+                    self._pauses.on_news(effect.broker_id)
                 case Disconnect():
                     stream = self._streams.pop(effect.broker_id)
                     stream.close()
@@ -511,15 +517,7 @@ class Pipeline:
             return True
 
     async def _connect(self, broker_id: BrokerId) -> None:
-        failures = self._connect_failures.get(broker_id, 0)
-        if failures:
-            await asyncio.sleep(
-                min(
-                    self.config.retry_backoff_ms << min(failures - 1, 16),
-                    self.config.retry_backoff_max_ms,
-                )
-                / 1000
-            )
+        await self._pauses.wait(broker_id)
         try:
             connection = await self.cluster.broker(broker_id)
             stream = ProduceStream(
@@ -531,7 +529,7 @@ class Pipeline:
                 on_broken=self._on_broken,
             )
         except MillraceError as error:
-            self._connect_failures[broker_id] = failures + 1
+            self._pauses.on_failed(broker_id)
             self._sender.on_disconnected(broker_id, error.message, monotonic_ms())
         else:
             self._streams[broker_id] = stream
@@ -541,7 +539,7 @@ class Pipeline:
     def _on_answer(
         self, broker_id: BrokerId, correlation_id: int, answers: Sequence[Answer], throttle_ms: int
     ) -> None:
-        self._connect_failures.pop(broker_id, None)
+        self._pauses.on_answered(broker_id)
         for answer in answers:
             if isinstance(answer, Refusal):
                 self._learn_address(answer.error)
@@ -551,7 +549,7 @@ class Pipeline:
     def _on_broken(self, broker_id: BrokerId, stream: ProduceStream, reason: str) -> None:
         if self._streams.get(broker_id) is stream:
             del self._streams[broker_id]
-            self._connect_failures[broker_id] = self._connect_failures.get(broker_id, 0) + 1
+            self._pauses.on_failed(broker_id)
             self._sender.on_disconnected(broker_id, reason, monotonic_ms())
         self._tasks.spawn(self.cluster.drop(stream.connection))
         self.wake()

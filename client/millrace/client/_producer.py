@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.client._clock import monotonic_ms, wall_ms
-from millrace.client._cluster import Cluster
+from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluster
 from millrace.client._handles import BatchHandle, RecordHandle
 from millrace.client._pipeline import Pipeline, PipelineConfig
 from millrace.client._settings import bounded
@@ -49,6 +49,8 @@ Placed = TypeVar("Placed")
 
 BATCH_SIZE_DEFAULT: Final = 1_000_000
 """Just below what topics take (`max.message.bytes`): few, large messages cost least."""
+LEADER_SILENCE_MS_DEFAULT: Final = 1_000
+"""A look-up each second costs little; a broker that stands still is replaced after two or more."""
 _BATCH_SIZE_MAX: Final = 16 * 1024 * 1024 - 1024
 _SLICE_BYTES_MAX: Final = 4 * 1024 * 1024
 _PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
@@ -517,6 +519,11 @@ class Producer(RecordSink):
         request_timeout_ms: how long a broker may wait for replicas.
         retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`.
         metadata_max_age_ms: after which to look whether topics in use have more partitions.
+        metadata_timeout_ms: how long one broker may take to tell where the leaders are, before
+            another is asked.
+        leader_silence_ms: a leader that has not answered for so long is doubted: it is looked up
+            who leads by now. One that is paused or cut off keeps its connections, and not its
+            leaderships; what it has is repeated at the new leader, and never doubled.
         compression: none, gzip, snappy, lz4 or zstd; `compression_level` is the codec's own.
         partitioner: "keyed" (Kafka's hash of the key; without key a partition with a short queue),
             "round_robin", or a function of topic, key, value and number of partitions.
@@ -541,6 +548,8 @@ class Producer(RecordSink):
         retry_backoff_ms: int = 100,
         retry_backoff_max_ms: int = 1_000,
         metadata_max_age_ms: int = 300_000,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
+        leader_silence_ms: int = LEADER_SILENCE_MS_DEFAULT,
         compression: str = "none",
         compression_level: int | None = None,
         partitioner: Literal["keyed", "round_robin"] | PartitionFunction = "keyed",
@@ -562,12 +571,18 @@ class Producer(RecordSink):
                 "retry_backoff_max_ms", retry_backoff_max_ms, 1, 3_600_000
             ),
             metadata_max_age_ms=bounded("metadata_max_age_ms", metadata_max_age_ms, 1, INT32_MAX),
+            leader_silence_ms=bounded("leader_silence_ms", leader_silence_ms, 1, INT32_MAX),
         )
         if linger_ms >= delivery_timeout_ms:
             raise InvalidConfigError(
                 f"linger_ms={linger_ms} must be less than delivery_timeout_ms={delivery_timeout_ms}"
             )
-        cluster = Cluster(bootstrap, client_id=client_id, timeout_ms=request_timeout_ms)
+        cluster = Cluster(
+            bootstrap,
+            client_id=client_id,
+            timeout_ms=request_timeout_ms,
+            metadata_timeout_ms=bounded("metadata_timeout_ms", metadata_timeout_ms, 1, INT32_MAX),
+        )
         pipeline = Pipeline(
             cluster,
             config,

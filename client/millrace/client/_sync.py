@@ -14,12 +14,18 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from millrace.client._admin import Admin
+from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer import Consumer
 from millrace.client._consumer_core import Start
 from millrace.client._descriptions import ClusterDescription, LogDescription, TopicDescription
 from millrace.client._health import ClusterHealth
 from millrace.client._offsets import OffsetAndTimestamp, OffsetAt
-from millrace.client._producer import BATCH_SIZE_DEFAULT, Producer, RecordSink
+from millrace.client._producer import (
+    BATCH_SIZE_DEFAULT,
+    LEADER_SILENCE_MS_DEFAULT,
+    Producer,
+    RecordSink,
+)
 from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer, Serializer
@@ -118,6 +124,8 @@ class SyncProducer(RecordSink):
         retry_backoff_ms: int = 100,
         retry_backoff_max_ms: int = 1_000,
         metadata_max_age_ms: int = 300_000,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
+        leader_silence_ms: int = LEADER_SILENCE_MS_DEFAULT,
         compression: str = "none",
         compression_level: int | None = None,
         partitioner: Literal["keyed", "round_robin"] | PartitionFunction = "keyed",
@@ -140,6 +148,8 @@ class SyncProducer(RecordSink):
                     retry_backoff_ms=retry_backoff_ms,
                     retry_backoff_max_ms=retry_backoff_max_ms,
                     metadata_max_age_ms=metadata_max_age_ms,
+                    metadata_timeout_ms=metadata_timeout_ms,
+                    leader_silence_ms=leader_silence_ms,
                     compression=compression,
                     compression_level=compression_level,
                     partitioner=partitioner,
@@ -219,6 +229,7 @@ class SyncConsumer:
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: int = 30_000,
         metadata_max_age_ms: int = 300_000,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
         client_rack: str = "",
     ) -> None:
         self._thread = _LoopThread.shared()
@@ -236,6 +247,7 @@ class SyncConsumer:
                     value_deserializer=value_deserializer,
                     request_timeout_ms=request_timeout_ms,
                     metadata_max_age_ms=metadata_max_age_ms,
+                    metadata_timeout_ms=metadata_timeout_ms,
                     client_rack=client_rack,
                 )
             )
@@ -338,11 +350,17 @@ class SyncAdmin:
         *,
         client_id: str = "millrace-python",
         request_timeout_ms: int = 30_000,
+        metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
     ) -> None:
         self._thread = _LoopThread.shared()
         self._admin = self._thread.call(
             _make(
-                lambda: Admin(bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms)
+                lambda: Admin(
+                    bootstrap,
+                    client_id=client_id,
+                    request_timeout_ms=request_timeout_ms,
+                    metadata_timeout_ms=metadata_timeout_ms,
+                )
             )
         )
 

@@ -177,5 +177,6 @@ def channel_options() -> list[tuple[str, int | str]]:
         # Not more often than brokers allow (`limits.client_ping_interval_ms_min`).
         ("grpc.keepalive_time_ms", 15_000),
         ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),  # Else it is a minute, whatever the other one says.
         ("grpc.use_local_subchannel_pool", 1),
     ]

@@ -9,7 +9,7 @@ from tests.fakes.broker import FakeBroker
 
 from millrace.client import ClosedError, Consumer, Producer
 from millrace.client._cluster import Cluster, Connection
-from millrace.core.errors import ConnectionFailedError
+from millrace.core.errors import ConnectionFailedError, InvalidConfigError
 from millrace.proto.v1 import cluster_pb2
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -166,5 +166,46 @@ def test_records_for_a_new_topic_are_sent_although_the_connection_broke_while_it
             async with asyncio.timeout(5):
                 await late
             assert broker.log("late").values() == [b"late"]
+
+    run(story())
+
+
+def test_a_broker_that_does_not_tell_where_the_leaders_are_is_not_waited_for(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as silent, FakeBroker() as other:
+            silent.metadata_gate.clear()
+            other.create_topic("orders")
+            bootstrap = f"{silent.address},{other.address}"
+            producer = Producer(bootstrap, metadata_timeout_ms=100)
+            async with asyncio.timeout(2.5):  # The default is 3 s.
+                assert await producer.partitions_for("orders") == [0]
+            assert silent.look_ups == 1
+            silent.metadata_gate.set()
+            await producer.close()
+
+    run(story())
+
+
+def test_how_long_a_leader_may_be_silent_is_a_setting(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders")
+            async with Producer(broker.address, leader_silence_ms=20) as producer:
+                await producer.partitions_for("orders")
+                broker.gate.clear()
+                look_ups = broker.look_ups
+                record = producer.send("orders", b"v")
+                await broker.until(lambda: broker.look_ups >= look_ups + 2)
+                broker.gate.set()
+                await record
+
+    run(story())
+
+
+@pytest.mark.parametrize("setting", ["leader_silence_ms", "metadata_timeout_ms"])
+def test_a_time_of_nothing_is_refused(run: Run, setting: str) -> None:
+    async def story() -> None:
+        with pytest.raises(InvalidConfigError, match=setting):
+            Producer("localhost:1", **{setting: 0})  # type: ignore[arg-type]
 
     run(story())

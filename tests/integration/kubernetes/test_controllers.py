@@ -22,7 +22,7 @@ from millrace.core.metadata.lease import LeaseTimes
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS, BrokerLife, Topic
 from millrace.core.metadata.requests import CreateTopics, Heartbeat, NewTopic, RegisterBroker
 
-TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=100)
+TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=100, watch_ms=100)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.effects import AskLogEnds, ElectedUncleanly
-from millrace.core.metadata.lease import NOBODY, LeaseTimes
+from millrace.core.metadata.lease import NOBODY, LeaseRecord, LeaseTimes
 from millrace.core.metadata.model import SHARD_KEYS, BrokerLife, Topic, shard_of
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
@@ -42,7 +42,7 @@ from millrace.core.metadata.requests import (
 )
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
-TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5)
+TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5)
 
 
 def registration(name: str = "a") -> RegisterBroker:
@@ -357,7 +357,7 @@ def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it()
 
 def test_no_write_is_done_after_the_lease_ran_out() -> None:
     """The renewal hangs, so nobody notices before the write asks (P38)."""
-    times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20)
+    times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20, watch_ms=20)
 
     async def main() -> None:
         store = MemoryStore()
@@ -446,3 +446,31 @@ def test_people_are_told_from_where_on_records_are_lost(caplog: pytest.LogCaptur
     run(elect)
     (told,) = [each for each in caplog.records if "lack committed records" in each.message]
     assert told.__dict__["log_end_offset"] == 70
+
+
+def test_one_that_was_too_slow_to_take_the_lease_knows_at_once_who_was_faster() -> None:
+    """And not only when it looks again: it has to open a session with the new controller."""
+
+    class Contended(MemoryStore):
+        def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
+            self.take_lease("b")
+            return super().compare_and_swap_lease(new)
+
+    async def scenario() -> None:
+        failures: list[BaseException] = []
+        seldom = LeaseTimes(
+            duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
+        )
+        shell = ControllerShell(
+            ClusterConfig(), Contended(), seldom, name="a", address="h:2",
+            on_failure=failures.append,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(10):
+                await shell.start()
+            assert shell.holder[0] == "b"
+        finally:
+            await shell.stop()
+        assert not failures
+
+    asyncio.run(scenario())

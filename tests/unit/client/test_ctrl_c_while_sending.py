@@ -84,6 +84,7 @@ def sink() -> Iterator[RecordSink]:
         retry_backoff_ms=1,
         retry_backoff_max_ms=1,
         metadata_max_age_ms=1000,
+        leader_silence_ms=1000,
     )
     cluster = Cluster("localhost:1", client_id="test")
     pipeline = Pipeline(cluster, config, Compressor("none", None), Keyed(), loop)

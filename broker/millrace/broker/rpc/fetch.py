@@ -3,7 +3,8 @@
 One stream is one session (`millrace.core.fetch.session`). A task reads what the reader asks for,
 another answers: it waits until there are news and credit, reads whole batches from the files
 without decoding them, and writes one response. It does not look further until gRPC has taken that
-response, so that a reader which does not read costs the broker one response and no more.
+response, so that a reader which does not read costs the broker one response and no more. A position
+at a leader that has not heard of its election yet waits for the news (`EarlyRequests`).
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import decode_request, unary_handler
 from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
@@ -83,11 +85,13 @@ class SessionService:
         *,
         partitions: Partitions,
         reader: LogReader,
+        early: EarlyRequests,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
         is_for_followers: bool = False,
     ) -> None:
         self.is_for_followers = is_for_followers
+        self.early = early
         self.partitions = partitions
         self.reader = reader
         self.metrics = metrics
@@ -252,6 +256,15 @@ class _Plan:
         return 0 if self.read is None else self.read.length
 
 
+@dataclass(slots=True)
+class _EarlyPosition:
+    """A position that waits until its leader has heard that it leads."""
+
+    wanted: pb.FetchPartition
+    progress: pb.FollowerProgress | None = None
+    """The latest that came meanwhile."""
+
+
 class _FetchStream:
     """One session; a `Reader` of the partitions that it follows."""
 
@@ -264,6 +277,7 @@ class _FetchStream:
         self._context = context
         self._session = FetchSession(service.session_limits)
         self._refused: list[pb.FetchedPartition] = []
+        self._early: dict[int, _EarlyPosition] = {}
         self._wake = asyncio.Event()
         self._is_configured = False
         self._follower: BrokerLife | None = None
@@ -290,6 +304,7 @@ class _FetchStream:
 
     def close(self) -> None:
         """Leave all partitions."""
+        self._early.clear()
         for position in list(self._session.positions.values()):
             self._leave(position.handle)
 
@@ -335,16 +350,51 @@ class _FetchStream:
         for handle in request.remove:
             self._leave(handle)
         for wanted in request.partitions:
-            try:
-                self._follow(wanted)
-            except MillraceError as error:
-                topic_partition = TopicPartition(TopicId(wanted.topic_id), wanted.partition)
-                self._refuse_handle(wanted.handle, topic_partition, error)
+            if not self._wait_if_early(wanted):
+                self._open(wanted)
         for progress in request.progress:
             self._on_progress(progress)
         session.grant(request.credit_bytes)
 
+    def _wait_if_early(self, wanted: pb.FetchPartition) -> bool:
+        """Have a position wait that its leader is about to be ready for; return whether it does.
+
+        One that names its zone does not: it may have come to a replica that only follows.
+        """
+        place = TopicPartition(TopicId(wanted.topic_id), wanted.partition)
+        partition = None if self._rack else self._service.partitions.find(place)
+        epoch = LeaderEpoch(wanted.current_leader_epoch)
+        if partition is None or not self._service.early.is_early(partition, epoch):
+            return False
+        if len(self._early) >= self._service.session_limits.partitions_max:
+            return False
+        self._leave(wanted.handle)
+        early = self._early[wanted.handle] = _EarlyPosition(wanted)
+
+        def judge() -> None:
+            if self._early.get(wanted.handle) is not early:
+                return  # The reader left it, or the stream ended.
+            del self._early[wanted.handle]
+            self._open(wanted)
+            if early.progress is not None:
+                self._on_progress(early.progress)
+            self._wake.set()
+
+        self._service.early.add(partition, epoch, judge)
+        return True
+
+    def _open(self, wanted: pb.FetchPartition) -> None:
+        try:
+            self._follow(wanted)
+        except MillraceError as error:
+            topic_partition = TopicPartition(TopicId(wanted.topic_id), wanted.partition)
+            self._refuse_handle(wanted.handle, topic_partition, error)
+
     def _on_progress(self, progress: pb.FollowerProgress) -> None:
+        early = self._early.get(progress.handle)
+        if early is not None:
+            early.progress = progress
+            return
         position = self._session.positions.get(progress.handle)
         if position is None or self._follower is None:
             return
@@ -406,6 +456,7 @@ class _FetchStream:
         raise UnknownLeaderEpochError(f"{what}, not yet {expected}: try again shortly")
 
     def _leave(self, handle: int) -> None:
+        self._early.pop(handle, None)
         position = self._session.remove(handle)
         if position is not None:
             partition = self._service.partitions.find(position.topic_partition)

@@ -3,13 +3,15 @@
 Life of a request: its bytes are taken from the memory pool; the checking thread splits it and
 checks every batch; the loop gives offsets and hands the batches to the append threads; when every
 batch is acknowledged or refused, one answer goes out and the bytes are given back. Requests of one
-stream are given offsets in the order in which they came, and answered as they finish.
+stream are given offsets in the order in which they came, and answered as they finish. A batch for a
+leader that has not heard of its election yet waits for the news (`EarlyRequests`).
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle
 
 import grpc
@@ -21,6 +23,7 @@ from millrace.broker.rpc.requests import unary_handler
 from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.controller_channel import ControllerChannel
+from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
 from millrace.broker.runtime.partitions import Partitions
@@ -31,6 +34,7 @@ from millrace.core.errors import (
     BrokerShuttingDownError,
     MalformedRequestError,
     MillraceError,
+    NotLeaderError,
     RequestTimedOutError,
     UnknownServerError,
     UnsupportedFeatureError,
@@ -81,7 +85,8 @@ class _Request:
     size: int
     deadline: MonotonicMs
     topic_partitions: list[TopicPartition] = field(default_factory=list)
-    outcomes: list[Waiter | MillraceError] = field(default_factory=list)
+    outcomes: list[Waiter | MillraceError | None] = field(default_factory=list)
+    """In the order of the batches; None: it has not been judged yet."""
     log_start_offsets: list[int] = field(default_factory=list)
     outstanding: int = 0
     is_answered: bool = False
@@ -104,11 +109,13 @@ class ProduceService:
         channel: ControllerChannel,
         checkers: Sequence[Worker],
         memory: MemoryPool,
+        early: EarlyRequests,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
     ) -> None:
         self.partitions = partitions
         self.channel = channel
+        self.early = early
         self.checkers = cycle(checkers)
         self.memory = memory
         self.limits = limits
@@ -349,16 +356,37 @@ class _ProduceStream:
         acks = Acks.ALL if header.acks < 0 else Acks.LEADER
         self._pending[request] = None
         request.outstanding = 1  # Ours, until every batch has been seen.
-        for batch in checked:
+        for number, batch in enumerate(checked):
             request.topic_partitions.append(batch.topic_partition)
             request.log_start_offsets.append(0)
-            request.outcomes.append(self._append(request, batch, acks))
-            if not isinstance(request.outcomes[-1], MillraceError):
-                partition = service.partitions.get(batch.topic_partition)
-                request.log_start_offsets[-1] = partition.log.log_start_offset
+            request.outcomes.append(None)
+            partition = service.partitions.find(batch.topic_partition)
+            epoch = batch.expected_epoch
+            if partition is not None and service.early.is_early(partition, epoch):
+                request.outstanding += 1
+                judge = partial(self._judge_early, request, number, batch, acks)
+                service.early.add(partition, epoch, judge)
+            else:
+                self._judge(request, number, batch, acks)
         request.outstanding -= 1
         if not request.outstanding:
             self.on_request_done(request)
+
+    def _judge_early(
+        self, request: _Request, number: int, batch: _CheckedBatch, acks: Acks
+    ) -> None:
+        """Judge a batch that has waited, unless its request was given up meanwhile."""
+        if not request.is_answered:
+            self._judge(request, number, batch, acks)
+        request.outstanding -= 1
+        if not request.outstanding:
+            self.on_request_done(request)
+
+    def _judge(self, request: _Request, number: int, batch: _CheckedBatch, acks: Acks) -> None:
+        outcome = request.outcomes[number] = self._append(request, batch, acks)
+        if not isinstance(outcome, MillraceError):
+            partition = self._service.partitions.get(batch.topic_partition)
+            request.log_start_offsets[number] = partition.log.log_start_offset
 
     def _refuse(self, size: int, correlation_id: int, error: BaseException) -> None:
         """Answer a request of which nothing was appended."""
@@ -418,6 +446,12 @@ class _ProduceStream:
         for topic_partition, outcome, log_start_offset in zip(
             request.topic_partitions, request.outcomes, request.log_start_offsets, strict=True
         ):
+            if outcome is None:  # And it will not be judged any more.
+                outcome = NotLeaderError(
+                    f"{topic_partition} was not led by this broker within the request's time-out: "
+                    "refresh the metadata",
+                    appended=Appended.NO,
+                )
             error = outcome if isinstance(outcome, MillraceError) else outcome.error
             if error is None and isinstance(outcome, Waiter) and not outcome.is_done:
                 error = RequestTimedOutError(

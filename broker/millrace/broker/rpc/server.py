@@ -32,6 +32,7 @@ def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.a
             ("grpc.max_connection_idle_ms", INT32_MAX if idle_ms < 0 else idle_ms),
             ("grpc.keepalive_time_ms", limits.keepalive_interval_ms),
             ("grpc.keepalive_timeout_ms", limits.keepalive_timeout_ms),
+            ("grpc.http2.ping_timeout_ms", limits.keepalive_timeout_ms),
             ("grpc.keepalive_permit_without_calls", 1),
             (
                 "grpc.http2.min_ping_interval_without_data_ms",

@@ -22,8 +22,12 @@ def connect(address: str, limits: LimitsConfig) -> Channel:
             ("grpc.http2.max_frame_size", 1 << 20),
             ("grpc.http2.lookahead_bytes", 4 << 20),
             ("grpc.http2.bdp_probe", 0),
-            ("grpc.keepalive_time_ms", limits.keepalive_interval_ms),
-            ("grpc.keepalive_timeout_ms", limits.keepalive_timeout_ms),
+            # One end may give the connection up and the other not hear of it: a follower that has
+            # nothing to say would wait for its leader's batches until a ping is not answered.
+            ("grpc.keepalive_time_ms", limits.replica_keepalive_ms),
+            ("grpc.keepalive_timeout_ms", limits.replica_keepalive_ms),
+            ("grpc.http2.ping_timeout_ms", limits.replica_keepalive_ms),  # Else it is a minute.
+            ("grpc.http2.max_pings_without_data", 0),
             ("grpc.use_local_subchannel_pool", 1),
         ],
     )

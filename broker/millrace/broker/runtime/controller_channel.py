@@ -272,11 +272,10 @@ class ControllerChannel:
             opening = pb.SessionOpening(
                 cluster_id=self._cluster_id or "", controller_epoch=self._controller_epoch
             )
+            self._heard_at = asyncio.get_running_loop().time()
             try:
-                await stream.write(pb.SessionRequest(opening=opening))
-                self._heard_at = asyncio.get_running_loop().time()
                 await run_until_first(
-                    self._write(stream), self._read(stream), self._until_over(address)
+                    self._write(stream, opening), self._read(stream), self._until_over(address)
                 )
             except asyncio.InvalidStateError:
                 pass  # It was over before it was written to; reading says why.
@@ -295,7 +294,7 @@ class ControllerChannel:
             stream.cancel()
 
     async def _until_over(self, address: str) -> None:
-        """Return once the stream leads nowhere although it is open.
+        """Return once the stream leads nowhere although it is open, or about to be.
 
         A controller whose process stands still, or whose host is gone, closes nothing. The lease
         then names another one; and a controller that has not answered for as long as a session
@@ -314,7 +313,8 @@ class ControllerChannel:
                 _log.info("session left", extra={"at": address, "error": "it does not answer"})
                 return
 
-    async def _write(self, stream: Any) -> None:
+    async def _write(self, stream: Any, opening: pb.SessionOpening) -> None:
+        await stream.write(pb.SessionRequest(opening=opening))
         while True:
             await self._has_outgoing.wait()
             self._has_outgoing.clear()

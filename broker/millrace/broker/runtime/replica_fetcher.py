@@ -2,7 +2,8 @@
 
 The machine says what to tell a leader (`LeaderSession`) and what to do with the answers. In between
 every batch's checksums are verified, on a thread of its own, before the machine hears of it (P8,
-P66). A stream that breaks is opened again after a pause; the machine then asks anew.
+P66). A stream that breaks is opened again, at once if it had worked, and after a pause if not; the
+machine then asks anew.
 """
 
 import asyncio
@@ -36,6 +37,8 @@ _log = logging.getLogger(__name__)
 
 _METHOD: Final = "/millrace.proto.v1.Replica/Fetch"
 _RECONNECT_SECONDS: Final = 0.1
+_CONNECT_SECONDS_MAX: Final = 3.0
+"""Then another attempt is worth more than this one: TCP's come at longer and longer pauses."""
 _HIGH_WATERMARK_DELAY_MS: Final = 5
 """How long a leader may keep a high watermark to itself that moved alone."""
 
@@ -109,6 +112,8 @@ class _LeaderStream:
         self._leader = leader
         self._session = session
         self._wake = asyncio.Event()
+        self._has_answered = False  # On the stream of now, or of last.
+        self._is_noted = False  # That there is none, in the log for people.
 
     def wake(self) -> None:
         self._wake.set()
@@ -121,6 +126,7 @@ class _LeaderStream:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
+            self._has_answered = False
             broker = None if partitions.image is None else partitions.image.broker(self._leader)
             if broker is not None and broker.replica_port:
                 host = broker.replica_host
@@ -128,22 +134,37 @@ class _LeaderStream:
                 try:
                     await self._hold(f"{name}:{broker.replica_port}")
                 except grpc.aio.AioRpcError as error:
-                    _log.info(
-                        "fetching ended", extra={"leader": self._leader, "error": error.details()}
-                    )
+                    self._note_end(error.details() or "")
+                except TimeoutError:
+                    self._note_end("it cannot be reached")
                 except (MillraceError, asyncio.InvalidStateError) as error:
                     _log.warning("fetching broke off", extra={"error": str(error)})
+                    self._has_answered = False
                 partitions.perform(
                     partitions.replicas.on_session_broken(self._leader, monotonic_now())
                 )
-            await asyncio.sleep(_RECONNECT_SECONDS)
+            if not self._has_answered:
+                await asyncio.sleep(_RECONNECT_SECONDS)
+
+    def _note_end(self, reason: str) -> None:
+        """Log that a stream ended, but not each attempt to open another."""
+        level = logging.DEBUG if self._is_noted else logging.INFO
+        self._is_noted = True
+        _log.log(level, "fetching ended", extra={"leader": self._leader, "error": reason})
+
+    def _note_answer(self) -> None:
+        self._has_answered = True
+        if self._is_noted:
+            self._is_noted = False
+            _log.info("fetching goes on", extra={"leader": self._leader})
 
     async def _hold(self, address: str) -> None:
         async with connect(address, self._fetcher.limits) as connection:
             stream: Any = connection.stream_stream(
                 _METHOD, request_serializer=pb.FetchRequest.SerializeToString
             )()
-            await stream.write(pb.FetchRequest(settings=self._fetcher.settings))
+            async with asyncio.timeout(_CONNECT_SECONDS_MAX):
+                await stream.write(pb.FetchRequest(settings=self._fetcher.settings))
             await run_until_first(self._write(stream), self._read(stream))
             stream.cancel()
 
@@ -168,6 +189,7 @@ class _LeaderStream:
         fetcher = self._fetcher
         partitions, replicas = fetcher.partitions, fetcher.partitions.replicas
         while isinstance(message := await stream.read(), bytes):  # Then it is EOF.
+            self._note_answer()
             found = await fetcher.checker.call(self._check, message, self._positions(message))
             for each in found:
                 now = monotonic_now()

@@ -730,33 +730,41 @@ class PartitionLog:
         last = segment.segment_of(self._segments, offset)
         kept = self._segments[last]
         place = kept.locate(offset, kept.size)
+        was_flushed = place.offset < self._flushed_offset
         # Witnesses of what was flushed go first: a crash in between leaves a longer log, not one
-        # that seems to have lost bytes.
+        # that seems to have lost bytes. A tail that nobody flushed has none.
+        is_known = place.offset < max(self._recovery_point, self.log_start_offset)
         self._recovery_point = min(self._recovery_point, place.offset)
         # The log start may lie inside of the batch that goes.
         self.log_start_offset = min(self.log_start_offset, place.offset)
         self.high_watermark = min(self.high_watermark, place.offset)
         self._note_point()
-        self._checkpoints.write()
+        if is_known:
+            self._checkpoints.write()
         self._snapshots.remove_after(place.offset)
-        for found in reversed(self._segments[last:]):
+        for found in reversed(self._segments[last + 1 :]):
             found.index.reset()
-        self._files.fsync_directory(self._directory)
+        active = kept.successor(self._files, self._directory, self._cache, place)
+        if was_flushed:
+            self._files.fsync_directory(self._directory)
         for found in reversed(self._segments[last + 1 :]):  # A crash must not leave a hole.
             found.file.close()
             self._files.unlink(found.path)
             self._files.fsync_directory(self._directory)
 
-        active = Segment(self._files, self._directory, kept.base_offset, self._cache)
         active.file.truncate(place.position)
         interval = self.config.index_interval_bytes
-        rebuild(active, self.topic_partition, place.position, interval, now)
+        for _ in active.rescan(
+            self.topic_partition, place.position, NO_LEADER_EPOCH, interval, now
+        ):
+            pass
         if active.next_offset != place.offset:
             raise scan.ScanStop("a batch is damaged", active.size, active.next_offset)
         self._segments = (*self._segments[:last], active)
         self._tail = _Tail(active, place)
-        active.file.fdatasync()
-        self._flushed_offset = place.offset
+        if was_flushed:
+            active.file.fdatasync()
+            self._flushed_offset = place.offset
 
         epochs = LeaderEpochs(self.leader_epochs.entries)
         if epochs.truncate_from_end(place.offset):
@@ -768,9 +776,10 @@ class PartitionLog:
         for header in headers_between(self._segments, start, place.offset):
             states.update(header, header.base_offset, now)
         self.producer_states = states
-        self._save_snapshot(place.offset, states)
-        active.index.save(active.coverage)
-        self._checkpointed(place.offset, self._uncheckpointed_bytes)
+        if was_flushed:
+            self._save_snapshot(place.offset, states)
+            active.index.save(active.coverage)
+            self._checkpointed(place.offset, self._uncheckpointed_bytes)
 
     # --- Keeping in order --------------------------------------------------------------------
 

@@ -174,6 +174,24 @@ class Segment:
             self.note(header, index_interval_bytes, now)
             yield header
 
+    def successor(
+        self, files: FileSystem, directory: str, cache: IndexCache, place: Place
+    ) -> "Segment":
+        """Return the segment that is active in this one's place when the log ends at a batch of it.
+
+        It knows the batches before the last entry of the index that is left; those between that
+        and the place are for `rescan`. The file is the caller's to cut. Who reads this one goes on.
+        """
+        made = Segment(files, directory, self.base_offset, cache)
+        last = made.index.take_before(self.index, place.position)
+        if last is not None:
+            start, largest_timestamp = last
+            coverage = Coverage(
+                start.offset, start.position, largest_timestamp, self.created_at, NO_TIMESTAMP
+            )
+            made.restore(coverage)
+        return made
+
     def cut(self, place: Place) -> None:
         """End the segment at a batch's beginning; the file and the index are the caller's."""
         self._known.clear()

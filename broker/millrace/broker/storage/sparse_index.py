@@ -152,6 +152,15 @@ class _Pending:
         self.positions = array("q")
         self.timestamps = array("q")
 
+    @classmethod
+    def of(cls, rows: "npt.NDArray[np.void]") -> "_Pending":
+        """Return rows of a file as they are in memory."""
+        made = cls()
+        made.timestamps.frombytes(rows["timestamp"].astype(np.int64).tobytes())
+        made.positions.frombytes(rows["position"].astype(np.int64).tobytes())
+        made.offsets.frombytes(rows["offset"].astype(np.int64).tobytes())
+        return made
+
     def split(self, position: int) -> "tuple[npt.NDArray[np.void], _Pending | None]":
         """Return the entries before `position` as rows of a file, and the others."""
         at = bisect_left(self.positions, position)
@@ -178,6 +187,7 @@ class SparseIndex:
         "_base_offset",
         "_cache",
         "_chunks",
+        "_coverage",
         "_file_bytes",
         "_files",
         "_path",
@@ -194,6 +204,7 @@ class SparseIndex:
         self._cache = cache
         self._chunks = 0
         self._file_bytes = 0
+        self._coverage: Coverage | None = None  # The file's.
         self._pending: _Pending | None = None
         self.is_damaged = False
 
@@ -222,6 +233,7 @@ class SparseIndex:
                     coverage, self._chunks, self._file_bytes = found[0], 1, size
         except FileNotFoundError:
             return None
+        self._coverage = coverage
         return coverage
 
     def add(self, offset: Offset, position: int, largest_timestamp_before: WallMs) -> None:
@@ -236,6 +248,7 @@ class SparseIndex:
     def reset(self) -> None:
         """Forget all entries and remove the file."""
         self._pending = None
+        self._coverage = None
         self._chunks = self._file_bytes = 0
         self.is_damaged = False
         self._cache.drop(self)
@@ -268,7 +281,47 @@ class SparseIndex:
             self._chunks += 1
             self._file_bytes += len(chunk)
         self._cache.drop(self)
+        self._coverage = coverage
         self._pending = rest
+
+    def take_before(self, other: "SparseIndex", position: int) -> tuple[Place, WallMs] | None:
+        """Take another index's entries before a byte of the segment; this one has none yet.
+
+        The other's file becomes this one's if it covers no more than that. Else it is removed, as a
+        witness of what is about to be cut must not stay, and its entries are in memory alone.
+
+        Returns:
+            Up to where the segment is known so, and the largest timestamp before; None: nowhere.
+        """
+        known: tuple[Place, WallMs] | None = None
+        coverage = other._coverage
+        pending = other._pending or _Pending()
+        rows, _ = pending.split(position)
+        if coverage is not None and coverage.end_position > position:
+            entries = other._load(may_block=True)
+            if entries is not None:
+                count = int(entries.positions.searchsorted(_u32(position), "left"))
+                saved = np.empty(count, _ENTRY)
+                saved["offset"], saved["position"] = (
+                    entries.offsets[:count],
+                    entries.positions[:count],
+                )
+                saved["timestamp"] = entries.timestamps[:count]
+                rows = np.concatenate([saved, rows])
+            other.reset()
+        elif coverage is not None and not other.is_damaged:
+            self._chunks, self._file_bytes = other._chunks, other._file_bytes
+            self._coverage = coverage
+            known = Place(coverage.next_offset, coverage.end_position), coverage.largest_timestamp
+        else:
+            rows = rows[:0] if other.is_damaged else rows
+            other.reset()
+        if len(rows):
+            self._pending = _Pending.of(rows)
+            last = rows[-1]
+            place = self._place(int(last["offset"]), int(last["position"]))
+            known = place, WallMs(int(last["timestamp"]))
+        return known
 
     def floor_of_offset(self, offset: Offset, *, may_block: bool = True) -> Place:
         """Return the last entry of at most `offset`; the segment's beginning when there is none.

@@ -93,7 +93,7 @@ class ClusterConfig:
     )
     controller_tick_ms: int = setting(
         100,
-        "How often the controller looks at its clock: sessions end so much later at most.",
+        "How often the controller looks at its clock at the least: it moves on reassignments then.",
         unit=Unit.MILLISECONDS,
         minimum=1,
         maximum=1000,

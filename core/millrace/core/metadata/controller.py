@@ -22,8 +22,8 @@ answer to our own write was lost. The object is read to find out which: the same
 is stored; the old version, that it is not, and it is written again; anything else ends this
 machine. The process goes on without it and may start another, with a higher epoch.
 
-Time is an argument: the shell calls `tick` every `controller_tick_ms` while this machine is active.
-Pure: the shell performs the effects in their order.
+Time is an argument: while this machine is active the shell calls `tick` after `pause_ms`, which it
+asks again when a connection broke. Pure: the shell performs the effects in their order.
 """
 
 from collections.abc import Callable
@@ -133,6 +133,12 @@ class Controller:
         if (problem := size_problem(request, self._config)) is not None:
             return [Respond(request_id, MalformedRequestError(problem))]
         return self._answer(request_id, self._decisions.decide(request, now))
+
+    def pause_ms(self, now: MonotonicMs) -> int:
+        """Return how long to wait before `tick`: `controller_tick_ms` at the most."""
+        if self.phase is not Phase.ACTIVE:
+            return self._config.controller_tick_ms
+        return self._decisions.pause_ms(now)
 
     def tick(self, now: MonotonicMs) -> list[Effect]:
         """Let time pass: sessions end, reassignments complete, leaderships are evened out."""

@@ -132,6 +132,14 @@ class Decisions:
 
     # The clock.
 
+    def pause_ms(self, now: MonotonicMs) -> int:
+        """Return when to tick next: at once for the first time, at a session's end, or as usual."""
+        if self._balanced_at is None:
+            return 0
+        usual_ms = self._config.controller_tick_ms
+        ends_at = self._membership.next_end()
+        return usual_ms if ends_at is None else max(0, min(usual_ms, ends_at - now))
+
     def tick(self, now: MonotonicMs) -> list[AskLogEnds]:
         """Do what is due; return whom to ask for log ends."""
         if self._balanced_at is None:

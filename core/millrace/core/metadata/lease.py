@@ -6,7 +6,8 @@ goes on while the machine sleeps. The holder renews well before that, and stops 
 when it could not renew for the shorter renew deadline (P38).
 
 A candidate's name is its broker's: who starts again soon after its own crash takes up its lease
-without waiting for it to run out.
+without waiting for it to run out. Whoever held the lease and let it run out, or crashed, is most
+likely gone as a broker too (`Deposed`).
 
 The lease only keeps the number of controllers at one most of the time. Safety comes from epochs and
 compare-and-swap on the metadata objects (P34). Source: the election of Kubernetes' client-go.
@@ -42,40 +43,61 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """How the lease is held; each time is longer than the next."""
+    """How the lease is held; each time is longer than the next, or as long as it at the end.
+
+    Attributes:
+        duration_ms: how long others wait for a sign of the holder.
+        renew_deadline_ms: how long the holder acts without having renewed.
+        retry_ms: how often it renews.
+        watch_ms: how often others look.
+    """
 
     duration_ms: int
     renew_deadline_ms: int
     retry_ms: int
+    watch_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deposed:
-    """The holder before: it let the lease run out, or gave it back because it stops.
+    """The holder before: it let the lease run out, gave it back because it stops, or crashed.
 
     Most likely its broker is gone, and not only slow.
 
     Attributes:
         holder: its name.
-        expected_by: when it has found the new controller, if it lives and that acts by then: it
-            looks at the lease once more, and opens a session.
+        since: when the lease was taken: from then on it could find the new controller.
+        grace_ms: in which it does if it lives: it looks at the lease once more, and opens a
+            session.
     """
 
     holder: str
-    expected_by: MonotonicMs
+    since: MonotonicMs
+    grace_ms: int
+
+    def until(self, active_at: MonotonicMs, grace_ms: int) -> MonotonicMs:
+        """Return by when it has been heard of, if it lives.
+
+        Args:
+            active_at: when the new controller began to take sessions.
+            grace_ms: of a broken connection, which is the least.
+        """
+        found_at = self.since + max(self.grace_ms, grace_ms)
+        return MonotonicMs(max(found_at, active_at + _SESSION_MS))
 
 
 class LeaseElection:
-    """One candidate's view. The shell reads the record every `retry_ms`, and writes when told.
+    """One candidate's view. The shell reads the record every `pause_ms`, and writes when told.
 
     Attributes:
         seen: the record as it was read or written last.
-        deposed: who held the lease before us; None when nobody else is known to have had it.
+        deposed: who held the lease before us: another broker, or an earlier process of this one;
+            None when nobody is known to have had it.
     """
 
     def __init__(self, holder: str, address: str, times: LeaseTimes) -> None:
         assert holder != NOBODY
-        assert times.retry_ms < times.renew_deadline_ms < times.duration_ms
+        assert times.watch_ms <= times.retry_ms < times.renew_deadline_ms < times.duration_ms
         self.times = times
         self._holder = holder
         self._address = address
@@ -83,6 +105,7 @@ class LeaseElection:
         self._seen_at = MonotonicMs(0)
         self._held_until: MonotonicMs | None = None
         self._held_before = NOBODY
+        self._was_held = False
         self.deposed: Deposed | None = None
 
     def is_held(self, now: MonotonicMs) -> bool:
@@ -110,24 +133,25 @@ class LeaseElection:
         )
 
     def pause_ms(self, now: MonotonicMs) -> int:
-        """Return when to look again: after `retry_ms`, or sooner when the lease runs out before."""
-        if self.seen.holder in (NOBODY, self._holder):
+        """Return when to look again: sooner than usual when another's lease runs out before."""
+        if self.seen.holder == self._holder:
             return self.times.retry_ms
         left_ms = self._seen_at + self.seen.duration_ms - now
-        return max(1, min(self.times.retry_ms, left_ms)) if left_ms > 0 else self.times.retry_ms
+        if self.seen.holder == NOBODY or left_ms <= 0:
+            return self.times.watch_ms
+        return max(1, min(self.times.watch_ms, left_ms))
 
-    def on_written(self, record: LeaseRecord, sent_at: MonotonicMs, now: MonotonicMs) -> None:
+    def on_written(self, record: LeaseRecord, sent_at: MonotonicMs) -> None:
         """Our write was confirmed. The lease counts from when the write was sent, not answered."""
         if not self.is_held(sent_at):
-            is_other = self._held_before not in (NOBODY, self._holder)
+            before = self._held_before
+            is_gone = before != NOBODY and (before != self._holder or not self._was_held)
+            grace_ms = self.times.watch_ms + _SESSION_MS
             self.deposed = (
-                Deposed(
-                    holder=self._held_before,
-                    expected_by=MonotonicMs(now + self.times.retry_ms + _SESSION_MS),
-                )
-                if is_other
-                else None
+                Deposed(holder=before, since=sent_at, grace_ms=grace_ms) if is_gone else None
             )
+        self._was_held = True
+        self._held_before = self._holder
         self.seen, self._seen_at = record, sent_at
         self._held_until = MonotonicMs(sent_at + self.times.renew_deadline_ms)
 

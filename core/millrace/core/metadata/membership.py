@@ -70,15 +70,20 @@ class Membership:
         """
         for _, broker in sorted(self._draft.cluster.brokers.items()):
             if not broker.is_fenced:
-                is_silent = deposed is not None and broker.name == deposed.holder
-                grace_ms = deposed.expected_by - now if deposed is not None and is_silent else None
-                self._sessions.expect(broker.life, now, grace_ms)
+                until = None
+                if deposed is not None and broker.name == deposed.holder:
+                    until = deposed.until(now, self._config.broker_reconnect_grace_ms)
+                self._sessions.expect(broker.life, now, until)
 
     def tick(self, now: MonotonicMs) -> None:
         """Fence the brokers whose session is over."""
         ended = self._sessions.ended(now)
         if ended:
             self._fence(ended)
+
+    def next_end(self) -> MonotonicMs | None:
+        """Return when the next session ends, unless its broker is heard of."""
+        return self._sessions.next_end()
 
     def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
         """A broker's connection broke: its session ends soon."""

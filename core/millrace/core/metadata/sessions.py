@@ -7,9 +7,9 @@ controller's (P29).
 
 A new controller has heard of nobody. It expects every broker that was alive for its predecessor,
 and gives each a whole session before it says otherwise: a change of the controller is no reason for
-elections. Only the predecessor's own broker is about to stop, or has been silent for long already:
-it gets but the time to find the new controller. Such a session is not confirmed: it does not prove
-that the process lives (P28).
+elections. Only the predecessor's own broker is about to stop, has crashed, or has been silent for
+long already: it gets but the time to find the new controller (`Deposed`). Such a session is not
+confirmed: it does not prove that the process lives (P28).
 
 A controller that was paused itself has heard of nobody either, and that is its own fault: after a
 gap in its ticks every session begins anew.
@@ -41,18 +41,17 @@ class Sessions:
         self._sessions: dict[BrokerId, _Session] = {}
         self._ticked_at: MonotonicMs | None = None
 
-    def expect(self, life: BrokerLife, now: MonotonicMs, grace_ms: int | None = None) -> None:
+    def expect(self, life: BrokerLife, now: MonotonicMs, until: MonotonicMs | None = None) -> None:
         """Begin the session of a broker that was alive for the controller before.
 
         Args:
-            grace_ms: of one that has been silent already; None for the others. It is never less
-                than that of a broken connection.
+            until: when that of one ends which is most likely gone; None for the others.
         """
         if life.broker_id not in self._sessions:
-            allowed_ms = self._timeout_ms if grace_ms is None else max(grace_ms, self._grace_ms)
+            longest = MonotonicMs(now + self._timeout_ms)
             self._sessions[life.broker_id] = _Session(
                 life,
-                MonotonicMs(now + min(allowed_ms, self._timeout_ms)),
+                longest if until is None else min(until, longest),
                 is_confirmed=False,
                 metadata_epoch=-1,
             )
@@ -85,6 +84,10 @@ class Sessions:
         """Return the epoch of the image that a broker has applied; -1 when that is not known."""
         session = self._sessions.get(broker_id)
         return -1 if session is None else session.metadata_epoch
+
+    def next_end(self) -> MonotonicMs | None:
+        """Return when the first session ends of which nothing is heard; None: there is none."""
+        return min((each.ends_at for each in self._sessions.values()), default=None)
 
     def ended(self, now: MonotonicMs) -> list[BrokerLife]:
         """Remove and return the lives whose session is over. To be called with every tick."""

@@ -69,8 +69,6 @@ _KNOWN_FOR_MS: Final = 3_600_000
 """How long a leader surely remembers a producer after acknowledging: Kafka's do for a day."""
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
-_SILENT_MS: Final = 2_000
-"""A broker that has not answered for so long may be a leader no more without knowing it."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -85,7 +83,10 @@ class SenderConfig:
     request_bytes_max: int
     """Batches of many partitions share a request up to this size; one larger batch goes alone."""
     requests_in_flight_max: int
-    """Requests per broker without an answer."""
+    """Requests per broker without an answer. What is repeated goes beyond that: where a leadership
+    moved, the requests that it would wait for may themselves wait for batches like these."""
+    leader_silence_ms: int
+    """A broker that has not answered for so long may be a leader no more without knowing it."""
 
 
 @dataclass(slots=True)
@@ -115,6 +116,13 @@ class Connect:
 
 
 @dataclass(slots=True)
+class ConnectSoon:
+    """Effect: pause no more before the next attempt: a broker that was elected is there."""
+
+    broker_id: BrokerId
+
+
+@dataclass(slots=True)
 class Disconnect:
     """Effect: give the stream up; `on_disconnected` follows."""
 
@@ -134,7 +142,9 @@ class AllocateProducerId:
     """Effect: ask for a producer id until there is one; `on_producer_id` follows."""
 
 
-Effect = Transmit | Complete | Connect | Disconnect | RefreshMetadata | AllocateProducerId
+Effect = (
+    Transmit | Complete | Connect | ConnectSoon | Disconnect | RefreshMetadata | AllocateProducerId
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -253,9 +263,11 @@ class Sender:
             if leader.leader_epoch < before.leader_epoch:
                 continue
             self._leaders[topic_partition] = leader
-            partition = self._partitions.get(topic_partition)
-            if partition is not None and leader.leader_epoch > before.leader_epoch:
-                partition.retry_at = _LONG_AGO
+            if leader.leader_epoch > before.leader_epoch:
+                self._on_elected(leader.broker_id)
+                partition = self._partitions.get(topic_partition)
+                if partition is not None:
+                    partition.retry_at = _LONG_AGO
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
         """Take which topics have these names now; None: no topic has the name.
@@ -365,7 +377,8 @@ class Sender:
             if broker.not_before > now:
                 moments.append(broker.not_before)
             for request in broker.requests.values():  # In order of their deadlines.
-                doubt_at = max(request.sent_at, broker.doubted_at) + _SILENT_MS
+                silent_since = max(request.sent_at, broker.doubted_at)
+                doubt_at = silent_since + self._config.leader_silence_ms
                 moments.append(min(request.deadline, doubt_at))
                 break
         if self._leaderless and not self._is_refreshing:
@@ -404,10 +417,11 @@ class Sender:
                 if leader is None or leader.broker_id in full:
                     continue
                 broker = self._brokers[leader.broker_id]
-                if len(broker.requests) >= self._config.requests_in_flight_max:
-                    continue
                 batch = self._next_batch(partition, broker, now)
                 if batch is None:
+                    continue
+                is_full = len(broker.requests) >= self._config.requests_in_flight_max
+                if is_full and batch.state is not BatchState.TO_REPEAT:
                     continue
                 size = sizes.get(leader.broker_id, 0) + _length(batch)
                 if size > self._config.request_bytes_max and leader.broker_id in parcels:
@@ -609,9 +623,19 @@ class Sender:
         known = self._leaders.get(partition.topic_partition, _NO_LEADER)
         if named.leader_epoch > known.leader_epoch:
             self._leaders[partition.topic_partition] = named
+            self._on_elected(named.broker_id)
             return True
         # An earlier refusal named it already; but nobody is asked twice without a pause.
         return named == known and named.broker_id != refused_by
+
+    def _on_elected(self, broker_id: BrokerId) -> None:
+        """A broker leads since a moment ago: however often it could not be reached before."""
+        broker = self._brokers.get(broker_id)
+        if broker is None or not broker.is_connecting:
+            return
+        soon = ConnectSoon(broker_id)
+        if soon not in self._effects:
+            self._effects.append(soon)
 
     def _on_gap(
         self, partition: _Partition, batch: ProducerBatch, error: OutOfOrderSequenceError
@@ -688,12 +712,12 @@ class Sender:
                 f"no answer within request_timeout_ms={self._config.request_timeout_ms} and "
                 f"{_ANSWER_GRACE_MS} ms more"
             )
-        if now - oldest.sent_at < _SILENT_MS:
+        if now - oldest.sent_at < self._config.leader_silence_ms:
             return ""
         leaders = [self._leaders[batch.topic_partition].broker_id for batch in oldest.batches]
         if any(0 <= leader != broker.broker_id for leader in leaders):
             return "it is silent, and another broker leads by now"
-        if now - broker.doubted_at >= _SILENT_MS:
+        if now - broker.doubted_at >= self._config.leader_silence_ms:
             broker.doubted_at = now
             for batch in oldest.batches:
                 self._miss_leader(batch.topic)
@@ -741,6 +765,7 @@ __all__ = [
     "Answer",
     "Complete",
     "Connect",
+    "ConnectSoon",
     "Disconnect",
     "Effect",
     "RefreshMetadata",

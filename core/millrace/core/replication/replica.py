@@ -67,7 +67,7 @@ class Complete:
 
 @dataclass(slots=True)
 class RoleChanged:
-    """Effect: whoever reads from this replica must look at it again."""
+    """Effect: whoever reads from this replica must look at it again: its role or epoch is new."""
 
 
 Effect = following.Effect | Complete | RoleChanged
@@ -129,6 +129,18 @@ class Replica:
         """Whether this broker answers for the partition now."""
         return self.leader is not None and not self.leader.is_resigned
 
+    def may_yet_lead(self, expected: LeaderEpoch) -> bool:
+        """Whether a request that names this leader epoch had better wait here for a moment.
+
+        A client or follower may hear of an election before the new leader does, and who is to lead
+        may have fetched batches that are not written yet. Either is a matter of milliseconds.
+        """
+        if self.state is None or expected == NO_LEADER_EPOCH:
+            return False
+        if expected > self.state.leader_epoch:
+            return True
+        return expected == self.state.leader_epoch and self._must_lead and not self.leads
+
     @property
     def high_watermark(self) -> Offset:
         """Everything below it is committed."""
@@ -163,9 +175,9 @@ class Replica:
         self.state = state
         self._standings = standings
         if self.leader is not None:
-            led = self.leads
+            led, epoch = self.leads, self.leader.leader_epoch
             effects = _complete(self.leader.on_state(state, standings, now))
-            if led and not self.leads:
+            if led and (not self.leads or self.leader.leader_epoch > epoch):
                 effects.append(RoleChanged())
         else:
             assert self.follower is not None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,7 @@ async def running(limits: LimitsConfig = LIMITS) -> AsyncIterator[Running]:
     shell = ControllerShell(
         ClusterConfig(),
         store,
-        LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5),
+        LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5),
         name="a",
         address=f"127.0.0.1:{port}",
         on_failure=failures.append,
@@ -286,5 +287,36 @@ def test_metadata_is_sent_whole_however_large_it_is() -> None:
             finally:
                 session.cancel()
                 await asyncio.gather(session, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_controller_that_cannot_even_be_connected_to_is_not_waited_for() -> None:
+    async def scenario() -> None:
+        with socket.socket() as deaf:
+            deaf.bind(("127.0.0.1", 0))
+            deaf.listen()  # Connections are made, and then nothing happens.
+            deaf.setblocking(False)
+            async with running() as the:
+                holder = ("gone", f"127.0.0.1:{deaf.getsockname()[1]}")
+                channel = ControllerChannel(
+                    ClusterConfig(),
+                    LIMITS,
+                    find_controller=lambda: holder,
+                    cluster_id=None,
+                    controller_epoch=ControllerEpoch(0),
+                    keep_controller_epoch=the.channel._keep_controller_epoch,
+                    on_failure=the.failures.append,
+                )
+                session = asyncio.create_task(channel.run())
+                try:
+                    async with asyncio.timeout(10):  # gRPC itself tries for 20 s.
+                        connection, _ = await asyncio.get_running_loop().sock_accept(deaf)
+                        with connection:
+                            holder = the.shell.holder
+                            await channel.ready()
+                finally:
+                    session.cancel()
+                    await asyncio.gather(session, return_exceptions=True)
 
     asyncio.run(scenario())

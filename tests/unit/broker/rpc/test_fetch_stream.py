@@ -10,7 +10,9 @@ import grpc
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.fetch import FetchService
+from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.errors import UnknownLeaderEpochError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.v1 import fetch_pb2 as pb
@@ -56,6 +58,7 @@ class Partition:
         )
         self.log = self
         self.log_start_offset = 0
+        self.leader_epoch = EPOCH
         self.leader_epochs = SimpleNamespace(epoch_of=lambda offset: EPOCH)
         self._is_cold = is_cold
         self._readers: set[tuple[Any, int]] = set()
@@ -63,7 +66,10 @@ class Partition:
     @property
     def replica(self) -> Any:
         return SimpleNamespace(
-            leader=self.leader, follower=None, high_watermark=self.leader.high_watermark
+            leader=self.leader,
+            follower=None,
+            high_watermark=self.leader.high_watermark,
+            may_yet_lead=lambda epoch: epoch > self.leader_epoch,
         )
 
     def plan_read(self, offset: int, size: int, end: int, *, may_block: bool = True) -> Plan:
@@ -71,11 +77,16 @@ class Partition:
             raise BlockingIOError
         return Plan((end - offset) * 10, Offset(end))
 
-    def follow(self, reader: Any, handle: int, *, to_log_end: bool) -> None:
+    def follow(self, reader: Any, handle: int, *, to_log_end: bool = False) -> None:
         self._readers.add((reader, handle))
 
     def leave(self, reader: Any, handle: int) -> None:
         self._readers.discard((reader, handle))
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether anybody waits for news."""
+        return bool(self._readers)
 
     def advance(self) -> None:
         """Append a record."""
@@ -84,7 +95,7 @@ class Partition:
 
     def concern(self) -> None:
         """Have the readers look."""
-        for reader, handle in self._readers:
+        for reader, handle in list(self._readers):
             reader.on_advanced(handle)
 
 
@@ -109,7 +120,11 @@ async def _news_while_another_waits_for_the_disk() -> None:
     partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get)
     disk: Any = Disk()
     service = FetchService(
-        partitions=partitions, reader=disk, limits=LimitsConfig(), metrics=BrokerMetrics()
+        partitions=partitions,
+        reader=disk,
+        early=EarlyRequests(500),
+        limits=LimitsConfig(),
+        metrics=BrokerMetrics(),
     )
     call: Any = Call()
     serving = asyncio.create_task(service.fetch(None, call))
@@ -144,3 +159,51 @@ async def _news_while_another_waits_for_the_disk() -> None:
 
 def test_news_that_come_while_another_partition_waits_for_the_disk_are_not_forgotten() -> None:
     asyncio.run(_news_while_another_waits_for_the_disk())
+
+
+async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
+    partition = Partition(is_cold=False)
+    found = {TopicPartition(TOPIC, 0): partition}
+    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get)
+    service = FetchService(
+        partitions=partitions,
+        reader=Disk(),  # type: ignore[arg-type]
+        early=EarlyRequests(30_000),
+        limits=LimitsConfig(),
+        metrics=BrokerMetrics(),
+    )
+    epoch = LeaderEpoch(EPOCH + 1)
+
+    def check_epoch(expected: LeaderEpoch) -> None:
+        if expected > partition.leader_epoch:
+            raise UnknownLeaderEpochError("not yet")
+
+    partition.leader.check_epoch = check_epoch
+    call: Any = Call()
+    serving = asyncio.create_task(service.fetch(None, call))
+    request = pb.FetchRequest(
+        partitions=[
+            pb.FetchPartition(handle=7, topic_id=TOPIC, partition=0, current_leader_epoch=epoch)
+        ],
+        credit_bytes=1000,
+        settings=pb.FetchSettings(min_bytes=0),
+    )
+    call.requests.put_nowait(request.SerializeToString())
+    async with asyncio.timeout(5):
+        while not partition.is_followed:  # noqa: ASYNC110 - nobody signals it.
+            await asyncio.sleep(0.001)
+    partition.advance()  # News, but not the ones that it waits for.
+    await asyncio.sleep(0)
+    assert call.responses.empty(), "it was refused, and would come again after a pause"
+    partition.leader_epoch = epoch
+    partition.concern()
+    header, _ = decode_fetch_response(await asyncio.wait_for(call.responses.get(), 5))
+    (told,) = header.partitions
+    assert (told.handle, told.length, told.HasField("error")) == (7, 10, False)
+    call.requests.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(serving, 5)
+    assert not partition.is_followed
+
+
+def test_a_reader_that_comes_before_the_leader_has_heard_of_its_election_is_waited_with() -> None:
+    asyncio.run(_a_reader_of_an_epoch_that_has_yet_to_begin_here())

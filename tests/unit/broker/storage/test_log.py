@@ -365,6 +365,58 @@ def test_truncation_ends_the_log_at_a_batch() -> None:
     assert LogOnDisk(opened.disk, SMALL).end == 33
 
 
+def test_a_tail_that_is_cut_costs_neither_a_flush_nor_reading_what_stays() -> None:
+    """A leader that was moved does that, with a segment of a gigabyte, while producers wait."""
+    opened = LogOnDisk(Disk(), LogConfig(index_interval_bytes=4 * LENGTH))
+    for number in range(2000):
+        opened.append(stamped_batch(2 * number, records=2, timestamp=1000 + number))
+        if number == 1900:
+            opened.checkpoint()
+    flushes, read = opened.disk.flushes, opened.disk.bytes_read
+    opened.log.truncate_to(Offset(3990), NOW)
+    assert opened.end == 3990
+    assert opened.disk.flushes == flushes
+    states_since_checkpoint = 100 * 4096  # Headers are read through a window.
+    assert opened.disk.bytes_read - read < states_since_checkpoint + 20 * LENGTH
+    assert opened.log.flushed_offset == 3802
+    assert opened.log.offset_for_timestamp(WallMs(2994)) == (3988, 2994)
+    assert opened.log.offset_for_timestamp(WallMs(2995)) is None
+    opened.append(stamped_batch(3990, timestamp=9000))
+    assert opened.log.offset_for_timestamp(WallMs(2995)) == (3990, 9000)
+    opened.checkpoint()
+    opened.disk.cut_power()
+    again = LogOnDisk(opened.disk)
+    assert again.batches() == opened.batches()
+    assert again.log.scanned_bytes == 0
+
+
+def test_what_was_flushed_and_cut_does_not_come_back() -> None:
+    for seed in range(20):
+        opened = filled(batches=10, disk=Disk(seed))
+        opened.log.flush()
+        opened.log.truncate_to(Offset(6), NOW)
+        assert opened.log.flushed_offset == 6
+        opened.disk.cut_power()
+        assert LogOnDisk(opened.disk, SMALL).end == 6
+
+
+def test_a_cut_of_what_was_not_flushed_outlives_a_power_cut_or_does_not() -> None:
+    for seed in range(20):
+        opened = LogOnDisk(Disk(seed))
+        opened.append(*(stamped_batch(offset) for offset in range(4)))
+        opened.checkpoint()
+        opened.append(*(stamped_batch(offset) for offset in range(4, 8)))
+        opened.log.truncate_to(Offset(6), NOW)
+        opened.append(stamped_batch(6, epoch=1, value=b"another"))
+        opened.disk.cut_power()
+        again = LogOnDisk(opened.disk)
+        found = again.batches()
+        assert 4 <= again.end <= 8
+        assert [found[offset] for offset in range(4)] == [
+            bytes_of(stamped_batch(offset)) for offset in range(4)
+        ]
+
+
 @pytest.mark.parametrize("offset", [500, 80, 3, 0])
 def test_a_log_begins_anew_at_any_offset(offset: int) -> None:
     opened = filled()

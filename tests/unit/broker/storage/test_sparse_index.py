@@ -172,3 +172,45 @@ def test_loading_from_the_disk_is_said_before_it_is_done() -> None:
         index.floor_of_offset(BASE, may_block=False)
     index.floor_of_offset(BASE)
     assert index.floor_of_offset(Offset(BASE + 8), may_block=False) == place(1)
+
+
+@pytest.mark.parametrize("cut_at", [0, 1, 5, 10, 11, 15, 29, 40])
+@pytest.mark.parametrize("saved", [0, 10, 20])
+def test_another_index_goes_on_with_the_entries_before_a_cut(saved: int, cut_at: int) -> None:
+    disk = Disk()
+    index = index_on(disk)
+    add(index, range(1, saved))
+    if saved:
+        index.save(coverage(saved))
+    add(index, range(max(saved, 1), 30))
+    after = index_on(disk)
+    known = after.take_before(index, 100 * cut_at)
+    last = min(cut_at - 1, 29)
+    if known is None:
+        assert last < 1
+        last = 0
+    else:
+        # The end of what the file covers will do, too.
+        assert known[0] in (place(last), place(saved))
+        assert known[1] == 10 * (known[0].position // 100)
+    assert_finds(after, last + 1)
+    witness = index_on(disk).open(whole=True)
+    assert witness is None or witness.end_position <= 100 * cut_at
+    add(after, range(last + 1, 50))
+    after.save(coverage(50))
+    again = index_on(disk)
+    assert again.open(whole=True) == coverage(50)
+    assert_finds(again, 50)
+
+
+def test_a_damaged_index_leaves_nothing_to_another() -> None:
+    disk = Disk()
+    index = index_on(disk)
+    add(index, range(1, 10))
+    index.save(coverage(10))
+    disk.flip_bit("/segment.index", 70)
+    assert index.floor_of_offset(place(5).offset) == place(0)
+    after = index_on(disk)
+    assert after.take_before(index, 100 * 20) is None
+    assert not after.is_damaged
+    assert not disk.exists("/segment.index")

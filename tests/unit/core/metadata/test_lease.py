@@ -3,7 +3,7 @@ import pytest
 from millrace.core.ids import MonotonicMs
 from millrace.core.metadata.lease import NOBODY, Deposed, LeaseElection, LeaseRecord, LeaseTimes
 
-TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250)
+TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=50)
 
 
 def at(now: int) -> MonotonicMs:
@@ -28,13 +28,13 @@ def test_one_is_the_holder_only_once_the_write_is_confirmed() -> None:
     wanted = candidate.on_read(None, at(5))
     assert wanted is not None
     assert not candidate.is_held(at(5))
-    candidate.on_written(wanted, sent_at=at(5), now=at(5))
+    candidate.on_written(wanted, sent_at=at(5))
     assert candidate.is_held(at(5))
 
 
 def test_the_holder_stops_when_it_could_not_renew() -> None:
     candidate = election()
-    candidate.on_written(record("a", 1), sent_at=at(100), now=at(100))
+    candidate.on_written(record("a", 1), sent_at=at(100))
     assert candidate.is_held(at(1099))
     assert not candidate.is_held(at(1100))
 
@@ -64,7 +64,7 @@ def test_a_lease_that_was_deleted_is_made_anew_after_its_duration() -> None:
 
 def test_the_holder_of_a_lease_that_was_deleted_makes_it_anew_at_once() -> None:
     candidate = election()
-    candidate.on_written(record("a", 7), sent_at=at(0), now=at(0))
+    candidate.on_written(record("a", 7), sent_at=at(0))
     assert candidate.on_read(None, at(100)) == record("a", 1)
 
 
@@ -79,7 +79,7 @@ def test_a_lease_made_anew_by_another_is_news_whatever_its_version() -> None:
 def test_the_old_holder_and_the_new_one_never_both_act() -> None:
     """The holder's deadline ends before anybody can have waited for the duration."""
     old, new = election("a"), election("b")
-    old.on_written(record("a", 1), sent_at=at(100), now=at(100))
+    old.on_written(record("a", 1), sent_at=at(100))
     for now in range(100, 3000, 250):
         wanted = new.on_read(record("a", 1), at(now))
         if wanted is not None:
@@ -94,7 +94,7 @@ def test_a_broker_that_starts_again_takes_up_its_own_lease() -> None:
 
 def test_a_holder_that_sees_another_stops_at_once() -> None:
     candidate = election()
-    candidate.on_written(record("a", 1), sent_at=at(0), now=at(0))
+    candidate.on_written(record("a", 1), sent_at=at(0))
     assert candidate.on_read(record("b", 2), at(10)) is None
     assert not candidate.is_held(at(10))
 
@@ -105,12 +105,12 @@ def test_whose_lease_ran_out_is_known_as_long_as_one_holds_it() -> None:
     assert not candidate.deposed
     wanted = candidate.on_read(record("b", 1), at(1500))
     assert wanted is not None
-    candidate.on_written(wanted, sent_at=at(1500), now=at(1500))
-    assert candidate.deposed == Deposed(holder="b", expected_by=at(1900))
+    candidate.on_written(wanted, sent_at=at(1500))
+    assert candidate.deposed == Deposed(holder="b", since=at(1500), grace_ms=200)
     renewed = candidate.on_read(wanted, at(1750))
     assert renewed is not None
-    candidate.on_written(renewed, sent_at=at(1750), now=at(1750))
-    assert candidate.deposed == Deposed(holder="b", expected_by=at(1900))
+    candidate.on_written(renewed, sent_at=at(1750))
+    assert candidate.deposed == Deposed(holder="b", since=at(1500), grace_ms=200)
 
 
 def test_who_gave_the_lease_back_is_known_to_those_that_saw_it_hold_it() -> None:
@@ -118,38 +118,63 @@ def test_who_gave_the_lease_back_is_known_to_those_that_saw_it_hold_it() -> None
     candidate.on_read(record("b", 1), at(0))
     wanted = candidate.on_read(record(NOBODY, 2), at(100))
     assert wanted is not None
-    candidate.on_written(wanted, sent_at=at(100), now=at(100))
-    assert candidate.deposed == Deposed(holder="b", expected_by=at(500))
+    candidate.on_written(wanted, sent_at=at(100))
+    assert candidate.deposed == Deposed(holder="b", since=at(100), grace_ms=200)
+
+
+def test_one_that_takes_up_its_own_lease_knows_that_its_earlier_process_is_gone() -> None:
+    candidate = election()
+    wanted = candidate.on_read(record("a", 7), at(50))
+    assert wanted is not None
+    candidate.on_written(wanted, sent_at=at(50))
+    assert candidate.deposed == Deposed(holder="a", since=at(50), grace_ms=200)
+
+
+def test_one_that_could_not_renew_for_a_while_is_not_gone_itself() -> None:
+    candidate = election()
+    candidate.on_read(None, at(0))
+    candidate.on_written(record("a", 1), sent_at=at(0))
+    late = candidate.on_read(record("a", 1), at(1200))
+    assert late is not None
+    candidate.on_written(late, sent_at=at(1200))
+    assert candidate.deposed is None
+
+
+def test_who_is_deposed_has_the_grace_of_a_broken_connection_and_time_for_a_session() -> None:
+    deposed = Deposed(holder="b", since=at(1000), grace_ms=200)
+    assert deposed.until(active_at=at(1100), grace_ms=400) == 1400
+    assert deposed.until(active_at=at(1390), grace_ms=400) == 1540, "it took long to take over"
+    assert deposed.until(active_at=at(1010), grace_ms=100) == 1200
 
 
 def test_one_looks_again_at_the_moment_when_the_lease_runs_out() -> None:
     candidate = election()
     candidate.on_read(record("b", 1), at(100))
-    assert candidate.pause_ms(at(100)) == 250
-    assert candidate.pause_ms(at(1500)) == 100
-    assert candidate.pause_ms(at(1600)) == 250  # It was another's turn.
+    assert candidate.pause_ms(at(100)) == 50
+    assert candidate.pause_ms(at(1580)) == 20
+    assert candidate.pause_ms(at(1600)) == 50  # It was another's turn.
 
 
 def test_the_holder_renews_with_its_own_pause() -> None:
     candidate = election()
-    candidate.on_written(record("a", 1), sent_at=at(0), now=at(0))
+    candidate.on_written(record("a", 1), sent_at=at(0))
     assert candidate.pause_ms(at(1400)) == 250
 
 
-@pytest.mark.parametrize("before", [None, record(NOBODY, 7), record("a", 7)])
-def test_nobody_is_deposed_by_who_takes_a_free_lease_or_its_own(
+@pytest.mark.parametrize("before", [None, record(NOBODY, 7)])
+def test_nobody_is_deposed_by_who_takes_a_lease_that_nobody_had(
     before: LeaseRecord | None,
 ) -> None:
     candidate = election()
     wanted = candidate.on_read(before, at(0))
     assert wanted is not None
-    candidate.on_written(wanted, sent_at=at(0), now=at(0))
+    candidate.on_written(wanted, sent_at=at(0))
     assert not candidate.deposed
 
 
 def test_a_lease_that_is_given_back_is_free_for_others() -> None:
     candidate = election()
-    candidate.on_written(record("a", 4), sent_at=at(0), now=at(0))
+    candidate.on_written(record("a", 4), sent_at=at(0))
     given_back = candidate.give_back(record("a", 5))
     assert given_back == record(NOBODY, 6)
     assert not candidate.is_held(at(1))

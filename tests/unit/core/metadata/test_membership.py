@@ -14,7 +14,14 @@ from millrace.core.errors import (
     StaleBrokerEpochError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, MonotonicMs, TopicId, TopicPartition
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    MonotonicMs,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.metadata.effects import ElectedUncleanly
 from millrace.core.metadata.encoding import decode_shard, encode_shard
 from millrace.core.metadata.lease import Deposed
@@ -187,9 +194,7 @@ def test_a_new_controller_gives_the_one_that_let_the_lease_run_out_less_time(
     cluster: Cluster,
 ) -> None:
     topic = cluster.create(partitions=6)
-    cluster.replace_controller(
-        Deposed(holder="b1", expected_by=MonotonicMs(cluster.driver.now + 500))
-    )
+    cluster.replace_controller(Deposed(holder="b1", since=MonotonicMs(0), grace_ms=500))
     cluster.driver.tick()  # The first one: from now on it counts.
     cluster.driver.pass_time(400, silent=[B])
     assert set(leaders(cluster, topic)) == {A, B, C}
@@ -197,25 +202,30 @@ def test_a_new_controller_gives_the_one_that_let_the_lease_run_out_less_time(
     assert set(leaders(cluster, topic)) == {A, C}
 
 
-def test_the_time_that_taking_over_took_counts_but_for_that_of_a_broken_connection(
+def test_a_session_s_end_is_not_waited_for_with_the_usual_look_at_the_clock(
     cluster: Cluster,
 ) -> None:
-    topic = cluster.create(partitions=6)
-    cluster.replace_controller(
-        Deposed(holder="b1", expected_by=MonotonicMs(cluster.driver.now + 100))
-    )
+    driver, life = cluster.driver, cluster.life(1)
+    tick_ms = cluster.config.controller_tick_ms
+    assert driver.machine.pause_ms(MonotonicMs(driver.now)) == tick_ms
+    driver.perform(driver.machine.on_connection_broken(life, MonotonicMs(driver.now + 30)))
+    assert driver.machine.pause_ms(MonotonicMs(driver.now + 400)) == 30
+    assert driver.machine.pause_ms(MonotonicMs(driver.now + 440)) == 0
+
+
+def test_a_controller_that_has_just_taken_over_looks_at_the_clock_at_once(
+    cluster: Cluster,
+) -> None:
+    cluster.replace_controller()
+    assert cluster.driver.machine.pause_ms(MonotonicMs(cluster.driver.now)) == 0
     cluster.driver.tick()
-    cluster.driver.pass_time(300, silent=[B])
-    assert set(leaders(cluster, topic)) == {A, B, C}
-    cluster.driver.pass_time(100, silent=[B])
-    assert set(leaders(cluster, topic)) == {A, C}
+    tick_ms = cluster.config.controller_tick_ms
+    assert cluster.driver.machine.pause_ms(MonotonicMs(cluster.driver.now)) == tick_ms
 
 
 def test_the_one_that_let_the_lease_run_out_stays_when_it_is_heard_of(cluster: Cluster) -> None:
     topic = cluster.create(partitions=6)
-    cluster.replace_controller(
-        Deposed(holder="b1", expected_by=MonotonicMs(cluster.driver.now + 500))
-    )
+    cluster.replace_controller(Deposed(holder="b1", since=MonotonicMs(0), grace_ms=500))
     cluster.driver.tick()
     cluster.driver.pass_time(3000, silent=[A])  # Silent for less than a session.
     assert set(leaders(cluster, topic)) == {A, B, C}

@@ -103,15 +103,27 @@ def test_what_a_broker_has_seen_is_known_as_long_as_its_session() -> None:
     assert ended_between(started, 100, 5000) == []
 
 
-def test_one_that_has_been_silent_already_gets_less_time_but_the_grace_at_least() -> None:
+def test_one_that_is_most_likely_gone_gets_less_time_and_never_more_than_a_session() -> None:
     started = sessions()
-    started.expect(A, at(0), 900)
-    started.expect(B, at(0), 100)
-    assert ended_between(started, 100, 5000) == [(400, B), (900, A)]
+    started.expect(A, at(0), until=at(9_000))
+    started.expect(B, at(0), until=at(300))
+    assert ended_between(started, 100, 5000) == [(300, B), (4000, A)]
+
+
+def test_the_first_end_is_known_so_that_nobody_has_to_look_for_it() -> None:
+    started = sessions()
+    assert started.next_end() is None
+    started.on_heartbeat(A, 5, at(0))
+    started.on_heartbeat(B, 5, at(100))
+    assert started.next_end() == 4000
+    started.on_connection_broken(B, at(1017))
+    assert started.next_end() == 1417
+    assert started.ended(at(1416)) == []
+    assert started.ended(at(1417)) == [B]
 
 
 def test_one_that_was_silent_and_comes_back_goes_on() -> None:
     started = sessions()
-    started.expect(A, at(0), 500)
+    started.expect(A, at(0), until=at(500))
     started.on_heartbeat(A, 5, at(400))
     assert ended_between(started, 500, 4300) == []

@@ -35,6 +35,7 @@ from millrace.core.producer.sender import (
     AllocateProducerId,
     Complete,
     Connect,
+    ConnectSoon,
     Disconnect,
     Effect,
     RefreshMetadata,
@@ -65,6 +66,7 @@ def make(acks: int = -1, *, ready: bool = True, request_bytes_max: int = 1000) -
             retry_backoff_ms_max=1_000,
             request_bytes_max=request_bytes_max,
             requests_in_flight_max=5,
+            leader_silence_ms=2_000,
         )
     )
     if ready:
@@ -265,6 +267,27 @@ def test_a_leader_that_a_refusal_names_is_followed_without_a_look_up() -> None:
     assert sender.poll(at(1)) == [Connect(BrokerId(2))]
     sender.on_connected(BrokerId(2))
     assert sent(sender.poll(at(1))) == [[batches[0]], [batches[1]]]
+
+
+def test_what_must_be_repeated_does_not_wait_for_other_requests_to_be_answered() -> None:
+    sender = make()
+    sender.on_leaders({PLACES[1]: Leader(OTHER_BROKER, LeaderEpoch(8))})
+    sender.on_connected(OTHER_BROKER)
+    for number in range(5):
+        sender.on_batches([batch_of(partition=1)])
+        assert len(sent(sender.poll(at(number)))) == 1
+    batches = [batch_of(), batch_of()]
+    for number, batch in enumerate(batches):
+        sender.on_batches([batch])
+        sender.poll(at(5 + number))
+    late = batch_of()
+    sender.on_batches([late])
+    sender.poll(at(7))
+    for correlation_id in (7, 8, 9):
+        sender.on_answer(BROKER, correlation_id, [moved_to(OTHER_BROKER, 8)], 0, at(8))
+    assert sent(sender.poll(at(8))) == [[each] for each in (*batches, late)]
+    sender.on_batches([batch_of()])
+    assert sent(sender.poll(at(9))) == [], "what is new waits"
 
 
 @pytest.mark.parametrize("epoch", [6, 7])
@@ -590,6 +613,33 @@ def test_a_new_leader_is_looked_for_while_the_old_one_cannot_be_reached() -> Non
     sender.on_leaders({PLACES[0]: Leader(OTHER_BROKER, LeaderEpoch(8))})
     sender.on_refreshed(at(340))
     assert sender.poll(at(340)) == [Connect(OTHER_BROKER)]
+
+
+def test_a_broker_that_was_elected_is_connected_to_without_a_pause() -> None:
+    """It was killed, and tried in vain; now it is back, at another address perhaps, and leads."""
+    sender = make()
+    sender.on_batches([batch_of(), batch_of(partition=1)])
+    sender.poll(at(0))
+    sender.on_disconnected(BROKER, "gone", at(0))
+    assert Connect(BROKER) in sender.poll(at(0))  # The shell pauses before it.
+    known = {place: Leader(BROKER, EPOCH) for place in PLACES}
+    sender.on_leaders(known)
+    assert ConnectSoon(BROKER) not in sender.poll(at(1)), "that is no news"
+    sender.on_leaders({place: Leader(BROKER, LeaderEpoch(8)) for place in PLACES})
+    assert sender.poll(at(2)).count(ConnectSoon(BROKER)) == 1
+    sender.on_connected(BROKER)
+    sender.poll(at(3))
+    sender.on_leaders({place: Leader(BROKER, LeaderEpoch(9)) for place in PLACES})
+    assert ConnectSoon(BROKER) not in sender.poll(at(4)), "it is connected"
+
+
+def test_a_leader_that_a_refusal_names_is_connected_to_without_a_pause() -> None:
+    sender = make()
+    sender.on_leaders({PLACES[1]: Leader(OTHER_BROKER, LeaderEpoch(8))})
+    sender.on_batches([batch_of(), batch_of(partition=1)])
+    assert Connect(OTHER_BROKER) in sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [moved_to(OTHER_BROKER, 8)], 0, at(1))
+    assert ConnectSoon(OTHER_BROKER) in sender.poll(at(1))
 
 
 def test_what_is_in_the_air_to_a_topic_made_again_is_in_doubt_until_it_is_answered() -> None:

@@ -166,6 +166,29 @@ def test_a_follower_leads_only_when_its_writes_are_done() -> None:
     assert made.leader.next_offset == 5
 
 
+def test_who_has_yet_to_hear_of_an_epoch_or_to_write_may_yet_lead() -> None:
+    log = FakeReplicaLog()
+    made, position = following(log)
+    assert made.may_yet_lead(LeaderEpoch(2)), "whoever asks has heard of more"
+    assert not made.may_yet_lead(LeaderEpoch(1)), "another leads in this one"
+    assert not made.may_yet_lead(LeaderEpoch(-1)), "it is not known what is asked for"
+    made.on_fetch_response(response(position, 3))
+    made.on_state(state_of(HERE, 2), STANDINGS, NOW)
+    assert made.may_yet_lead(LeaderEpoch(2)), "what it fetched is not written yet"
+    log.end_at(3, epoch=1)
+    made.on_written(Offset(3), NOW)
+    assert not made.may_yet_lead(LeaderEpoch(2)), "it leads"
+    assert made.may_yet_lead(LeaderEpoch(3))
+    made.resign(StorageFullError("gone"))
+    assert not made.may_yet_lead(LeaderEpoch(3)), "it never will"
+
+
+def test_a_leader_that_leads_on_in_a_later_epoch_has_its_readers_look_again() -> None:
+    made = leading(FakeReplicaLog())
+    assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == [RoleChanged()]
+    assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == []
+
+
 def test_a_new_leader_begins_with_the_high_watermark_that_it_knew_as_a_follower() -> None:
     log = FakeReplicaLog()
     made, position = following(log)

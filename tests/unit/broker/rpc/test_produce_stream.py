@@ -1,0 +1,268 @@
+"""A produce stream to a replica that has yet to hear that it leads."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.stamped_batches import TOPIC_PARTITION
+
+from millrace.broker.config import LimitsConfig
+from millrace.broker.rpc.produce import ProduceService
+from millrace.broker.runtime.appender import Appender
+from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.early_requests import EarlyRequests
+from millrace.broker.runtime.mailbox import Mailbox, Worker
+from millrace.broker.runtime.memory import MemoryPool
+from millrace.broker.runtime.partition import Partition
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.errors import MillraceError, NotLeaderError
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    ProducerEpoch,
+    ProducerId,
+)
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.replication.in_sync import BrokerStanding
+from millrace.core.replication.replica import Complete, Effect, Replica, RoleChanged
+from millrace.core.replication.rules import AppendRules, ReplicationConfig
+from millrace.proto.codec import encode_produce_request
+from millrace.proto.v1 import common_pb2
+from millrace.proto.v1 import produce_pb2 as pb
+
+HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
+STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
+PRODUCER = ProducerId(9)
+
+
+def raise_it(error: MillraceError) -> None:
+    raise error
+
+
+@dataclass
+class Call:
+    """The client's side of the stream, as gRPC shows it to the broker."""
+
+    requests: "asyncio.Queue[bytes | object]" = field(default_factory=asyncio.Queue)
+    responses: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
+
+    def peer(self) -> str:
+        return "client"
+
+    async def send_initial_metadata(self, _: object) -> None:
+        pass
+
+    async def read(self) -> bytes | object:
+        return await self.requests.get()
+
+    async def write(self, message: bytes) -> None:
+        self.responses.put_nowait(message)
+
+    def produce(self, number: int, epoch: int, timeout_ms: int = 30_000) -> None:
+        """Send the producer's batch of this number, with one record."""
+        prepared = prepare(TOPIC_PARTITION, Columns(1, wall_now(), values=[b"%d" % number]))
+        sealed = prepared.finish(PRODUCER, ProducerEpoch(0), number)
+        batch = sealed + bytes(prepared.body)
+        header = pb.ProduceHeader(correlation_id=number, acks=1, request_timeout_ms=timeout_ms)
+        header.partitions.add(
+            topic_id=TOPIC_PARTITION.topic_id,
+            partition=TOPIC_PARTITION.partition,
+            leader_epoch=epoch,
+            length=len(batch),
+        )
+        self.requests.put_nowait(encode_produce_request(header, [batch]))
+
+    async def answers(self, count: int) -> dict[int, pb.ProduceResult]:
+        """Return the results that come, by the batch's number."""
+        found: dict[int, pb.ProduceResult] = {}
+        async with asyncio.timeout(10):
+            while len(found) < count:
+                response = pb.ProduceResponse.FromString(await self.responses.get())
+                found |= {each.correlation_id: each.results[0] for each in response.answers}
+        return found
+
+
+class Served:
+    """A partition that begins as a follower, and the service over it."""
+
+    def __init__(self, early_wait_ms: int) -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        self.log = LogOnDisk(Disk()).log
+        self.appender = Appender("a", mailbox, lambda _: None, raise_it)
+        self.checker = Worker("check", mailbox)
+        self.partition = Partition(
+            topic="t",
+            topic_partition=TOPIC_PARTITION,
+            config=TopicConfig(),
+            log=self.log,
+            appender=self.appender,
+            inflated_bytes_max=1 << 20,
+            owner=self,
+        )
+        self.partition.replica = Replica(
+            TOPIC_PARTITION,
+            HERE,
+            self.log,
+            AppendRules(),
+            high_watermark=Offset(0),
+            config=ReplicationConfig(),
+        )
+        partitions: Any = SimpleNamespace(
+            get=lambda _: self.partition,
+            find=lambda _: self.partition,
+            in_words=lambda error, _: error,
+            image=None,
+        )
+        self.service = ProduceService(
+            partitions=partitions,
+            channel=SimpleNamespace(),  # type: ignore[arg-type]
+            checkers=[self.checker],
+            memory=MemoryPool(1 << 20, 1 << 20),
+            early=EarlyRequests(early_wait_ms),
+            limits=LimitsConfig(),
+            metrics=BrokerMetrics(),
+        )
+
+    def lead(self, leader: BrokerLife, epoch: int) -> None:
+        """Let the broker hear who leads."""
+        state = PartitionState(
+            replicas=(HERE.broker_id, THERE.broker_id),
+            leader=leader.broker_id,
+            leader_epoch=LeaderEpoch(epoch),
+            partition_epoch=PartitionEpoch(epoch),
+            isr=(HERE, THERE),
+        )
+        self.perform(self.partition.replica.on_state(state, STANDINGS, monotonic_now()))
+
+    def on_written(self, partition: Partition, end_offset: Offset) -> None:
+        self.perform(partition.replica.on_written(end_offset, monotonic_now()))
+
+    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
+        self.on_written(partition, end)
+        self.perform(partition.replica.on_flushed(flushed))
+
+    def on_write_failed(
+        self, partition: Partition, base_offset: Offset, error: MillraceError
+    ) -> None:
+        pytest.fail(error.message)
+
+    def take_offline(self, topic_partition: object, error: MillraceError) -> None:
+        pytest.fail(error.message)
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Complete):
+                for waiter in effect.waiters:
+                    waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
+            elif isinstance(effect, RoleChanged):
+                self.partition.on_readers_concerned()
+
+
+@contextlib.asynccontextmanager
+async def serving(early_wait_ms: int = 30_000) -> AsyncIterator[tuple[Served, Call]]:
+    the, call = Served(early_wait_ms), Call()
+    the.lead(THERE, 1)
+    context: Any = call
+    running = asyncio.create_task(the.service._produce(None, context))
+    try:
+        yield the, call
+        call.requests.put_nowait(grpc.aio.EOF)
+        await asyncio.wait_for(running, 10)
+        assert the.service.memory.used == 0
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await asyncio.to_thread(the.appender.close)
+        await asyncio.to_thread(the.checker.close)
+
+
+async def until_waiting(the: Served, count: int) -> None:
+    async with asyncio.timeout(10):
+        queues = the.service.early._queues
+        # Nobody signals what a test looks at.
+        while sum(len(each.judgements) for each in queues.values()) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def test_batches_that_come_before_the_news_of_an_election_wait_for_them_in_their_order() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            for number in range(3):
+                call.produce(number, epoch=2)
+            await until_waiting(the, 3)
+            assert call.responses.empty()
+            the.lead(HERE, 2)
+            call.produce(3, epoch=2)
+            found = await call.answers(4)
+            assert [found[number].base_offset for number in range(4)] == [0, 1, 2, 3]
+            assert not any(each.HasField("error") for each in found.values())
+
+    asyncio.run(story())
+
+
+def test_a_batch_for_a_leader_of_now_or_before_does_not_wait() -> None:
+    async def story() -> None:
+        async with serving() as (_, call):
+            call.produce(0, epoch=1)
+            found = await call.answers(1)
+            assert found[0].error.code == NotLeaderError.code
+
+    asyncio.run(story())
+
+
+def test_who_hears_that_another_leads_refuses_what_waited() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            call.produce(0, epoch=2)
+            await until_waiting(the, 1)
+            the.partition.replica.resign(NotLeaderError("gone"))
+            the.partition.on_readers_concerned()
+            found = await call.answers(1)
+            assert found[0].error.code == NotLeaderError.code
+
+    asyncio.run(story())
+
+
+def test_news_that_never_come_are_not_waited_for_longer_than_the_setting_says() -> None:
+    async def story() -> None:
+        async with serving(early_wait_ms=20) as (the, call):
+            call.produce(0, epoch=2)
+            found = await call.answers(1)
+            assert found[0].error.code == NotLeaderError.code
+            assert the.log.log_end_offset == 0
+
+    asyncio.run(story())
+
+
+def test_a_batch_whose_time_is_up_while_it_waits_is_refused_and_never_appended() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            call.produce(0, epoch=2, timeout_ms=1)
+            await until_waiting(the, 1)
+            (stream,) = the.service._connections["client"][1]
+            async with asyncio.timeout(10):
+                while not call.responses.qsize():
+                    stream.expire(monotonic_now())
+                    await asyncio.sleep(0.001)
+            found = await call.answers(1)
+            assert found[0].error.code == NotLeaderError.code
+            assert found[0].error.appended == common_pb2.APPENDED_NO
+            the.lead(HERE, 2)
+            call.produce(0, epoch=2)
+            assert (await call.answers(1))[0].base_offset == 0
+            assert the.log.log_end_offset == 1
+
+    asyncio.run(story())
