@@ -167,7 +167,7 @@ class Link:
     def _send_after(self, delay: int, message: object) -> None:
         world = self._network.world
         if world.trace.is_detailed:
-            world.note(f"{self.label} sends {message}")
+            world.note(f"{self.label} sent: {self._network.tell(message)}")
         world.after(delay, self.label, self._network.arrive, self, message)
 
     def _combine(self) -> None:
@@ -211,7 +211,11 @@ class Stream:
         self._head: Event | None = None
 
     def __repr__(self) -> str:
-        return f"stream {self.local}→{self.remote}"
+        return f"stream {self.label}"
+
+    @property
+    def label(self) -> str:
+        return self._link.label
 
     def send(self, message: object) -> None:
         """Send a message; nothing happens when the stream has ended."""
@@ -271,12 +275,16 @@ class Network:
 
     Attributes:
         weather: of every link when nothing is wrong.
+        tell: how messages and events read in a trace.
         lost_streams: how many ended because the network failed them.
     """
 
-    def __init__(self, world: World, weather: Weather = FAIR) -> None:
+    def __init__(
+        self, world: World, weather: Weather = FAIR, tell: Callable[[object], str] = str
+    ) -> None:
         self.world = world
         self.weather = weather
+        self.tell = tell
         self.lost_streams = 0
         self._stations: dict[str, Station] = {}
         self._links: dict[tuple[str, str], Link] = {}
@@ -371,7 +379,7 @@ class Network:
             if isinstance(event, StreamOpened):
                 sender.peer.is_known = True
             if self.world.trace.is_detailed:
-                self.world.note(f"{sender} brings {event}")
+                self.world.note(f"{sender.label}: {self.tell(event)}")
             station.deliver(event)
 
     def stall(self, stream: Stream, link: Link) -> None:

@@ -17,9 +17,15 @@ from tests.sim.machine import Machine
 from tests.sim.network import Network
 from tests.sim.swarm import Fault, Plan, Swarm
 from tests.sim.swarm import plan as draw_plan
+from tests.sim.telling import readable
 from tests.sim.world import MINUTE, SECOND, Trace, Violation, World
 
 LINES_OF_A_FAILURE: Final = 150
+_LEGEND: Final = (
+    "What happened last: the time in seconds, and who did what, or said what to whom (a→b). A life "
+    "of a broker is broker.epoch, so ISR [0.1 2.7] is broker 0 in the life that began with epoch 1 "
+    "and broker 2 in that of epoch 7."
+)
 RUNS_TO_SHRINK_MAX: Final = 150
 
 
@@ -216,7 +222,7 @@ def describe(outcome: Outcome, command: str) -> str:
     assert outcome.violation is not None
     faults = "\n".join(f"  {fault}" for fault in outcome.plan.faults) or "  none"
     return (
-        f"{outcome.trace.text()}\n\n"
+        f"{_LEGEND}\n\n{outcome.trace.text()}\n\n"
         f"seed {outcome.plan.seed} fails after {outcome.simulated_us / SECOND:.3f} s: "
-        f"{outcome.violation}\n\nfaults that it takes:\n{faults}\n\nto see it again:\n  {command}"
+        f"{readable(outcome.violation)}\n\nfaults that it takes:\n{faults}\n\nto see it again:\n  {command}"
     )
