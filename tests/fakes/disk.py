@@ -176,6 +176,8 @@ class Disk:
         self.fail_flush_at: int | None = None
         self.unreadable: set[str] = set()
         """Files whose reads raise EIO."""
+        self._found: dict[str, Entry] = {}
+        """Paths that were looked up since a name last went."""
 
     # --- What tests do to it -----------------------------------------------------------------
 
@@ -188,6 +190,7 @@ class Disk:
     def cut_power(self) -> None:
         """Lose what was not flushed, or parts of it, and restart."""
         self.root.cut_power(self.rng)
+        self._found.clear()
         self.restart()
 
     def flip_bit(self, path: str, byte: int, bit: int = 0) -> None:
@@ -204,6 +207,7 @@ class Disk:
         """Put bytes into a file, flushed."""
         directory, name = self._parent(path)
         directory.names[name] = directory.durable[name] = _flushed(contents)
+        self._found.clear()
 
     def copy(self, seed: int = 0) -> "Disk":
         """Return a disk of equal contents, all of them flushed, that no process uses."""
@@ -255,6 +259,7 @@ class Disk:
         assert directory is new_directory
         self.call()
         directory.change({old: None, new: entry})
+        self._found.clear()
 
     def unlink(self, path: str) -> None:
         self._inode(path)
@@ -264,6 +269,7 @@ class Disk:
         directory, name = self._parent(path)
         self.call()
         directory.change({name: None})
+        self._found.clear()
 
     def fsync_directory(self, path: str) -> None:
         directory = self._directory(path)
@@ -309,6 +315,12 @@ class Disk:
         return max(self.capacity - used, 0)
 
     def _entry(self, path: str) -> Entry:
+        found = self._found.get(path)
+        if found is None:
+            found = self._found[path] = self._look_up(path)
+        return found
+
+    def _look_up(self, path: str) -> Entry:
         entry: Entry = self.root
         for name in filter(None, path.split("/")):
             found = entry.names.get(name) if isinstance(entry, Directory) else None

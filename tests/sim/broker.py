@@ -272,6 +272,8 @@ class SimulatedBroker:
 
     def on_message(self, event: NodeEvent) -> None:
         match event:
+            case StreamReceived(stream, message):  # As nearly always.
+                self._on_streamed(stream, message)
             case Terminated():
                 self._wants_shutdown = True
                 if self._life is None:
@@ -285,20 +287,23 @@ class SimulatedBroker:
                     stream.reset()
                 else:
                     self.service.on_opened(stream, request)
-            case StreamReceived(stream, Produce() as message):
-                self._on_produce(stream, message)
-            case StreamReceived(stream, Ask() | AskAll() as message):
-                self.host.on_message(stream, message)
-            case StreamReceived(stream, SessionRequest() as message):
-                if self.replicas is not None:
-                    self.service.on_request(stream, message)
-            case StreamReceived(stream, Sent() | Unserved() as message):
-                self._on_leader_says(stream, message)
-            case StreamReceived(stream, message) if stream is self._control:
-                self._on_controller_says(message)
             case StreamEnded(stream):
                 self._on_ended(stream)
         self._say()
+
+    def _on_streamed(self, stream: Stream, message: object) -> None:
+        match message:
+            case SessionRequest():
+                if self.replicas is not None:
+                    self.service.on_request(stream, message)
+            case Sent() | Unserved():
+                self._on_leader_says(stream, message)
+            case Produce():
+                self._on_produce(stream, message)
+            case Ask() | AskAll():
+                self.host.on_message(stream, message)
+            case _ if stream is self._control:
+                self._on_controller_says(message)
 
     def _say(self) -> None:
         """Send what has gathered in sessions while an event was handled."""

@@ -11,6 +11,7 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from tests.checkers.check import check
@@ -44,10 +45,16 @@ from millrace.core.metadata.model import (
     PartitionState,
     Topic,
 )
-from millrace.core.metadata.requests import CreateTopics, NewTopic, Request
+from millrace.core.metadata.requests import (
+    CreateTopics,
+    ElectionKind,
+    ElectLeaders,
+    NewTopic,
+    Request,
+)
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import walk
-from millrace.core.records.header import verify_body
+from millrace.core.records.header import parse_header, verify_body
 from millrace.core.replication.leader import Acks
 from millrace.core.replication.rules import ReplicationConfig
 
@@ -195,6 +202,7 @@ class SimulatedCluster:
         self._tombstones: dict[int, Mapping[TopicId, object]] = {}
         self._durable_since: dict[TopicId, int] = {}
         self._unclean_until: dict[TopicId, int] = {}
+        self._elected_uncleanly: dict[TopicPartition, None] = {}
         self._writes_seen = 0
         self._events = 0
         self._had_odd_store = False
@@ -319,6 +327,8 @@ class SimulatedCluster:
         ]
 
     def administer(self, request: Request) -> None:
+        if isinstance(request, ElectLeaders) and request.kind is ElectionKind.UNCLEAN:
+            self._elected_uncleanly.update(dict.fromkeys(request.partitions))
         self._admin.administer(request)
 
     def nodes(self) -> dict[str, SimulatedBroker]:
@@ -515,9 +525,10 @@ class SimulatedCluster:
         is_settled = self._world.now >= self._durable_since.get(topic_id, 0)
         return durability is Durability.FSYNC and is_settled
 
-    def was_unclean_wanted(self, topic_id: TopicId) -> bool:
-        """Whether the write that is judged now may be of an election when that was wanted."""
-        return self._unclean_until.get(topic_id, -1) == self._world.now
+    def was_unclean_wanted(self, topic_partition: TopicPartition) -> bool:
+        """Whether an operator asked for it, or the topic's settings did up to this write."""
+        until = self._unclean_until.get(topic_partition.topic_id, -1)
+        return topic_partition in self._elected_uncleanly or until == self._world.now
 
     def describe(self) -> str:
         """Say how partitions and brokers stand."""
@@ -559,11 +570,17 @@ def batches_of(log: PartitionLog) -> list[list[object]]:
     offset = log.log_start_offset
     while (plan := log.plan_read(offset, 1 << 20, log.log_end_offset)) is not None:
         for header, batch in walk(log.read(plan)):
-            verify_body(log.topic_partition, header, batch)
-            digest = hashlib.blake2b(batch, digest_size=8).hexdigest()
+            digest = _digest(log.topic_partition, bytes(batch))
             found.append([header.base_offset, header.next_offset - 1, digest])
         offset = plan.end_offset
     return found
+
+
+@lru_cache(maxsize=1 << 15)  # Every replica has it.
+def _digest(topic_partition: TopicPartition, batch: bytes) -> str:
+    """Return the digest of a batch whose checksums hold."""
+    verify_body(topic_partition, parse_header(batch), batch)
+    return hashlib.blake2b(batch, digest_size=8).hexdigest()
 
 
 def _families(*fault_ids: str) -> tuple[Family, ...]:

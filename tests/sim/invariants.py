@@ -138,7 +138,7 @@ class Invariants:
         assert cluster.stored_cluster is not None
         topic = cluster.stored_topics[topic_partition.topic_id]
         rules = Rules.of(topic, cluster.stored_cluster.brokers, cluster.config)
-        if rules.may_elect_unclean or cluster.was_unclean_wanted(topic_partition.topic_id):
+        if rules.may_elect_unclean or cluster.was_unclean_wanted(topic_partition):
             return
         keeps = topic.config.durability is Durability.FSYNC and not cluster.operator.replaced
         if keeps and rules.min_isr(before) > 1 and not cluster.has_lost_disks:

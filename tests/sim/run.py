@@ -222,7 +222,7 @@ def describe(outcome: Outcome, command: str) -> str:
     assert outcome.violation is not None
     faults = "\n".join(f"  {fault}" for fault in outcome.plan.faults) or "  none"
     return (
-        f"{_LEGEND}\n\n{outcome.trace.text()}\n\n"
+        f"{_LEGEND}\n\n{readable(outcome.trace.text())}\n\n"
         f"seed {outcome.plan.seed} fails after {outcome.simulated_us / SECOND:.3f} s: "
         f"{readable(outcome.violation)}\n\nfaults that it takes:\n{faults}\n\nto see it again:\n  {command}"
     )
