@@ -128,7 +128,7 @@ LIFE: Final = f"{DIRECTORY}/life"
 TICK_MS_MAX: Final = 300
 CHECKPOINT_MS: Final = 1000
 SCRUB_MS: Final = 2000
-SCRUB_BYTES: Final = 200_000
+SCRUB_BYTES: Final = 20_000
 RETAIN_MS: Final = 3000
 TRASH_MS: Final = 20_000
 REGISTER_AGAIN_MS: Final = 300
@@ -638,8 +638,11 @@ class SimulatedBroker:
         """Tell the machine how far a log is flushed, and no more than it knows to be written."""
         assert self.replicas is not None
         log, replica = self.logs.get(topic_partition), self.replicas.find(topic_partition)
-        if log is not None and replica is not None:
-            flushed_offset = min(log.flushed_offset, replica.written_offset)
+        role = None if replica is None else replica.leader or replica.follower
+        if log is None or role is None:
+            return
+        flushed_offset = min(log.flushed_offset, role.written_offset)
+        if flushed_offset > role.flushed_offset:
             self._perform(self.replicas.on_flushed(topic_partition, flushed_offset, self._now))
 
     def _close_log(self, topic_partition: TopicPartition) -> None:

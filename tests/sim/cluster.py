@@ -61,6 +61,8 @@ from millrace.core.replication.rules import ReplicationConfig
 _EVENTS_PER_LOOK: Final = 256
 """After every event what it touched is judged; after so many, everything."""
 _FINAL_US: Final = 60 * SECOND
+_TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
+_UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
 _FLUSHED_US: Final = 5 * SECOND
 """A topic that becomes durable is flushed everywhere within this time."""
 
@@ -412,8 +414,7 @@ class SimulatedCluster:
         self._record_replicas()
         measures: dict[str, float] = {}
         for plan in self.wanted():
-            expectations = Expectations(ok_shares={"poll": 0.5})
-            for name, value in self._judge_history(plan, expectations).items():
+            for name, value in self._judge_history(plan).items():
                 known = measures.get(name, 0.0)
                 measures[name] = max(known, value) if name.startswith("longest") else known + value
         measures["operations"] = sum(
@@ -426,7 +427,7 @@ class SimulatedCluster:
         return measures
 
     def _judge_history(
-        self, plan: TopicPlan, expectations: Expectations | None = None
+        self, plan: TopicPlan, expectations: Expectations = _TO_THE_END
     ) -> Mapping[str, float]:
         modes = plan.modes
         if any(map(self.may_be_cut, plan.keys)):
@@ -492,7 +493,7 @@ class SimulatedCluster:
     def _on_deleted(self, topic_id: TopicId) -> None:
         """Judge what there was, and let another topic have the name."""
         plan = self.plans[topic_id]
-        self._judge_history(plan)
+        self._judge_history(plan, _UP_TO_NOW)
         self.deleted[topic_id] = None
         self.stored_topics.pop(topic_id, None)
         for topic_partition in plan.keys:

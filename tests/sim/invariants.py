@@ -237,7 +237,7 @@ class Invariants:
         reign = self._reigns.get((topic_partition, leader.leader_epoch))
         if reign is None:
             # One that hears late of its reign, which is over, may lack what others have committed.
-            is_over = state is not None and state.leader_epoch > leader.leader_epoch
+            is_over = state is None or state.leader_epoch > leader.leader_epoch
             if leader.next_offset < committed and not is_over:
                 raise Violation(f"{what}, ends at {leader.next_offset}; {committed} is committed")
             reign = _Reign(leader.broker, leader.high_watermark)
