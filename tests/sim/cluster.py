@@ -658,7 +658,7 @@ class BrokerCluster(SimulatedCluster):
         self.brokers = dice.choice((3, 3, 4, 5))
         self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
         if dice.random() < 0.5:
-            self.topics.append(_disposable_topic(dice))
+            self.topics.append(disposable_topic(dice))
         self.replication = dataclasses.replace(
             REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
         )
@@ -700,7 +700,8 @@ def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
     )
 
 
-def _disposable_topic(dice: random.Random) -> TopicPlan:
+def disposable_topic(dice: random.Random) -> TopicPlan:
+    """Draw a topic that operators delete, and make again."""
     return TopicPlan(
         name="again",
         partitions=1,
