@@ -391,10 +391,10 @@ class SimulatedCluster:
         for producer in self.producers:
             if producer not in self._acknowledged_before:
                 continue  # Its topic was made meanwhile.
-            told = producer.acknowledged - self._acknowledged_before[producer]
-            if producer.load.acks is not None and told < 5:
+            count = producer.acknowledged - self._acknowledged_before[producer]
+            if producer.load.acks is not None and count < 5:
                 raise Violation(
-                    f"{producer.name} was told of {told} values only, though all is quiet; "
+                    f"{producer.name} was told of {count} values only, though all is quiet; "
                     f"{self.describe()}"
                 )
         for state in self.states.values():
