@@ -259,7 +259,8 @@ class Disk:
         assert directory is new_directory
         self.call()
         directory.change({old: None, new: entry})
-        self._found.clear()
+        self._forget(source, entry)
+        self._forget(target, entry)
 
     def unlink(self, path: str) -> None:
         self._inode(path)
@@ -267,9 +268,10 @@ class Disk:
 
     def _remove(self, path: str) -> None:
         directory, name = self._parent(path)
+        entry = directory.names[name]
         self.call()
         directory.change({name: None})
-        self._found.clear()
+        self._forget(path, entry)
 
     def fsync_directory(self, path: str) -> None:
         directory = self._directory(path)
@@ -319,6 +321,13 @@ class Disk:
         if found is None:
             found = self._found[path] = self._look_up(path)
         return found
+
+    def _forget(self, path: str, entry: Entry) -> None:
+        """What a path led to has another name now, or none, or is another entry."""
+        if isinstance(entry, Directory):
+            self._found.clear()
+        else:
+            self._found.pop(path, None)
 
     def _look_up(self, path: str) -> Entry:
         entry: Entry = self.root

@@ -141,7 +141,7 @@ LOG: Final = LogConfig(
     index_interval_bytes=1_000,
     retention_ms=UNLIMITED,
     checkpoint_bytes=50_000,
-    checkpoint_ms=5_000,
+    checkpoint_ms=10_000,
 )
 RETENTION: Final = ("retention.ms", "retention.bytes")
 """Only topics that set one of them give anything up."""
@@ -310,19 +310,21 @@ class SimulatedBroker:
         if self.replicas is None:
             return
         self.service.serve()
-        now = self._now
+        now = self._machine.clock.monotonic()
         for leader, session in self.replicas.sessions.items():
             request = session.take_request(now)
-            if request is None:
-                continue
-            stream = self._leaders.get(leader)
-            if stream is None:
-                assert self._life is not None
-                assert self._cache.image is not None
-                name = self._cache.image.cluster.brokers[leader].name
-                stream = self._machine.network.open_stream(name, FetchStream(self._life))
-                self._leaders[leader] = stream
-            stream.send(request)
+            if request is not None:
+                self._send_request(leader, request)
+
+    def _send_request(self, leader: BrokerId, request: SessionRequest) -> None:
+        stream = self._leaders.get(leader)
+        if stream is None:
+            assert self._life is not None
+            assert self._cache.image is not None
+            name = self._cache.image.cluster.brokers[leader].name
+            stream = self._machine.network.open_stream(name, FetchStream(self._life))
+            self._leaders[leader] = stream
+        stream.send(request)
 
     def _on_ended(self, stream: Stream) -> None:
         self.host.on_ended(stream)
@@ -545,17 +547,6 @@ class SimulatedBroker:
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case OpenLog(topic_partition, topic):
-                    self._open_log(topic_partition, topic)
-                case Configure(topic_partition, topic):
-                    self._configure(topic_partition, topic)
-                case CloseReplica(topic_partition):
-                    self._close_log(topic_partition)
-                case DropReplica(topic_partition):
-                    self._close_log(topic_partition)
-                    self._machine.run(
-                        THREAD, partial(self._drop, topic_partition), self._on_dropped
-                    )
                 case LogChange(topic_partition, change, generation):
                     self._change_log(topic_partition, change, generation)
                 case Completed(_, waiters):
@@ -569,6 +560,17 @@ class SimulatedBroker:
                     self.service.on_advanced(topic_partition)
                 case Extended(topic_partition):
                     self.service.on_advanced(topic_partition)
+                case OpenLog(topic_partition, topic):
+                    self._open_log(topic_partition, topic)
+                case Configure(topic_partition, topic):
+                    self._configure(topic_partition, topic)
+                case CloseReplica(topic_partition):
+                    self._close_log(topic_partition)
+                case DropReplica(topic_partition):
+                    self._close_log(topic_partition)
+                    self._machine.run(
+                        THREAD, partial(self._drop, topic_partition), self._on_dropped
+                    )
                 case Halted(topic_partition, error):
                     raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")
                 case ProposeIsr(proposals):
@@ -611,9 +613,7 @@ class SimulatedBroker:
 
         def open_and_flush() -> PartitionLog:
             config = _log_config(topic)
-            log = self.directory.open_partition(
-                topic_partition, config, self._machine.clock.wall()
-            )
+            log = self.directory.open_partition(topic_partition, config, self._machine.clock.wall())
             # What recovery found may be in the page cache alone, and no append may ever come that
             # flushes it: a producer that repeats its last batch would wait for ever.
             log.flush()

@@ -58,7 +58,7 @@ from millrace.core.records.header import parse_header, verify_body
 from millrace.core.replication.leader import Acks
 from millrace.core.replication.rules import ReplicationConfig
 
-_EVENTS_PER_LOOK: Final = 256
+_EVENTS_PER_LOOK: Final = 512
 """After every event what it touched is judged; after so many, everything."""
 _FINAL_US: Final = 60 * SECOND
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})

@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import log
 from typing import Final, Protocol
 
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, Event, World
@@ -136,7 +137,7 @@ class Link:
 
     def delay(self) -> int:
         """Draw a delay in microseconds."""
-        return 50 + int(self.dice.expovariate(1.0) * self.weather.delay_us)
+        return 50 + int(-log(1.0 - self.dice.random()) * self.weather.delay_us)
 
     def add(self, weather: Weather) -> None:
         self._layers.append(weather)

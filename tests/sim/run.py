@@ -224,5 +224,6 @@ def describe(outcome: Outcome, command: str) -> str:
     return (
         f"{_LEGEND}\n\n{readable(outcome.trace.text())}\n\n"
         f"seed {outcome.plan.seed} fails after {outcome.simulated_us / SECOND:.3f} s: "
-        f"{readable(outcome.violation)}\n\nfaults that it takes:\n{faults}\n\nto see it again:\n  {command}"
+        f"{readable(outcome.violation)}\n\nfaults that it takes:\n{faults}\n\n"
+        f"to see it again:\n  {command}"
     )

@@ -61,14 +61,21 @@ def state(partition: PartitionState) -> str:
 def told(message: object) -> str:
     """Return what a message or an event of the network says."""
     match message:
-        case Received(_, inner):
+        case Received(_, inner) | StreamReceived(_, inner):
             return told(inner)
         case StreamOpened(_, request):
             return f"opens {type(request).__name__}"
-        case StreamReceived(_, inner):
-            return told(inner)
         case StreamEnded():
             return "is reset"
+        case Sent() | Unserved() | SessionRequest():
+            return _of_followers(message)
+        case Ask() | Answer() | FullState() | Pushed():
+            return _of_the_controller(message)
+    return _of_clients(message)
+
+
+def _of_clients(message: object) -> str:
+    match message:
         case Produce(number, topic_partition, batch, acks):
             wants = "no acks" if acks is None else f"acks={acks.name.lower()}"
             return f"produce #{number} to {named(topic_partition)}, {wants}: {_batches(batch)}"
@@ -83,6 +90,11 @@ def told(message: object) -> str:
             return f"where does {named(topic_partition)} end? #{number}"
         case End(number, end_offset, _, error):
             return f"end #{number}: {_failed(error) or end_offset}"
+    return _short(str(message))
+
+
+def _of_followers(message: Sent | Unserved | SessionRequest) -> str:
+    match message:
         case Sent(handle, fetch_offset, high_watermark, log_start_offset, data, diverging):
             what = f"diverges: {diverging}" if diverging else _batches(data)
             return (
@@ -91,8 +103,11 @@ def told(message: object) -> str:
             )
         case Unserved(handle, log_start_offset):
             return f"position {handle} is refused; the log begins at {log_start_offset}"
-        case SessionRequest():
-            return _session(message)
+    return _session(message)
+
+
+def _of_the_controller(message: Ask | Answer | FullState | Pushed) -> str:
+    match message:
         case Ask(number, Heartbeat() as beat):
             return f"#{number}: heartbeat of {_life(beat.life)}, knows {beat.metadata_epoch}"
         case Ask(number, AlterPartitions(changes=changes)):
@@ -106,10 +121,8 @@ def told(message: object) -> str:
             return _short(f"#{number}: {request}")
         case Answer(number, result):
             return _short(f"#{number}: {_result(result)}")
-        case FullState(objects) | Pushed(objects):
-            versions = [f"{key} version {stored.version}" for key, stored in objects.items()]
-            return f"metadata: {', '.join(versions)}"
-    return _short(str(message))
+    versions = [f"{key} version {stored.version}" for key, stored in message.objects.items()]
+    return f"metadata: {', '.join(versions)}"
 
 
 def _session(request: SessionRequest) -> str:

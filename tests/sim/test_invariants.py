@@ -41,7 +41,7 @@ def test_what_nothing_seems_to_happen_to_is_judged_now_and_then() -> None:
     leader.high_watermark = Offset(leader.high_watermark - 1)
 
     def many_events() -> None:
-        for _ in range(300):
+        for _ in range(600):
             cluster.check()
 
     with pytest.raises(Violation, match="takes its high watermark back"):

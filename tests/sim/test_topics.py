@@ -54,7 +54,9 @@ BY_TIME = {"retention.ms": "8000", "message.timestamp.type": "LogAppendTime"}
 def test_what_retention_gives_up_is_gone_everywhere_and_nothing_else(
     config: Mapping[str, str],
 ) -> None:
-    cluster, outcome, _ = ran(of_one_topic(config), (30, FAMILIES["F02"], 3), (40, FAMILIES["F04"], 3))
+    cluster, outcome, _ = ran(
+        of_one_topic(config), (30, FAMILIES["F02"], 3), (40, FAMILIES["F04"], 3)
+    )
     assert outcome.fired.total() == 2
     [start] = cluster.invariants.log_starts.values()
     logs = [log for node in cluster.nodes().values() for log in node.logs.values()]
@@ -64,9 +66,7 @@ def test_what_retention_gives_up_is_gone_everywhere_and_nothing_else(
 
 
 def test_a_replica_that_was_away_for_too_long_begins_anew() -> None:
-    cluster, outcome, notes = ran(
-        of_one_topic(BY_SIZE), (10, FAMILIES["F01"], 60), quiet_s=30
-    )
+    cluster, outcome, notes = ran(of_one_topic(BY_SIZE), (10, FAMILIES["F01"], 60), quiet_s=30)
     assert outcome.fired["F01"] == 1
     assert any("begins 0 at" in note for note in notes)
     logs = [log for node in cluster.nodes().values() for log in node.logs.values()]

@@ -150,12 +150,14 @@ class World:
             action = event.action
             if action is None:
                 continue
-            events_now = events_now + 1 if when == self.now else 0
-            if events_now > EVENTS_AT_ONE_MOMENT_MAX:
+            if when != self.now:
+                events_now = 0
+                self.now = Micros(when)
+            elif events_now == EVENTS_AT_ONE_MOMENT_MAX:
                 raise Violation(
                     f"{EVENTS_AT_ONE_MOMENT_MAX} events at one moment, such as {event.label}"
                 )
-            self.now = Micros(when)
+            events_now += 1
             self.events += 1
             trace(when, event.label)
             action(*event.arguments)
