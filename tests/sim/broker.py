@@ -665,7 +665,7 @@ class SimulatedBroker:
                 self._appender.append(target, batches, generation)  # type: ignore[arg-type]
             case Truncate(end_offset):
                 self._machine.world.note(
-                    f"{self._machine.name} cuts {topic_partition.partition} to {end_offset}"
+                    f"{self._machine.name} cuts {topic_partition} to {end_offset}"
                 )
                 self._appender.change(
                     target,
@@ -678,7 +678,7 @@ class SimulatedBroker:
                 )
             case StartAnew(start_offset):
                 self._machine.world.note(
-                    f"{self._machine.name} begins {topic_partition.partition} at {start_offset}"
+                    f"{self._machine.name} begins {topic_partition} at {start_offset}"
                 )
                 self._appender.change(
                     target,

@@ -260,7 +260,8 @@ class Client:
         if self._world.trace.is_detailed:
             what = [f"{value} at {offset}" for _, value, offset in sends]
             what += [f"{value} at {offset}" for offset, value in polled or ()]
-            self._world.note(f"{process}: {type} {f} {', '.join(what) or details or ''}".rstrip())
+            if what or details:
+                self._world.note(f"{process}: {type} {f} {', '.join(what) or details}")
         op = Op(self._world.now * 1000, process, type, f, sends=sends, details=details)
         self._recorder.record(op, () if polled is None else [{self.key: polled}])
 

@@ -168,7 +168,9 @@ class Link:
     def _send_after(self, delay: int, message: object) -> None:
         world = self._network.world
         if world.trace.is_detailed:
-            world.note(f"{self.label} sent: {self._network.tell(message)}")
+            text = self._network.tell(message)
+            if text:
+                world.note(f"{self.label}: {text}")
         world.after(delay, self.label, self._network.arrive, self, message)
 
     def _combine(self) -> None:
@@ -276,7 +278,7 @@ class Network:
 
     Attributes:
         weather: of every link when nothing is wrong.
-        tell: how messages and events read in a trace.
+        tell: how messages and events read in a trace; empty: not at all.
         lost_streams: how many ended because the network failed them.
     """
 
@@ -380,7 +382,9 @@ class Network:
             if isinstance(event, StreamOpened):
                 sender.peer.is_known = True
             if self.world.trace.is_detailed:
-                self.world.note(f"{sender.label}: {self.tell(event)}")
+                text = self.tell(event)
+                if text:
+                    self.world.note(f"{sender.label}: {text}")
             station.deliver(event)
 
     def stall(self, stream: Stream, link: Link) -> None:

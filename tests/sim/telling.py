@@ -1,6 +1,8 @@
 """How messages and states read in a trace: what they say, without bytes and ids in hexadecimal.
 
-A trace is read by somebody who knows the protocol and has never seen this run.
+A trace is read by somebody who knows the protocol and has never seen this run. What comes all the
+time and changes nothing, such as heartbeats and polls that find nothing, is left out: it reads as
+an empty text.
 """
 
 import re
@@ -11,9 +13,11 @@ from tests.sim.messages import (
     Answer,
     Ask,
     AskEnd,
+    AskLeaders,
     Batches,
     End,
     FullState,
+    Leaders,
     Produce,
     Produced,
     Pushed,
@@ -24,9 +28,9 @@ from tests.sim.messages import (
 from tests.sim.network import Received, StreamEnded, StreamOpened, StreamReceived
 
 from millrace.core.errors import CorruptBatchError, MillraceError, UnsupportedFormatError
-from millrace.core.ids import NO_BROKER, TopicId, TopicPartition
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.metadata.model import BrokerLife, PartitionState
-from millrace.core.metadata.requests import AlterPartitions, Heartbeat
+from millrace.core.metadata.requests import AlterPartitions, Heartbeat, HeartbeatAnswer
 from millrace.core.records.batch import walk
 from millrace.core.replication.leader_session import SessionRequest
 from millrace.core.replication.progress import FollowerProgress
@@ -47,7 +51,7 @@ def readable(text: str) -> str:
 
 def state(partition: PartitionState) -> str:
     """Return who leads a partition, and who counts."""
-    leader = "nobody" if partition.leader == NO_BROKER else f"broker {partition.leader}"
+    leader = "nobody" if partition.leader_life is None else _life(partition.leader_life)
     said = [f"{leader} leads in epoch {partition.leader_epoch}", f"ISR {_lives(partition.isr)}"]
     if partition.elr:
         said.append(f"ELR {_lives(partition.elr)}")
@@ -59,7 +63,7 @@ def state(partition: PartitionState) -> str:
 
 
 def told(message: object) -> str:
-    """Return what a message or an event of the network says."""
+    """Return what a message or an event of the network says; empty: nothing of interest."""
     match message:
         case Received(_, inner) | StreamReceived(_, inner):
             return told(inner)
@@ -81,13 +85,11 @@ def _of_clients(message: object) -> str:
             return f"produce #{number} to {named(topic_partition)}, {wants}: {_batches(batch)}"
         case Produced(number, base_offset, error):
             return f"produced #{number}: {_failed(error) or f'at offset {base_offset}'}"
-        case Read(number, topic_partition, offset):
-            return f"read #{number} of {named(topic_partition)} from {offset}"
+        case Read() | AskEnd() | AskLeaders() | Leaders() | Batches(_, b"", _, None, None):
+            return ""
         case Batches(number, data, high_watermark, diverging, error):
             what = _failed(error) or (f"diverges: {diverging}" if diverging else _batches(data))
             return f"read #{number}: {what}; committed to {high_watermark}"
-        case AskEnd(number, topic_partition):
-            return f"where does {named(topic_partition)} end? #{number}"
         case End(number, end_offset, _, error):
             return f"end #{number}: {_failed(error) or end_offset}"
     return _short(str(message))
@@ -108,8 +110,10 @@ def _of_followers(message: Sent | Unserved | SessionRequest) -> str:
 
 def _of_the_controller(message: Ask | Answer | FullState | Pushed) -> str:
     match message:
-        case Ask(number, Heartbeat() as beat):
-            return f"#{number}: heartbeat of {_life(beat.life)}, knows {beat.metadata_epoch}"
+        case Ask(number, Heartbeat(wants_shutdown=True) as beat):
+            return f"#{number}: {_life(beat.life)} wants to leave"
+        case Ask(_, Heartbeat()) | Answer(_, HeartbeatAnswer(may_stop=False)):
+            return ""
         case Ask(number, AlterPartitions(changes=changes)):
             wanted = [
                 f"{named(TopicPartition(each.topic_id, each.partition))} ISR {_lives(each.isr)} "

@@ -61,18 +61,20 @@ def stamped() -> bytes:
         ),
         (Produced(5, Offset(10)), "produced #5: at offset 10"),
         (Produced(5, Offset(-1), NotLeaderError("no")), "produced #5: NotLeaderError: no"),
-        (
-            Read(6, PARTITION, Offset(10), LeaderEpoch(3), LeaderEpoch(2)),
-            "read #6 of t1-2 from 10",
-        ),
+        (Read(6, PARTITION, Offset(10), LeaderEpoch(3), LeaderEpoch(2)), ""),
+        (Batches(6, b"", Offset(12)), ""),
         (
             Batches(6, stamped(), Offset(12)),
             "read #6: offsets 10 to 11 of epoch 3; committed to 12",
         ),
-        (Ask(1, Heartbeat(life=LIFE, metadata_epoch=20)), "#1: heartbeat of 1.7, knows 20"),
+        (Ask(1, Heartbeat(life=LIFE, metadata_epoch=20)), ""),
+        (
+            Ask(1, Heartbeat(life=LIFE, metadata_epoch=20, wants_shutdown=True)),
+            "#1: 1.7 wants to leave",
+        ),
         (
             Answer(2, [STATE]),
-            "#2: broker 1 leads in epoch 3, ISR [1.7] (partition epoch 9)",
+            "#2: 1.7 leads in epoch 3, ISR [1.7] (partition epoch 9)",
         ),
     ],
 )
@@ -82,4 +84,4 @@ def test_a_message_says_what_it_is_about(message: object, text: str) -> None:
 
 def test_ids_of_topics_read_as_their_names() -> None:
     assert readable(f"broker-0, leader of {PARTITION} in 3") == "broker-0, leader of t1-2 in 3"
-    assert state(STATE).startswith("broker 1 leads")
+    assert state(STATE).startswith("1.7 leads")

@@ -68,7 +68,7 @@ def test_what_retention_gives_up_is_gone_everywhere_and_nothing_else(
 def test_a_replica_that_was_away_for_too_long_begins_anew() -> None:
     cluster, outcome, notes = ran(of_one_topic(BY_SIZE), (10, FAMILIES["F01"], 60), quiet_s=30)
     assert outcome.fired["F01"] == 1
-    assert any("begins 0 at" in note for note in notes)
+    assert any(" begins " in note for note in notes)
     logs = [log for node in cluster.nodes().values() for log in node.logs.values()]
     assert min(log.log_start_offset for log in logs) > 0
 
