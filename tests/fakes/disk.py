@@ -177,6 +177,8 @@ class Disk:
         self.fail_flush_at: int | None = None
         self.unreadable: set[str] = set()
         """Files whose reads raise EIO."""
+        self._found: dict[str, Entry] = {}
+        """Paths that were looked up since a name last went."""
 
     # --- What tests do to it -----------------------------------------------------------------
 
@@ -189,6 +191,7 @@ class Disk:
     def cut_power(self) -> None:
         """Lose what was not flushed, or parts of it, and restart."""
         self.root.cut_power(self.rng)
+        self._found.clear()
         self.restart()
 
     def flip_bit(self, path: str, byte: int, bit: int = 0) -> None:
@@ -205,6 +208,7 @@ class Disk:
         """Put bytes into a file, flushed."""
         directory, name = self._parent(path)
         directory.names[name] = directory.durable[name] = _flushed(contents)
+        self._found.clear()
 
     def copy(self, seed: int = 0) -> "Disk":
         """Return a disk of equal contents, all of them flushed, that no process uses."""
@@ -256,6 +260,8 @@ class Disk:
         assert directory is new_directory
         self.call()
         directory.change({old: None, new: entry})
+        self._forget(source, entry)
+        self._forget(target, entry)
 
     def unlink(self, path: str) -> None:
         self._inode(path)
@@ -263,8 +269,10 @@ class Disk:
 
     def _remove(self, path: str) -> None:
         directory, name = self._parent(path)
+        entry = directory.names[name]
         self.call()
         directory.change({name: None})
+        self._forget(path, entry)
 
     def fsync_directory(self, path: str) -> None:
         directory = self._directory(path)
@@ -310,6 +318,19 @@ class Disk:
         return max(self.capacity - used, 0)
 
     def _entry(self, path: str) -> Entry:
+        found = self._found.get(path)
+        if found is None:
+            found = self._found[path] = self._look_up(path)
+        return found
+
+    def _forget(self, path: str, entry: Entry) -> None:
+        """What a path led to has another name now, or none, or is another entry."""
+        if isinstance(entry, Directory):
+            self._found.clear()
+        else:
+            self._found.pop(path, None)
+
+    def _look_up(self, path: str) -> Entry:
         entry: Entry = self.root
         for name in filter(None, path.split("/")):
             found = entry.names.get(name) if isinstance(entry, Directory) else None

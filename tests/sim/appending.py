@@ -13,10 +13,11 @@ from tests.sim.machine import Machine
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import StorageError
+from millrace.core.errors import StorageError, StorageFullError
 from millrace.core.ids import Offset
 
 THREAD: Final = "append"
+FULL_PAUSE_MS: Final = 200
 
 
 @dataclass(slots=True)
@@ -83,6 +84,10 @@ class Appender:
         """Change a log between two appends; `done` on the loop."""
         self._order(_Change(target, job, done))
 
+    def _again(self, change: _Change) -> None:
+        """Try a change again later that found no room; no append of its log comes before."""
+        self._machine.clock.set_timer(FULL_PAUSE_MS, _bound(self._order, change))
+
     def _order(self, work: _Append | _Change) -> None:
         self._work.append(work)
         if not self._is_running:
@@ -98,6 +103,8 @@ class Appender:
             if isinstance(each, _Change):
                 try:
                     each.job()
+                except StorageFullError:
+                    outcomes.append(_bound(self._again, each))
                 except StorageError as error:
                     outcomes.append(_bound(self._failed, target, error))
                 else:

@@ -12,8 +12,9 @@ ends, and its supervisor starts another.
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from tests.sim.appending import THREAD, Appender, Target, Written
 from tests.sim.controlling import CLUSTER_ID, ControllerHost
@@ -45,7 +46,7 @@ from tests.sim.world import Violation
 
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log import PartitionLog
-from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_config import UNLIMITED, LogConfig
 from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
 from millrace.broker.storage.stamped_batch import StampedBatch
@@ -72,7 +73,9 @@ from millrace.core.ids import (
     LeaderEpoch,
     MonotonicMs,
     Offset,
+    TopicId,
     TopicPartition,
+    WallMs,
 )
 from millrace.core.metadata.cache import (
     ApplyImage,
@@ -88,6 +91,7 @@ from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Topic
 from millrace.core.metadata.requests import (
     AlterPartition,
     AlterPartitions,
+    ConfirmDeletions,
     Heartbeat,
     HeartbeatAnswer,
     LogEnd,
@@ -124,17 +128,38 @@ LIFE: Final = f"{DIRECTORY}/life"
 TICK_MS_MAX: Final = 300
 CHECKPOINT_MS: Final = 1000
 SCRUB_MS: Final = 2000
-SCRUB_BYTES: Final = 200_000
+SCRUB_BYTES: Final = 20_000
+RETAIN_MS: Final = 3000
+TRASH_MS: Final = 20_000
 REGISTER_AGAIN_MS: Final = 300
 
 REPLICATION: Final = ReplicationConfig(
     replica_lag_time_max_ms=5_000, replica_fetch_backoff_ms=200, isr_rejoin_pause_ms=2_000
 )
 LOG: Final = LogConfig(
-    segment_bytes=20_000, index_interval_bytes=1_000, checkpoint_bytes=50_000, checkpoint_ms=5_000
+    segment_bytes=20_000,
+    index_interval_bytes=1_000,
+    retention_ms=UNLIMITED,
+    checkpoint_bytes=50_000,
+    checkpoint_ms=10_000,
 )
+RETENTION: Final = ("retention.ms", "retention.bytes")
+"""Only topics that set one of them give anything up."""
 LIMITS: Final = BatchLimits(batch_bytes_max=1 << 20, inflated_bytes_max=1 << 20)
 _READ_BYTES: Final = 16 << 10
+
+
+class Judge(Protocol):
+    """Whoever judges brokers from outside.
+
+    Attributes:
+        touched: partitions that something was done to since it judged last.
+    """
+
+    touched: dict[TopicPartition, None]
+
+    def on_deleting(self, name: str, topic_partition: TopicPartition) -> None:
+        """A broker is about to delete its data of a partition."""
 
 
 class SimulatedBroker:
@@ -143,6 +168,7 @@ class SimulatedBroker:
     Args:
         config: the cluster's.
         replication: the broker's.
+        judge: whom it shows what it does.
         hear_of_damage: told of a broker whose batches do not match their checksums.
         new_host: makes the controller's part of it.
 
@@ -155,7 +181,8 @@ class SimulatedBroker:
     def __init__(
         self,
         config: ClusterConfig,
-        replication: ReplicationConfig = REPLICATION,
+        replication: ReplicationConfig,
+        judge: Judge,
         hear_of_damage: Callable[[str], object] = lambda _: None,
         new_host: type[ControllerHost] = ControllerHost,
     ) -> None:
@@ -165,6 +192,8 @@ class SimulatedBroker:
         self.is_damaged = False
         self._config = config
         self._replication = replication
+        self._judge = judge
+        self._touched = judge.touched
         self._hear_of_damage = hear_of_damage
         self._new_host = new_host
         self._targets: dict[TopicPartition, Target] = {}
@@ -177,6 +206,7 @@ class SimulatedBroker:
         self._leaders: dict[BrokerId, Stream] = {}
         self._wants_shutdown = False
         self._is_stopping = False
+        self._is_deleting = False
 
     @property
     def life(self) -> BrokerLife | None:
@@ -201,7 +231,7 @@ class SimulatedBroker:
             self.directory = LogDirectory.open(
                 machine.disk,
                 DIRECTORY,
-                DirectoryConfig(ballast_bytes=0),
+                DirectoryConfig(ballast_bytes=0, file_delete_delay_ms=TRASH_MS),
                 cluster_id=CLUSTER_ID,
                 broker_id=NO_BROKER,
                 new_directory_id=f"{dice.getrandbits(64):016x}",
@@ -224,6 +254,7 @@ class SimulatedBroker:
             (min(TICK_MS_MAX, self._replication.replica_lag_time_max_ms // 5), self._tick),
             (CHECKPOINT_MS, self._checkpoint),
             (SCRUB_MS, self._scrub),
+            (RETAIN_MS, self._retain),
         ):
             self._repeat(period_ms, work)
 
@@ -241,6 +272,8 @@ class SimulatedBroker:
 
     def on_message(self, event: NodeEvent) -> None:
         match event:
+            case StreamReceived(stream, message):  # As nearly always.
+                self._on_streamed(stream, message)
             case Terminated():
                 self._wants_shutdown = True
                 if self._life is None:
@@ -254,39 +287,44 @@ class SimulatedBroker:
                     stream.reset()
                 else:
                     self.service.on_opened(stream, request)
-            case StreamReceived(stream, Produce() as message):
-                self._on_produce(stream, message)
-            case StreamReceived(stream, Ask() | AskAll() as message):
-                self.host.on_message(stream, message)
-            case StreamReceived(stream, SessionRequest() as message):
-                if self.replicas is not None:
-                    self.service.on_request(stream, message)
-            case StreamReceived(stream, Sent() | Unserved() as message):
-                self._on_leader_says(stream, message)
-            case StreamReceived(stream, message) if stream is self._control:
-                self._on_controller_says(message)
             case StreamEnded(stream):
                 self._on_ended(stream)
         self._say()
+
+    def _on_streamed(self, stream: Stream, message: object) -> None:
+        match message:
+            case SessionRequest():
+                if self.replicas is not None:
+                    self.service.on_request(stream, message)
+            case Sent() | Unserved():
+                self._on_leader_says(stream, message)
+            case Produce():
+                self._on_produce(stream, message)
+            case Ask() | AskAll():
+                self.host.on_message(stream, message)
+            case _ if stream is self._control:
+                self._on_controller_says(message)
 
     def _say(self) -> None:
         """Send what has gathered in sessions while an event was handled."""
         if self.replicas is None:
             return
         self.service.serve()
-        now = self._now
+        now = self._machine.clock.monotonic()
         for leader, session in self.replicas.sessions.items():
             request = session.take_request(now)
-            if request is None:
-                continue
-            stream = self._leaders.get(leader)
-            if stream is None:
-                assert self._life is not None
-                assert self._cache.image is not None
-                name = self._cache.image.cluster.brokers[leader].name
-                stream = self._machine.network.open_stream(name, FetchStream(self._life))
-                self._leaders[leader] = stream
-            stream.send(request)
+            if request is not None:
+                self._send_request(leader, request)
+
+    def _send_request(self, leader: BrokerId, request: SessionRequest) -> None:
+        stream = self._leaders.get(leader)
+        if stream is None:
+            assert self._life is not None
+            assert self._cache.image is not None
+            name = self._cache.image.cluster.brokers[leader].name
+            stream = self._machine.network.open_stream(name, FetchStream(self._life))
+            self._leaders[leader] = stream
+        stream.send(request)
 
     def _on_ended(self, stream: Stream) -> None:
         self.host.on_ended(stream)
@@ -416,7 +454,7 @@ class SimulatedBroker:
             self._machine, self.replicas, self.logs, self._perform, self._on_damaged
         )
         if self._cache.image is not None:
-            self._perform(self.replicas.on_image(self._cache.image, self._now))
+            self._follow(self._cache.image)
 
     def _may_register_again(self) -> None:
         self._has_asked_to_register = False
@@ -451,10 +489,47 @@ class SimulatedBroker:
                         self._save_life()
                 case ApplyImage(image):
                     if self.replicas is not None:
-                        self._perform(self.replicas.on_image(image, self._now))
+                        self._follow(image)
                 case AskFullState():
                     if self._control is not None:
                         self._control.send(AskAll())
+
+    def _follow(self, image: MetadataImage) -> None:
+        assert self.replicas is not None
+        self._perform(self.replicas.on_image(image, self._now))
+        self._delete_deleted()
+
+    def _delete_deleted(self) -> None:
+        """Delete the data of topics that were deleted, and confirm that (P70)."""
+        image, life = self._cache.image, self._life
+        assert image is not None
+        assert life is not None
+        deleted = image.deletions_of(life.broker_id)
+        if not deleted or self._is_deleting:
+            return
+        self._is_deleting = True
+
+        def done(result: object) -> None:
+            self._is_deleting = False
+            if isinstance(result, StorageFullError):
+                return  # The tombstones stay: the next image brings them again.
+            if isinstance(result, Exception):
+                self._fail(result)
+            request = ConfirmDeletions(broker_id=life.broker_id, topic_ids=deleted)
+            self._ask(request, lambda _: None)
+            if self._cache.image is not image:
+                self._delete_deleted()
+
+        self._machine.run(THREAD, lambda: self._delete(deleted), done)
+
+    def _delete(self, topic_ids: Iterable[TopicId]) -> None:
+        known = dict.fromkeys((*self.directory.found, *self.directory.logs))
+        for topic_partition in [each for each in known if each.topic_id in topic_ids]:
+            self._drop(topic_partition)
+
+    def _drop(self, topic_partition: TopicPartition) -> None:
+        self._judge.on_deleting(self._machine.name, topic_partition)
+        self.directory.delete_partition(topic_partition, self._machine.clock.wall())
 
     def _save_life(self) -> None:
         payload = f"{self._controller_epoch} {self._broker_epoch}".encode()
@@ -472,24 +547,6 @@ class SimulatedBroker:
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case OpenLog(topic_partition, topic):
-                    self._open_log(topic_partition, topic)
-                case Configure(topic_partition, topic):
-                    if topic_partition in self._targets:
-                        self._targets[topic_partition].is_flushed = _is_flushed(topic)
-                case CloseReplica(topic_partition):
-                    self._close_log(topic_partition)
-                case DropReplica(topic_partition):
-                    self._close_log(topic_partition)
-                    self._machine.run(
-                        THREAD,
-                        partial(
-                            self.directory.delete_partition,
-                            topic_partition,
-                            self._machine.clock.wall(),
-                        ),
-                        self._on_dropped,
-                    )
                 case LogChange(topic_partition, change, generation):
                     self._change_log(topic_partition, change, generation)
                 case Completed(_, waiters):
@@ -499,9 +556,21 @@ class SimulatedBroker:
                     replica = None if self.replicas is None else self.replicas.find(topic_partition)
                     if replica is not None:
                         self.logs[topic_partition].high_watermark = replica.high_watermark
+                    self._touched[topic_partition] = None
                     self.service.on_advanced(topic_partition)
                 case Extended(topic_partition):
                     self.service.on_advanced(topic_partition)
+                case OpenLog(topic_partition, topic):
+                    self._open_log(topic_partition, topic)
+                case Configure(topic_partition, topic):
+                    self._configure(topic_partition, topic)
+                case CloseReplica(topic_partition):
+                    self._close_log(topic_partition)
+                case DropReplica(topic_partition):
+                    self._close_log(topic_partition)
+                    self._machine.run(
+                        THREAD, partial(self._drop, topic_partition), self._on_dropped
+                    )
                 case Halted(topic_partition, error):
                     raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")
                 case ProposeIsr(proposals):
@@ -537,18 +606,44 @@ class SimulatedBroker:
             assert isinstance(result, PartitionLog)
             self.logs[topic_partition] = result
             self._targets[topic_partition] = Target(result, _is_flushed(topic))
+            self._touched[topic_partition] = None
             self._perform(
                 self.replicas.on_opened(topic_partition, result, result.high_watermark, self._now)
             )
 
         def open_and_flush() -> PartitionLog:
-            log = self.directory.open_partition(topic_partition, LOG, self._machine.clock.wall())
+            config = _log_config(topic)
+            log = self.directory.open_partition(topic_partition, config, self._machine.clock.wall())
             # What recovery found may be in the page cache alone, and no append may ever come that
             # flushes it: a producer that repeats its last batch would wait for ever.
             log.flush()
             return log
 
         self._machine.run(THREAD, open_and_flush, opened)
+
+    def _configure(self, topic_partition: TopicPartition, topic: Topic) -> None:
+        target = self._targets.get(topic_partition)
+        if target is None:
+            return
+        target.log.config = _log_config(topic)
+        becomes_durable = _is_flushed(topic) and not target.is_flushed
+        target.is_flushed = _is_flushed(topic)
+        if becomes_durable:
+            # What was written while it did not have to be would be waited for.
+            self._appender.change(
+                target, target.log.flush, partial(self._note_flushed, topic_partition)
+            )
+
+    def _note_flushed(self, topic_partition: TopicPartition) -> None:
+        """Tell the machine how far a log is flushed, and no more than it knows to be written."""
+        assert self.replicas is not None
+        log, replica = self.logs.get(topic_partition), self.replicas.find(topic_partition)
+        role = None if replica is None else replica.leader or replica.follower
+        if log is None or role is None:
+            return
+        flushed_offset = min(log.flushed_offset, role.written_offset)
+        if flushed_offset > role.flushed_offset:
+            self._perform(self.replicas.on_flushed(topic_partition, flushed_offset, self._now))
 
     def _close_log(self, topic_partition: TopicPartition) -> None:
         self.logs.pop(topic_partition, None)
@@ -570,7 +665,7 @@ class SimulatedBroker:
                 self._appender.append(target, batches, generation)  # type: ignore[arg-type]
             case Truncate(end_offset):
                 self._machine.world.note(
-                    f"{self._machine.name} cuts {topic_partition.partition} to {end_offset}"
+                    f"{self._machine.name} cuts {topic_partition} to {end_offset}"
                 )
                 self._appender.change(
                     target,
@@ -582,11 +677,24 @@ class SimulatedBroker:
                     target, lambda: target.log.advance_log_start(start_offset), lambda: None
                 )
             case StartAnew(start_offset):
-                raise Violation(f"storage cannot begin {topic_partition} at {start_offset}")
+                self._machine.world.note(
+                    f"{self._machine.name} begins {topic_partition} at {start_offset}"
+                )
+                self._appender.change(
+                    target,
+                    lambda: target.log.start_anew(start_offset, self._machine.clock.wall()),
+                    partial(self._on_started_anew, topic_partition),
+                )
 
     def _on_truncated(self, topic_partition: TopicPartition) -> None:
         assert self.replicas is not None
+        self._touched[topic_partition] = None
         self._perform(self.replicas.on_truncated(topic_partition, self._now))
+
+    def _on_started_anew(self, topic_partition: TopicPartition) -> None:
+        assert self.replicas is not None
+        self._touched[topic_partition] = None
+        self._perform(self.replicas.on_started_anew(topic_partition, self._now))
 
     def _on_written(self, written: Written) -> None:
         assert self.replicas is not None
@@ -612,6 +720,8 @@ class SimulatedBroker:
             )
 
     def _on_log_failed(self, target: Target, error: StorageError) -> None:
+        if self._targets.get(target.log.topic_partition) is not target:
+            return  # Its files are gone, because it was dropped or deleted.
         if isinstance(error, CorruptLogError):
             self._on_damaged(target.log.topic_partition, error)
         else:
@@ -637,14 +747,8 @@ class SimulatedBroker:
         def done(result: object) -> None:
             if isinstance(result, Exception) and not isinstance(result, StorageFullError):
                 self._fail(result)
-            for topic_partition, log in self.logs.items():
-                assert self.replicas is not None
-                replica = self.replicas.find(topic_partition)
-                if replica is not None:  # A round may be further than the machine knows.
-                    flushed_offset = min(log.flushed_offset, replica.written_offset)
-                    self._perform(
-                        self.replicas.on_flushed(topic_partition, flushed_offset, self._now)
-                    )
+            for topic_partition in self.logs:
+                self._note_flushed(topic_partition)
 
         if not self._is_stopping:
             self._machine.run("checkpoint", lambda: self.directory.checkpoint(self._now), done)
@@ -659,6 +763,31 @@ class SimulatedBroker:
 
         if self.replicas is not None and not self._is_stopping:
             self._machine.run("checkpoint", lambda: self.directory.scrub(SCRUB_BYTES), done)
+
+    def _retain(self) -> None:
+        """Give up what topics do not keep any longer: their leaders do, and followers follow."""
+        if self.replicas is None or self._is_stopping:
+            return
+        wall = self._machine.clock.wall()
+        for topic_partition, target in self._targets.items():
+            replica = self.replicas.find(topic_partition)
+            config = target.log.config
+            is_kept = config.retention_ms == config.retention_bytes == UNLIMITED
+            if replica is not None and replica.leads and not is_kept:
+                self._appender.change(
+                    target,
+                    partial(self._give_up, target.log, wall, replica.high_watermark),
+                    partial(self._on_retained, topic_partition),
+                )
+        self._machine.run(THREAD, lambda: self.directory.empty_trash(wall), self._on_dropped)
+
+    def _give_up(self, log: PartitionLog, wall: WallMs, high_watermark: Offset) -> None:
+        with contextlib.suppress(StorageFullError):  # Another time.
+            log.apply_retention(wall, high_watermark)
+        self._touched[log.topic_partition] = None
+
+    def _on_retained(self, topic_partition: TopicPartition) -> None:
+        self.service.on_advanced(topic_partition)
 
     # --- Following ---------------------------------------------------------------------------
 
@@ -710,7 +839,15 @@ class SimulatedBroker:
                     reply(Batches(number, error=error))
                     self._on_damaged(topic_partition, error)
                 except MillraceError as error:
-                    reply(Batches(number, error=error))
+                    start_offset = self._log_start_offset(topic_partition)
+                    reply(Batches(number, error=error, log_start_offset=start_offset))
+
+    def _log_start_offset(self, topic_partition: TopicPartition) -> Offset:
+        """Where the log begins of which this broker is the leader; 0 where it is not."""
+        replica = None if self.replicas is None else self.replicas.find(topic_partition)
+        if replica is None or not replica.leads:
+            return Offset(0)
+        return self.logs[topic_partition].log_start_offset
 
     def _leaders_of_all(self) -> dict[TopicPartition, tuple[str, LeaderEpoch]]:
         image = self._cache.image
@@ -737,6 +874,7 @@ class SimulatedBroker:
         acks = message.acks or Acks.LEADER
         owner = None if message.acks is None else (stream, message.number)
         waiter = leader.append(header, acks, owner, self._machine.clock.wall())
+        self._touched[message.topic_partition] = None
         if not waiter.is_duplicate:
             stamped = stamp(
                 message.batch[:HEADER_BYTES],
@@ -802,6 +940,15 @@ class SimulatedBroker:
 
 def _is_flushed(topic: Topic) -> bool:
     return topic.config.durability is Durability.FSYNC
+
+
+def _log_config(topic: Topic) -> LogConfig:
+    kept = {
+        name.replace(".", "_"): int(text)
+        for name, text in topic.overrides.items()
+        if name in RETENTION
+    }
+    return replace(LOG, **kept)
 
 
 def verified(topic_partition: TopicPartition, data: bytes) -> tuple[list[StampedBatch], bool]:

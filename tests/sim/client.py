@@ -13,6 +13,7 @@ They look for leaders by asking any broker, after every refusal and every silenc
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Op, Recorder, Send
@@ -61,6 +62,7 @@ from millrace.core.ids import (
 )
 from millrace.core.records.batch import open_batch, prepare, walk
 from millrace.core.records.columns import Columns
+from millrace.core.records.header import parse_header
 from millrace.core.replication.leader import Acks
 
 RETRY_US: Final = 400 * MILLISECOND
@@ -100,6 +102,7 @@ class Site:
         may_be_cut: whether records of a partition may be gone, as after an unclean election.
         hear_of_damage: told of a broker that sent batches which do not match their checksums.
         newest_epoch: the leader epoch of a partition, as stored.
+        kept_from: up to where retention may have given up a partition's records; 0: nowhere.
     """
 
     world: World
@@ -109,6 +112,7 @@ class Site:
     may_be_cut: Callable[[TopicPartition], bool]
     hear_of_damage: Callable[[str], object]
     newest_epoch: Callable[[TopicPartition], int]
+    kept_from: Callable[[TopicPartition], Offset]
 
 
 Reply = Produced | Batches | End
@@ -131,7 +135,9 @@ class Client:
         self._may_be_cut = site.may_be_cut
         self._hear_of_damage = site.hear_of_damage
         self._newest_epoch = site.newest_epoch
+        self._kept_from = site.kept_from
         self._dice: random.Random = site.world.random(name)
+        self.is_gone = False
         self._leader: str | None = None
         self._leader_epoch = NO_LEADER_EPOCH
         self._turn = 0
@@ -140,7 +146,13 @@ class Client:
         """Of what is being done now: which part each message is, and whether nothing that was
         sent before it was still open."""
 
+    def retire(self) -> None:
+        """Do nothing any more: the topic is deleted."""
+        self.is_gone = True
+
     def deliver(self, event: NetworkEvent) -> None:
+        if self.is_gone:
+            return
         match event:
             case Received(_, Leaders(of)):
                 self._on_leaders(of)
@@ -205,7 +217,7 @@ class Client:
 
     def _try(self) -> None:
         parts = self.parts()
-        if not parts:
+        if not parts or self.is_gone:
             return
         self._turn += 1
         target = self.target()
@@ -221,7 +233,7 @@ class Client:
         )
 
     def _on_silence(self, turn: int, was_sent: bool) -> None:
-        if turn == self._turn and self.parts():
+        if turn == self._turn and self.parts() and not self.is_gone:
             if was_sent:
                 self.on_silence()
             else:
@@ -244,7 +256,13 @@ class Client:
         details: object = None,
         process: str = "",
     ) -> None:
-        op = Op(self._world.now * 1000, process or self.name, type, f, sends=sends, details=details)
+        process = process or self.name
+        if self._world.trace.is_detailed:
+            what = [f"{value} at {offset}" for _, value, offset in sends]
+            what += [f"{value} at {offset}" for offset, value in polled or ()]
+            if what or details:
+                self._world.note(f"{process}: {type} {f} {', '.join(what) or details}")
+        op = Op(self._world.now * 1000, process, type, f, sends=sends, details=details)
         self._recorder.record(op, () if polled is None else [{self.key: polled}])
 
 
@@ -298,7 +316,7 @@ class Producer(Client):
         return f"{self.name}.{self._life}" if self._life else self.name
 
     def start(self) -> None:
-        if self.is_stopped:
+        if self.is_stopped or self.is_gone:
             return
         self.is_idle = False
         batches = 1 + self._dice.randrange(self.load.burst_max)
@@ -449,6 +467,8 @@ class Consumer(Client):
         self._is_polling = False
 
     def start(self) -> None:
+        if self.is_gone:
+            return
         self._is_polling = True
         self._record(INVOKE, self._f)
         self.begin()
@@ -474,11 +494,7 @@ class Consumer(Client):
     def on_answer(self, part: int, is_first: bool, answer: Reply) -> None:
         assert isinstance(answer, Batches)
         if answer.error is not None:
-            is_cut = isinstance(answer.error, OffsetOutOfRangeError)
-            if is_cut and self._may_be_cut(self.topic_partition):
-                self._go_back(Offset(0))
-            else:
-                _judge(self.name, answer.error)
+            self._on_refused(answer.error, answer.log_start_offset)
             self.look_again()
             return
         if answer.diverging is not None:
@@ -493,13 +509,8 @@ class Consumer(Client):
         polled: list[tuple[int, int]] = []
         end, last_epoch = self.offset, self._last_epoch
         for header, batch in walk(answer.data):
-            records = open_batch(self.topic_partition, header, batch, 1 << 20)
-            offsets, values = records.column(0).to_pylist(), records.column(3).to_pylist()
-            polled += [
-                (offset, int.from_bytes(value, "big"))
-                for offset, value in zip(offsets, values, strict=True)
-                if offset >= self.offset
-            ]
+            opened = _opened(self.topic_partition, bytes(batch))
+            polled += [entry for entry in opened if entry[0] >= self.offset]
             end, last_epoch = header.next_offset, header.leader_epoch
         self.offset, self._last_epoch = end, last_epoch
         self._record(OK, self._f, polled=polled)
@@ -511,9 +522,22 @@ class Consumer(Client):
         pause = 1 + int(self._dice.expovariate(1 / self._every_us))
         self._world.after(pause, f"{self.name} polls", self.start)
 
+    def _on_refused(self, error: MillraceError, log_start_offset: Offset) -> None:
+        if not isinstance(error, OffsetOutOfRangeError):
+            _judge(self.name, error)
+        elif self._may_be_cut(self.topic_partition):
+            self._go_to(log_start_offset)
+        elif max(self.offset, log_start_offset) > self._kept_from(self.topic_partition):
+            raise Violation(f"{self.name} is told {type(error).__name__}: {error}")
+        elif log_start_offset > self.offset:
+            self._go_to(log_start_offset)  # Else another broker has answered: its leader knows.
+
     def _go_back(self, offset: Offset) -> None:
         """Records that were read are gone: read on where the log ends that there is now."""
-        self.offset = Offset(max(min(offset, self.offset), 0))
+        self._go_to(Offset(max(min(offset, self.offset), 0)))
+
+    def _go_to(self, offset: Offset) -> None:
+        self.offset = offset
         self._last_epoch = NO_LEADER_EPOCH
         self._record(INFO, "seek", details={self.key: self.offset})
 
@@ -529,6 +553,8 @@ class EndReader(Client):
         self._is_asking = False
 
     def start(self) -> None:
+        if self.is_gone:
+            return
         self._is_asking = True
         self._record(INVOKE, "list_offsets", details={self.key: None})
         self.begin()
@@ -552,6 +578,17 @@ class EndReader(Client):
         self._attempts = {}
         pause = 1 + int(self._dice.expovariate(1 / self._every_us))
         self._world.after(pause, f"{self.name} asks", self.start)
+
+
+@lru_cache(maxsize=1 << 14)  # What a consumer has polled, the final one reads again.
+def _opened(topic_partition: TopicPartition, batch: bytes) -> tuple[tuple[int, int], ...]:
+    """Return offset and value of each record of a batch, whose checksums must hold."""
+    records = open_batch(topic_partition, parse_header(batch), batch, 1 << 20)
+    offsets, values = records.column(0).to_pylist(), records.column(3).to_pylist()
+    return tuple(
+        (offset, int.from_bytes(value, "big"))
+        for offset, value in zip(offsets, values, strict=True)
+    )
 
 
 def _judge(name: str, error: MillraceError) -> None:

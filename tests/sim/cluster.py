@@ -11,12 +11,13 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from tests.checkers.check import check
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
-from tests.sim.broker import REPLICATION, SimulatedBroker
+from tests.sim.broker import REPLICATION, RETENTION, SimulatedBroker
 from tests.sim.client import Client, Consumer, EndReader, Load, Producer, Site
 from tests.sim.controlling import ControllerHost
 from tests.sim.coordination import NAME as STORE_NAME
@@ -27,11 +28,13 @@ from tests.sim.machine import Machine
 from tests.sim.messages import Administer
 from tests.sim.network import Network, NetworkEvent
 from tests.sim.operator import Operator
+from tests.sim.telling import named, told
+from tests.sim.telling import state as told_state
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import CorruptBatchError, CorruptLogError
-from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.model import (
@@ -42,14 +45,26 @@ from millrace.core.metadata.model import (
     PartitionState,
     Topic,
 )
-from millrace.core.metadata.requests import CreateTopics, NewTopic, Request
+from millrace.core.metadata.requests import (
+    CreateTopics,
+    ElectionKind,
+    ElectLeaders,
+    NewTopic,
+    Request,
+)
+from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import walk
-from millrace.core.records.header import verify_body
+from millrace.core.records.header import parse_header, verify_body
 from millrace.core.replication.leader import Acks
 from millrace.core.replication.rules import ReplicationConfig
 
-_EVENTS_PER_LOOK: Final = 32
+_EVENTS_PER_LOOK: Final = 512
+"""After every event what it touched is judged; after so many, everything."""
 _FINAL_US: Final = 60 * SECOND
+_TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
+_UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
+_FLUSHED_US: Final = 5 * SECOND
+"""A topic that becomes durable is flushed everywhere within this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +76,8 @@ class TopicPlan:
         polls_every_us: the mean pause between two polls; each partition has a consumer.
         reads_followers: whether each partition has a consumer that reads from followers, too.
         asks_ends: whether somebody asks where each partition ends.
+        is_disposable: whether operators delete it, and make another of its name.
+        incarnation: how often they did so before.
     """
 
     name: str = "t"
@@ -71,10 +88,13 @@ class TopicPlan:
     polls_every_us: int = 300 * MILLISECOND
     reads_followers: bool = False
     asks_ends: bool = False
+    is_disposable: bool = False
+    incarnation: int = 0
 
     @property
     def topic_id(self) -> TopicId:
-        return TopicId(f"{self.name} of simulated clusters".encode()[:16])
+        name = f"{self.name}.{self.incarnation}" if self.incarnation else self.name
+        return TopicId(f"{name} of simulated clusters".encode()[:16])
 
     @property
     def keys(self) -> list[TopicPartition]:
@@ -89,6 +109,11 @@ class TopicPlan:
         if any(load.acks is None for load in self.loads):
             modes.append("not-idempotent")
         return modes
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether retention deletes its oldest records."""
+        return any(name in self.config for name in RETENTION)
 
 
 class Admin:
@@ -113,7 +138,7 @@ class Admin:
 
     def ask(self) -> None:
         cluster = self._cluster
-        missing = [each for each in cluster.topics if each.keys[0] not in cluster.states]
+        missing = [each for each in cluster.wanted() if each.keys[0] not in cluster.states]
         if not missing:
             return
         if cluster.stored_brokers() >= len(cluster.machines):
@@ -140,6 +165,7 @@ class SimulatedCluster:
         states: of every partition, as stored last.
         stored_topics: likewise.
         stored_cluster: likewise; None before the first.
+        deleted: topics that were deleted, as stored.
     """
 
     brokers = 3
@@ -150,11 +176,12 @@ class SimulatedCluster:
     new_host: type[ControllerHost] = ControllerHost
 
     def __init__(self, world: World) -> None:
-        self.network = Network(world)
+        self.network = Network(world, tell=told)
         self.store = SimulatedStore(world, self.network)
         self.states: dict[TopicPartition, PartitionState] = {}
         self.stored_topics: dict[TopicId, Topic] = {}
         self.stored_cluster: ClusterState | None = None
+        self.deleted: dict[TopicId, None] = {}
         self.machines = {
             f"broker-{number}": Machine(
                 world, f"broker-{number}", self.network, self.store, self._new_broker
@@ -165,21 +192,33 @@ class SimulatedCluster:
         self._admin = Admin(self, world)
         self.operator = Operator(world, self.machines)
         self.invariants = Invariants(self)
-        self.plans = {each.topic_id: each for each in self.topics}
-        self.recorders = {each.topic_id: Recorder() for each in self.topics}
-        every = [tp for each in self.topics for tp in each.keys]
-        self.keys = {topic_partition: key for key, topic_partition in enumerate(every)}
+        self.plans: dict[TopicId, TopicPlan] = {}
+        self.recorders: dict[TopicId, Recorder] = {}
+        self.keys: dict[TopicPartition, int] = {}
         self.producers: list[Producer] = []
         self.readers: list[Client] = []
         self._final: list[Consumer] = []
+        self._producers_planned = 0
         for each in self.topics:
             self._plan_clients(each)
+        self._tombstones: dict[int, Mapping[TopicId, object]] = {}
+        self._durable_since: dict[TopicId, int] = {}
+        self._unclean_until: dict[TopicId, int] = {}
+        self._elected_uncleanly: dict[TopicPartition, None] = {}
         self._writes_seen = 0
         self._events = 0
         self._had_odd_store = False
-        self._acknowledged_before: list[int] = []
+        self._acknowledged_before: dict[Producer, int] = {}
+
+    def wanted(self) -> list[TopicPlan]:
+        """The topics that should be there."""
+        return [each for each in self.plans.values() if each.topic_id not in self.deleted]
 
     def _plan_clients(self, plan: TopicPlan) -> None:
+        self.plans[plan.topic_id] = plan
+        self.recorders[plan.topic_id] = Recorder()
+        for topic_partition in plan.keys:
+            self.keys[topic_partition] = len(self.keys)
         site = Site(
             self._world,
             self.network,
@@ -188,11 +227,13 @@ class SimulatedCluster:
             self.may_be_cut,
             self.operator.hear_of_damage,
             lambda topic_partition: self.states[topic_partition].leader_epoch,
+            self.kept_from,
         )
         for topic_partition in plan.keys:
             key = self.keys[topic_partition]
             for load in plan.loads:
-                number = len(self.producers)
+                number = self._producers_planned
+                self._producers_planned += 1
                 self.producers.append(
                     Producer(
                         f"producer-{number}",
@@ -230,7 +271,11 @@ class SimulatedCluster:
 
     def _new_broker(self) -> SimulatedBroker:
         return SimulatedBroker(
-            self.config, self.replication, self.operator.hear_of_damage, self.new_host
+            self.config,
+            self.replication,
+            self.invariants,
+            self.operator.hear_of_damage,
+            self.new_host,
         )
 
     # --- Cluster -----------------------------------------------------------------------------
@@ -270,10 +315,22 @@ class SimulatedCluster:
         for machine in self.machines.values():
             machine.start()
         self._admin.ask()
-        for client in (*self.producers, *self.readers):
+        self._start([*self.producers, *self.readers])
+
+    def _start(self, clients: Sequence[Client]) -> None:
+        for client in clients:
             self._world.after(3 * SECOND, f"{client.name} starts", client.start)
 
+    def disposable(self) -> list[TopicId]:
+        return [
+            each.topic_id
+            for each in self.wanted()
+            if each.is_disposable and each.topic_id in self.stored_topics
+        ]
+
     def administer(self, request: Request) -> None:
+        if isinstance(request, ElectLeaders) and request.kind is ElectionKind.UNCLEAN:
+            self._elected_uncleanly.update(dict.fromkeys(request.partitions))
         self._admin.administer(request)
 
     def nodes(self) -> dict[str, SimulatedBroker]:
@@ -307,32 +364,44 @@ class SimulatedCluster:
         state = self.states.get(topic_partition)
         return state is not None and state.unclean_epoch >= 0
 
+    def kept_from(self, topic_partition: TopicPartition) -> Offset:
+        """Up to where retention may have given up a partition's records; 0: nowhere."""
+        if not self.plans[topic_partition.topic_id].gives_up:
+            return Offset(0)
+        return self.invariants.log_starts.get(topic_partition, Offset(0))
+
     def check(self) -> None:
         while self._writes_seen < len(self.store.writes):
             self._on_stored(self._writes_seen)
             self._writes_seen += 1
+        if self.invariants.touched:
+            self.invariants.look_at_touched()
         self._events += 1
         if self._events % _EVENTS_PER_LOOK == 0:
             self.invariants.look()
 
     def begin_quiet(self) -> None:
-        self._acknowledged_before = [each.acknowledged for each in self.producers]
+        self._acknowledged_before = {each: each.acknowledged for each in self.producers}
         for recorder in self.recorders.values():
             self._record(recorder, INFO, "swarm", "window", "open")
 
     def end_quiet(self) -> None:
         for recorder in self.recorders.values():
             self._record(recorder, INFO, "swarm", "window", "close")
-        for before, producer in zip(self._acknowledged_before, self.producers, strict=True):
-            told = producer.acknowledged - before
-            if producer.load.acks is not None and told < 5:
+        for producer in self.producers:
+            if producer not in self._acknowledged_before:
+                continue  # Its topic was made meanwhile.
+            count = producer.acknowledged - self._acknowledged_before[producer]
+            if producer.load.acks is not None and count < 5:
                 raise Violation(
-                    f"{producer.name} was told of {told} values only, though all is quiet; "
+                    f"{producer.name} was told of {count} values only, though all is quiet; "
                     f"{self.describe()}"
                 )
         for state in self.states.values():
             if len(state.isr) < len(state.replicas) or state.adding or state.removing:
                 raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
+        if any(self._tombstones.values()):
+            raise Violation(f"deletions are not done, though all is quiet: {self._tombstones}")
 
     def finish(self) -> Mapping[str, float]:
         for producer in self.producers:
@@ -344,18 +413,8 @@ class SimulatedCluster:
         self._run_until(end, lambda: all(each.is_done for each in self._final))
         self._record_replicas()
         measures: dict[str, float] = {}
-        for topic_id, recorder in self.recorders.items():
-            modes = self.plans[topic_id].modes
-            if any(map(self.may_be_cut, self.plans[topic_id].keys)):
-                modes.append("unclean-election")
-            report = check(
-                recorder.ops, modes=modes, expectations=Expectations(ok_shares={"poll": 0.5})
-            )
-            if not report.is_good:
-                raise Violation(
-                    f"{', '.join([*report.failures, *report.missing])}\n{report.text()}"
-                )
-            for name, value in report.measures.items():
+        for plan in self.wanted():
+            for name, value in self._judge_history(plan).items():
                 known = measures.get(name, 0.0)
                 measures[name] = max(known, value) if name.startswith("longest") else known + value
         measures["operations"] = sum(
@@ -364,8 +423,25 @@ class SimulatedCluster:
             for op in recorder.ops
         )
         measures["brokers"] = len(self.machines)
-        measures["partitions"] = len(self.keys)
+        measures["partitions"] = sum(each.partitions for each in self.wanted())
         return measures
+
+    def _judge_history(
+        self, plan: TopicPlan, expectations: Expectations = _TO_THE_END
+    ) -> Mapping[str, float]:
+        modes = plan.modes
+        if any(map(self.may_be_cut, plan.keys)):
+            modes.append("unclean-election")
+        log_starts = {self.keys[each]: self.kept_from(each) for each in plan.keys}
+        report = check(
+            self.recorders[plan.topic_id].ops,
+            modes=modes,
+            expectations=expectations,
+            log_starts=log_starts,
+        )
+        if not report.is_good:
+            raise Violation(f"{', '.join([*report.failures, *report.missing])}\n{report.text()}")
+        return report.measures
 
     def _run_until(self, end: int, is_done: Callable[[], bool]) -> None:
         while not is_done():
@@ -383,14 +459,20 @@ class SimulatedCluster:
             self.invariants.on_cluster(before, self.stored_cluster)
             return
         shard = decode_shard(SHARD_KEYS.index(key), stored)
+        self._tombstones[shard.number] = shard.deletions
+        for topic_id in shard.deletions:
+            if topic_id in self.plans and topic_id not in self.deleted:
+                self._on_deleted(topic_id)
         for topic_id, topic in shard.topics.items():
-            self.stored_topics[topic_id] = topic
+            self._on_settings(topic)
             for partition, state in enumerate(topic.partitions):
                 topic_partition = TopicPartition(topic_id, partition)
                 known = self.states.get(topic_partition)
                 if known == state or topic_id not in self.plans:
                     continue
                 self.states[topic_partition] = state
+                if self._world.trace.is_detailed:
+                    self._world.note(f"{named(topic_partition)}: {told_state(state)}")
                 self.invariants.on_state(topic_partition, known, state)
                 self._record(
                     self.recorders[topic_id],
@@ -408,6 +490,47 @@ class SimulatedCluster:
                     },
                 )
 
+    def _on_deleted(self, topic_id: TopicId) -> None:
+        """Judge what there was, and let another topic have the name."""
+        plan = self.plans[topic_id]
+        self._judge_history(plan, _UP_TO_NOW)
+        self.deleted[topic_id] = None
+        self.stored_topics.pop(topic_id, None)
+        for topic_partition in plan.keys:
+            self.states.pop(topic_partition, None)
+        for client in (*self.producers, *self.readers):
+            if client.topic_partition.topic_id == topic_id:
+                client.retire()
+        self.producers = [each for each in self.producers if not each.is_gone]
+        self.readers = [each for each in self.readers if not each.is_gone]
+        self._final = [each for each in self._final if each.topic_partition.topic_id != topic_id]
+        producers, readers = len(self.producers), len(self.readers)
+        self._plan_clients(dataclasses.replace(plan, incarnation=plan.incarnation + 1))
+        self._start([*self.producers[producers:], *self.readers[readers:]])
+        self._admin.ask()
+
+    def _on_settings(self, topic: Topic) -> None:
+        topic_id, now = topic.topic_id, self._world.now
+        known = self.stored_topics.get(topic_id)
+        if known is not None and known.overrides != topic.overrides:
+            durability = topic.config.durability
+            if durability is Durability.FSYNC and known.config.durability is not durability:
+                self._durable_since[topic_id] = now + _FLUSHED_US
+            if known.config.unclean_leader_election_enable:
+                self._unclean_until[topic_id] = now
+        self.stored_topics[topic_id] = topic
+
+    def is_flushed(self, topic_id: TopicId) -> bool:
+        """Whether what is committed must be on disk: not at once where that is asked for later."""
+        durability = self.stored_topics[topic_id].config.durability
+        is_settled = self._world.now >= self._durable_since.get(topic_id, 0)
+        return durability is Durability.FSYNC and is_settled
+
+    def was_unclean_wanted(self, topic_partition: TopicPartition) -> bool:
+        """Whether an operator asked for it, or the topic's settings did up to this write."""
+        until = self._unclean_until.get(topic_partition.topic_id, -1)
+        return topic_partition in self._elected_uncleanly or until == self._world.now
+
     def describe(self) -> str:
         """Say how partitions and brokers stand."""
         return f"states {self.states}, up {list(self.nodes())}, roles: " + ", ".join(
@@ -419,6 +542,8 @@ class SimulatedCluster:
             if node.replicas is None:
                 continue
             for topic_partition in node.replicas:
+                if topic_partition.topic_id in self.deleted:
+                    continue
                 log = node.logs[topic_partition]
                 try:
                     batches = batches_of(log)
@@ -446,11 +571,17 @@ def batches_of(log: PartitionLog) -> list[list[object]]:
     offset = log.log_start_offset
     while (plan := log.plan_read(offset, 1 << 20, log.log_end_offset)) is not None:
         for header, batch in walk(log.read(plan)):
-            verify_body(log.topic_partition, header, batch)
-            digest = hashlib.blake2b(batch, digest_size=8).hexdigest()
+            digest = _digest(log.topic_partition, bytes(batch))
             found.append([header.base_offset, header.next_offset - 1, digest])
         offset = plan.end_offset
     return found
+
+
+@lru_cache(maxsize=1 << 15)  # Every replica has it.
+def _digest(topic_partition: TopicPartition, batch: bytes) -> str:
+    """Return the digest of a batch whose checksums hold."""
+    verify_body(topic_partition, parse_header(batch), batch)
+    return hashlib.blake2b(batch, digest_size=8).hexdigest()
 
 
 def _families(*fault_ids: str) -> tuple[Family, ...]:
@@ -478,9 +609,12 @@ class PowerCluster(SimulatedCluster):
 
 
 class StoreCluster(SimulatedCluster):
-    """The coordination store is out, late, throttled, and loses answers."""
+    """The coordination store is out, late, throttled, and loses answers.
 
-    families = _families("F40", "F42", "F43", "F44")
+    News of it (F44) reach no broker: what brokers know comes from the controller.
+    """
+
+    families = _families("F40", "F42", "F43")
 
 
 class VictimCluster(SimulatedCluster):
@@ -496,9 +630,9 @@ class DamagedCluster(SimulatedCluster):
 
 
 class ChangedCluster(SimulatedCluster):
-    """Operators move replicas, change topics and drain brokers."""
+    """Operators move replicas, change, delete and make topics, and drain brokers."""
 
-    families = _families("F48", "F71", "F72")
+    families = _families("F48", "F70", "F71", "F72", "F73")
 
 
 class BrokerCluster(SimulatedCluster):
@@ -523,6 +657,8 @@ class BrokerCluster(SimulatedCluster):
         dice = world.random("shape")
         self.brokers = dice.choice((3, 3, 4, 5))
         self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
+        if dice.random() < 0.5:
+            self.topics.append(disposable_topic(dice))
         self.replication = dataclasses.replace(
             REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
         )
@@ -530,10 +666,17 @@ class BrokerCluster(SimulatedCluster):
 
 def drawn_config(dice: random.Random) -> dict[str, str]:
     """Draw what makes a difference to replication."""
-    return {
+    config = {
         "min.insync.replicas": dice.choice(("1", "2", "2")),
         "durability": dice.choice(("fsync", "fsync", "replicated")),
     }
+    kept = dice.choice(("all", "all", "some", "new"))
+    if kept == "some":
+        config["retention.bytes"] = dice.choice(("10000", "40000"))
+    elif kept == "new":  # By the leader's clock, which may jump.
+        config["message.timestamp.type"] = "LogAppendTime"
+        config["retention.ms"] = dice.choice(("20000", "90000"))
+    return config
 
 
 def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
@@ -554,4 +697,15 @@ def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
         ),
         reads_followers=dice.random() < 0.5,
         asks_ends=dice.random() < 0.5,
+    )
+
+
+def disposable_topic(dice: random.Random) -> TopicPlan:
+    """Draw a topic that operators delete, and make again."""
+    return TopicPlan(
+        name="again",
+        partitions=1,
+        config=drawn_config(dice),
+        loads=(Load(every_us=400 * MILLISECOND, burst_max=2),),
+        is_disposable=True,
     )

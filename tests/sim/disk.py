@@ -102,6 +102,7 @@ class SimulatedDisk(Disk):
         self.damaged.clear()
         self.restart()
         self.root = UnorderedDirectory()
+        self._found.clear()
         self.unreadable.clear()
         self.capacity = None
 

@@ -22,11 +22,14 @@ from tests.sim.network import Network, Weather
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
 from millrace.core.errors import CorruptBatchError
-from millrace.core.ids import BrokerId, TopicId, TopicPartition
+from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.model import ClusterState, PartitionState, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
+    DeleteTopics,
     DrainBroker,
+    ElectionKind,
+    ElectLeaders,
     Reassignment,
     ReassignPartitions,
     Request,
@@ -55,6 +58,9 @@ class Administered(Protocol):
     @property
     def stored_cluster(self) -> ClusterState | None:
         """Likewise."""
+
+    def disposable(self) -> list[TopicId]:
+        """Topics that may be deleted; each is made again under its name."""
 
     def administer(self, request: Request) -> None:
         """Ask the controller for something; nobody hears the answer."""
@@ -647,14 +653,16 @@ def drain_broker(scene: Scene) -> Undo | None:
 
 
 def _until_done(
-    scene: Scene, request: Callable[[], Request], is_needed: Callable[[ClusterState], bool]
+    scene: Scene, request: Callable[[], Request | None], is_needed: Callable[[ClusterState], bool]
 ) -> None:
-    """Ask until it is so: the controller may not be there."""
+    """Ask until it is so: the controller may not be there, or, with None, it is too early."""
     administered = scene.administered
     if administered is None or administered.stored_cluster is None:
         return
     if is_needed(administered.stored_cluster):
-        administered.administer(request())
+        wanted = request()
+        if wanted is not None:
+            administered.administer(wanted)
         scene.world.after(SECOND, "operator asks again", _until_done, scene, request, is_needed)
 
 
@@ -690,8 +698,9 @@ def move_replicas(scene: Scene) -> Undo | None:
         )
 
     def undo() -> None:
-        if moves_back:
-            if administered.states[topic_partition].adding:
+        now = administered.states.get(topic_partition)
+        if moves_back and now is not None:
+            if now.adding:
                 move(None)
             move(state.target)
 
@@ -699,25 +708,69 @@ def move_replicas(scene: Scene) -> Undo | None:
     return undo
 
 
-@family("F72", "the least number of in-sync replicas is changed")
-def change_min_isr(scene: Scene) -> Undo | None:
+@family("F70", "a topic is deleted while a broker is away, and made again under its name")
+def delete_topic(scene: Scene) -> Undo | None:
+    administered = scene.administered
+    topic_ids = [] if administered is None else administered.disposable()
+    if not topic_ids or administered is None:
+        return None
+    topic_id = scene.dice.choice(topic_ids)
+    undo = _kill(scene.any_machine())
+    _until_done(
+        scene,
+        lambda: DeleteTopics(topics=[TopicRef(topic_id=topic_id)]),
+        lambda _: topic_id in administered.stored_topics,
+    )
+    return undo or (lambda: None)
+
+
+@family("F72", "the settings of a topic are changed, and changed back")
+def change_settings(scene: Scene) -> Undo | None:
     found, administered = _any_partition(scene), scene.administered
     if found is None or administered is None:
         return None
-    topic_id, name = found[0].topic_id, "min.insync.replicas"
-    topic = administered.stored_topics[topic_id]
+    topic_id = found[0].topic_id
+    kept = administered.stored_topics[topic_id].overrides
+    name, default, value = scene.dice.choice(
+        (
+            ("min.insync.replicas", "2", scene.dice.choice("123")),
+            ("unclean.leader.election.enable", "false", "true"),
+            ("durability", "fsync", "replicated"),
+        )
+    )
+    before = kept.get(name, default)
 
     def change(value: str) -> Request:
         ref = TopicRef(topic_id=topic_id)
         return AlterTopics(changes=[TopicChange(topic=ref, set_config={name: value})])
 
-    kept = topic.overrides.get(name, "2")
-    administered.administer(change(scene.dice.choice("123")))
-    return lambda: _until_done(
-        scene,
-        lambda: change(kept),
-        lambda _: administered.stored_topics[topic_id].overrides.get(name) != kept,
-    )
+    def is_needed(_: ClusterState) -> bool:
+        topic = administered.stored_topics.get(topic_id)
+        return topic is not None and topic.overrides.get(name, default) != before
+
+    def ask() -> Request | None:
+        # A replica that was cut off while nothing had to be flushed lacks more than the rules for
+        # flushed logs reckon with.
+        states = [at for key, at in administered.states.items() if key.topic_id == topic_id]
+        are_in_sync = all(len(state.isr) == len(state.replicas) for state in states)
+        return change(before) if are_in_sync or name != "durability" else None
+
+    administered.administer(change(value))
+    return lambda: _until_done(scene, ask, is_needed)
+
+
+@family("F73", "an operator elects whoever is there where nobody leads", _SHORT)
+def elect_uncleanly(scene: Scene) -> Undo | None:
+    administered = scene.administered
+    leaderless = [
+        topic_partition
+        for topic_partition, state in ({} if administered is None else administered.states).items()
+        if state.leader == NO_BROKER
+    ]
+    if not leaderless or administered is None:
+        return None
+    administered.administer(ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=leaderless))
+    return lambda: None
 
 
 # --- The coordination store ------------------------------------------------------------------

@@ -1,15 +1,19 @@
 """A cluster that is simulated for many hours: small, with a light load, under all faults."""
 
 import dataclasses
+from typing import Final
 
 from tests.sim.broker import REPLICATION
 from tests.sim.client import Load
-from tests.sim.cluster import BrokerCluster, TopicPlan, drawn_config
+from tests.sim.cluster import BrokerCluster, TopicPlan, disposable_topic, drawn_config
 from tests.sim.controlling import ControllerHost
-from tests.sim.world import MILLISECOND, World
+from tests.sim.swarm import Plan
+from tests.sim.world import MILLISECOND, MINUTE, World
 
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.lease import LeaseTimes
+
+HOUR: Final = 60 * MINUTE
 
 
 class PatientHost(ControllerHost):
@@ -40,3 +44,17 @@ class HoursCluster(BrokerCluster):
             )
             for number in range(2)
         ]
+        if dice.random() < 0.25:
+            self.topics.append(disposable_topic(dice))
+
+
+STAYING: Final = frozenset(
+    "F10 F16 F17 F18 F19 F20 F22 F23 F33 F34 F40 F42 F43 F70 F72 F73".split()  # noqa: SIM905
+)
+"""Families after which leaders mostly go on leading."""
+
+
+def may_count(plan: Plan, faults_per_hour_min: float) -> bool:
+    """Whether a run is long enough under faults, and some leader is likely to change."""
+    moves = any(fault.family.fault_id not in STAYING for fault in plan.faults)
+    return moves and len(plan.faults) >= faults_per_hour_min * plan.end_us / HOUR

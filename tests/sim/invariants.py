@@ -19,10 +19,11 @@ a rule that is missing shows here long before a client is told something wrong.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.sim.world import MILLISECOND, Violation
 
+from millrace.broker.storage.log import PartitionLog
 from millrace.core.ids import NO_BROKER, ControllerEpoch, LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.elections import Rules
 from millrace.core.metadata.model import BrokerLife, ClusterState, PartitionState
@@ -47,15 +48,29 @@ class _Reign:
     short_since: tuple[object, object, Offset] | None = None
 
 
+class _Leader(NamedTuple):
+    """How a violation names a leader; written out only then."""
+
+    name: str
+    topic_partition: TopicPartition
+    leader_epoch: LeaderEpoch
+
+    def __str__(self) -> str:
+        return f"{self.name}, leader of {self.topic_partition} in {self.leader_epoch}"
+
+
 class Invariants:
-    """See the module.
+    """See the module; implements `Judge`.
 
     Attributes:
         committed: the highest high watermark of each partition that any leader ever had.
+        log_starts: the highest offset of each that any leader's log began at.
     """
 
     def __init__(self, cluster: "SimulatedCluster") -> None:
         self.committed: dict[TopicPartition, Offset] = {}
+        self.log_starts: dict[TopicPartition, Offset] = {}
+        self.touched: dict[TopicPartition, None] = {}
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
         self._controllers: dict[ControllerEpoch, str] = {}
@@ -123,7 +138,7 @@ class Invariants:
         assert cluster.stored_cluster is not None
         topic = cluster.stored_topics[topic_partition.topic_id]
         rules = Rules.of(topic, cluster.stored_cluster.brokers, cluster.config)
-        if rules.may_elect_unclean:
+        if rules.may_elect_unclean or cluster.was_unclean_wanted(topic_partition):
             return
         keeps = topic.config.durability is Durability.FSYNC and not cluster.operator.replaced
         if keeps and rules.min_isr(before) > 1 and not cluster.has_lost_disks:
@@ -146,10 +161,42 @@ class Invariants:
         if chosen in ends and ends[chosen] < max(ends.values()):
             raise Violation(f"{chosen} is elected uncleanly, and not the best of {ends}")
 
+    # --- At what brokers do ------------------------------------------------------------------
+
+    def on_deleting(self, name: str, topic_partition: TopicPartition) -> None:
+        """A broker is about to delete its data of a partition (P33, P70)."""
+        cluster = self._cluster
+        if topic_partition.topic_id in cluster.deleted:
+            return
+        state = cluster.states.get(topic_partition)
+        assert cluster.stored_cluster is not None
+        counts = () if state is None else (*state.isr, *state.elr)
+        names = [cluster.stored_cluster.brokers[life.broker_id].name for life in counts]
+        if state is None or name in names:
+            raise Violation(f"{name} deletes {topic_partition}, and the state is {state}")
+
+    def look_at_touched(self) -> None:
+        """Judge the partitions that something was done to; to be called after every event."""
+        nodes = self._cluster.nodes()
+        by_life = {node.life: node for node in nodes.values() if node.life is not None}
+        touched = list(self.touched)
+        self.touched.clear()
+        for name, node in nodes.items():
+            self._judge_metadata(name, node)
+        for topic_partition in touched:
+            for name, node in nodes.items():
+                replica = None if node.replicas is None else node.replicas.find(topic_partition)
+                if replica is not None and replica.leader is not None and replica.leads:
+                    self._judge_leader(name, topic_partition, replica.leader, by_life)
+                    self._judge_start(name, topic_partition, node.logs[topic_partition])
+            state = self._cluster.states.get(topic_partition)
+            if state is not None:
+                self._judge_eligible(topic_partition, state, by_life)
+
     # --- At every look -----------------------------------------------------------------------
 
     def look(self) -> None:
-        """Judge the brokers as they are; to be called often."""
+        """Judge all brokers as they are, also where nothing seems to happen."""
         by_life = self._nodes_by_life()
         for name, node in self._cluster.nodes().items():
             self._judge_metadata(name, node)
@@ -185,12 +232,12 @@ class Invariants:
         nodes: "dict[BrokerLife, SimulatedBroker]",
     ) -> None:
         committed = self.committed.get(topic_partition, Offset(0))
-        what = f"{name}, leader of {topic_partition} in {leader.leader_epoch}"
+        what = _Leader(name, topic_partition, leader.leader_epoch)
         state = self._cluster.states.get(topic_partition)
         reign = self._reigns.get((topic_partition, leader.leader_epoch))
         if reign is None:
             # One that hears late of its reign, which is over, may lack what others have committed.
-            is_over = state is not None and state.leader_epoch > leader.leader_epoch
+            is_over = state is None or state.leader_epoch > leader.leader_epoch
             if leader.next_offset < committed and not is_over:
                 raise Violation(f"{what}, ends at {leader.next_offset}; {committed} is committed")
             reign = _Reign(leader.broker, leader.high_watermark)
@@ -209,9 +256,23 @@ class Invariants:
         self.committed[topic_partition] = max(committed, leader.high_watermark)
         self._judge_members(what, topic_partition, leader, state, nodes)
 
+    def _judge_start(self, name: str, topic_partition: TopicPartition, log: PartitionLog) -> None:
+        """Retention gives up nothing that may still be lost."""
+        known = self.log_starts.get(topic_partition, Offset(0))
+        if log.log_start_offset > known:
+            self.log_starts[topic_partition] = log.log_start_offset
+        committed = self.committed.get(topic_partition, Offset(0))
+        state = self._cluster.states.get(topic_partition)
+        is_void = state is not None and state.unclean_epoch >= 0
+        if log.log_start_offset > max(committed, known) and not is_void:
+            raise Violation(
+                f"{name} has given up {topic_partition} up to {log.log_start_offset}, and only "
+                f"{committed} is committed"
+            )
+
     def _judge_short(
         self,
-        what: str,
+        what: _Leader,
         topic_partition: TopicPartition,
         leader: PartitionLeader,
         reign: _Reign,
@@ -232,7 +293,7 @@ class Invariants:
 
     def _judge_members(
         self,
-        what: str,
+        what: _Leader,
         topic_partition: TopicPartition,
         leader: PartitionLeader,
         state: PartitionState,
@@ -269,7 +330,6 @@ class Invariants:
         log = None if node is None else node.logs.get(topic_partition)
         if log is None:
             return None
-        topic = self._cluster.stored_topics[topic_partition.topic_id]
-        if topic.config.durability is Durability.FSYNC:
+        if self._cluster.is_flushed(topic_partition.topic_id):
             return log.flushed_offset
         return log.log_end_offset

@@ -162,6 +162,8 @@ class Batches:
     high_watermark: Offset = Offset(0)  # noqa: RUF009
     diverging: EpochEnd | None = None
     error: MillraceError | None = None
+    log_start_offset: Offset = Offset(0)  # noqa: RUF009
+    """The leader's, with an error; 0 where another broker answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import log
 from typing import Final, Protocol
 
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, Event, World
@@ -136,7 +137,7 @@ class Link:
 
     def delay(self) -> int:
         """Draw a delay in microseconds."""
-        return 50 + int(self.dice.expovariate(1.0) * self.weather.delay_us)
+        return 50 + int(-log(1.0 - self.dice.random()) * self.weather.delay_us)
 
     def add(self, weather: Weather) -> None:
         self._layers.append(weather)
@@ -167,7 +168,9 @@ class Link:
     def _send_after(self, delay: int, message: object) -> None:
         world = self._network.world
         if world.trace.is_detailed:
-            world.note(f"{self.label} sends {message}")
+            text = self._network.tell(message)
+            if text:
+                world.note(f"{self.label}: {text}")
         world.after(delay, self.label, self._network.arrive, self, message)
 
     def _combine(self) -> None:
@@ -211,7 +214,11 @@ class Stream:
         self._head: Event | None = None
 
     def __repr__(self) -> str:
-        return f"stream {self.local}→{self.remote}"
+        return f"stream {self.label}"
+
+    @property
+    def label(self) -> str:
+        return self._link.label
 
     def send(self, message: object) -> None:
         """Send a message; nothing happens when the stream has ended."""
@@ -271,12 +278,16 @@ class Network:
 
     Attributes:
         weather: of every link when nothing is wrong.
+        tell: how messages and events read in a trace; empty: not at all.
         lost_streams: how many ended because the network failed them.
     """
 
-    def __init__(self, world: World, weather: Weather = FAIR) -> None:
+    def __init__(
+        self, world: World, weather: Weather = FAIR, tell: Callable[[object], str] = str
+    ) -> None:
         self.world = world
         self.weather = weather
+        self.tell = tell
         self.lost_streams = 0
         self._stations: dict[str, Station] = {}
         self._links: dict[tuple[str, str], Link] = {}
@@ -371,7 +382,9 @@ class Network:
             if isinstance(event, StreamOpened):
                 sender.peer.is_known = True
             if self.world.trace.is_detailed:
-                self.world.note(f"{sender} brings {event}")
+                text = self.tell(event)
+                if text:
+                    self.world.note(f"{sender.label}: {text}")
             station.deliver(event)
 
     def stall(self, stream: Stream, link: Link) -> None:

@@ -17,9 +17,15 @@ from tests.sim.machine import Machine
 from tests.sim.network import Network
 from tests.sim.swarm import Fault, Plan, Swarm
 from tests.sim.swarm import plan as draw_plan
+from tests.sim.telling import readable
 from tests.sim.world import MINUTE, SECOND, Trace, Violation, World
 
 LINES_OF_A_FAILURE: Final = 150
+_LEGEND: Final = (
+    "What happened last: the time in seconds, and who did what, or said what to whom (a→b). A life "
+    "of a broker is broker.epoch, so ISR [0.1 2.7] is broker 0 in the life that began with epoch 1 "
+    "and broker 2 in that of epoch 7; which machines these are stands before the violation."
+)
 RUNS_TO_SHRINK_MAX: Final = 150
 
 
@@ -156,6 +162,7 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
         if collects:
             gc.enable()
     if violation is not None:
+        world.note(_who_is_who(cluster))
         world.note(f"VIOLATION {violation}")
     return Outcome(
         plan,
@@ -168,6 +175,14 @@ def run(factory: Factory, plan: Plan, *, is_detailed: bool = False) -> Outcome:
         measures,
         trace,
     )
+
+
+def _who_is_who(cluster: Cluster) -> str:
+    """Ids of brokers are given in the order in which their machines registered."""
+    stored = None if cluster.administered is None else cluster.administered.stored_cluster
+    brokers = [] if stored is None else list(stored.brokers.values())
+    lives = [f"{each.broker_id}.{each.broker_epoch} is {each.name}" for each in brokers]
+    return f"registered are: {', '.join(lives) or 'none'}"
 
 
 def shrink(factory: Factory, failed: Outcome, runs_max: int = RUNS_TO_SHRINK_MAX) -> Outcome:
@@ -216,7 +231,8 @@ def describe(outcome: Outcome, command: str) -> str:
     assert outcome.violation is not None
     faults = "\n".join(f"  {fault}" for fault in outcome.plan.faults) or "  none"
     return (
-        f"{outcome.trace.text()}\n\n"
+        f"{_LEGEND}\n\n{readable(outcome.trace.text())}\n\n"
         f"seed {outcome.plan.seed} fails after {outcome.simulated_us / SECOND:.3f} s: "
-        f"{outcome.violation}\n\nfaults that it takes:\n{faults}\n\nto see it again:\n  {command}"
+        f"{readable(outcome.violation)}\n\nfaults that it takes:\n{faults}\n\n"
+        f"to see it again:\n  {command}"
     )

@@ -147,7 +147,7 @@ class Swarm:
         if undo is None:
             self._world.note(f"fault {fault.number} finds nothing to hit")
             return
-        self._world.note(f"fault {fault.number} hits")
+        self._world.note(f"fault {fault.number} hits: {family.fault_id}, {family.name}")
         self.fired[family.fault_id] += 1
         self._undos[fault.number] = undo
         self._world.after(fault.duration_us, f"fault {fault.number} ends", self._end, fault.number)
@@ -155,4 +155,5 @@ class Swarm:
     def _end(self, number: int) -> None:
         undo = self._undos.pop(number, None)
         if undo is not None:
+            self._world.note(f"fault {number} is over")
             undo()

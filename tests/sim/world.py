@@ -35,20 +35,28 @@ class Trace:
 
     Args:
         lines_max: how many lines are kept.
-        is_detailed: whether messages are written out; a digest compares only with its like.
+        is_detailed: whether messages are written out, and what merely was due is not kept; a
+            digest compares only with its like.
     """
 
     def __init__(self, lines_max: int = 2_000, *, is_detailed: bool = False) -> None:
         self.is_detailed = is_detailed
-        self.lines: deque[tuple[int, str]] = deque(maxlen=lines_max)
+        self._lines: deque[tuple[int, str, bool]] = deque(maxlen=lines_max)
+        self._new: list[tuple[int, str, bool]] = []
+        """Neither hashed nor kept yet; at the end of each, whether somebody told it."""
         self._hash = hashlib.blake2b(digest_size=16)
-        self._unhashed: list[str] = []
 
-    def add(self, at: int, text: str) -> None:
-        self.lines.append((at, text))
-        self._unhashed.append(f"{at} {text}\n")
-        if len(self._unhashed) >= _LINES_PER_HASH:
+    def add(self, at: int, text: str, *, is_told: bool = False) -> None:
+        """Note that something was due, or, with `is_told`, what happened there."""
+        self._new.append((at, text, is_told))
+        if len(self._new) >= _LINES_PER_HASH:
             self._fold()
+
+    @property
+    def lines(self) -> list[tuple[int, str]]:
+        """The last ones: time and text."""
+        self._fold()
+        return [(at, text) for at, text, _ in self._lines]
 
     def digest(self) -> str:
         """Return the hash of every line so far."""
@@ -60,8 +68,9 @@ class Trace:
         return "\n".join(f"{at / SECOND:12.6f}  {text}" for at, text in self.lines)
 
     def _fold(self) -> None:
-        self._hash.update("".join(self._unhashed).encode())
-        self._unhashed.clear()
+        new, self._new = self._new, []
+        self._hash.update("".join([f"{at} {text}\n" for at, text, _ in new]).encode())
+        self._lines.extend([line for line in new if line[2]] if self.is_detailed else new)
 
 
 class Event:
@@ -107,18 +116,22 @@ class World:
         """Let something happen at a time, not before now; the label goes into the trace."""
         event = Event(label, action, arguments)
         self._scheduled += 1
-        heappush(self._heap, (max(when, self.now), self._scheduled, event))
+        now = self.now
+        heappush(self._heap, (when if when > now else now, self._scheduled, event))
         return event
 
     def after(
         self, delay: int, label: str, action: Callable[..., object], *arguments: object
     ) -> Event:
         """Let something happen `delay` microseconds from now."""
-        return self.at(self.now + delay, label, action, *arguments)
+        event = Event(label, action, arguments)
+        self._scheduled += 1
+        heappush(self._heap, (self.now + max(delay, 0), self._scheduled, event))
+        return event
 
     def note(self, text: str) -> None:
         """Write a line into the trace."""
-        self.trace.add(self.now, text)
+        self.trace.add(self.now, text, is_told=True)
 
     def run_until(self, end: int, after_each: Callable[[], None] | None = None) -> None:
         """Let everything happen that is due up to `end`.
@@ -137,12 +150,14 @@ class World:
             action = event.action
             if action is None:
                 continue
-            events_now = events_now + 1 if when == self.now else 0
-            if events_now > EVENTS_AT_ONE_MOMENT_MAX:
+            if when != self.now:
+                events_now = 0
+                self.now = Micros(when)
+            elif events_now == EVENTS_AT_ONE_MOMENT_MAX:
                 raise Violation(
                     f"{EVENTS_AT_ONE_MOMENT_MAX} events at one moment, such as {event.label}"
                 )
-            self.now = Micros(when)
+            events_now += 1
             self.events += 1
             trace(when, event.label)
             action(*event.arguments)

@@ -9,12 +9,15 @@ for less.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from millrace.core import settings
 from millrace.core.settings import INT64_MAX, NO_LIMIT, Unit, Visibility, setting
 
 SEPARATOR: Final = "."
+_PARSED_MAX: Final = 1024
+"""Different settings that are kept parsed: every change of a shard decodes all of its topics."""
 
 
 class Durability(StrEnum):
@@ -142,7 +145,12 @@ def parse_overrides(overrides: Mapping[str, str]) -> TopicConfig:
     Raises:
         InvalidConfigError: lists every unknown name and every bad value.
     """
-    return settings.parse(TopicConfig, overrides, separator=SEPARATOR)
+    return _parsed(tuple(overrides.items()))
+
+
+@lru_cache(maxsize=_PARSED_MAX)
+def _parsed(overrides: tuple[tuple[str, str], ...]) -> TopicConfig:
+    return settings.parse(TopicConfig, dict(overrides), separator=SEPARATOR)
 
 
 def canonical_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
