@@ -15,7 +15,12 @@ from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
-from millrace.core.errors import MalformedRequestError, MillraceError, UnknownTopicOrPartitionError
+from millrace.core.errors import (
+    BrokerShuttingDownError,
+    MalformedRequestError,
+    MillraceError,
+    UnknownTopicOrPartitionError,
+)
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.metadata import topic_config
 from millrace.core.metadata.image import MetadataImage
@@ -59,6 +64,7 @@ class ClusterService:
                 "AlterTopics": unary(self._alter_topics, pb.AlterTopicsRequest),
                 "DeleteTopics": unary(self._delete_topics, pb.DeleteTopicsRequest),
                 "DrainBroker": unary(self._drain_broker, pb.DrainBrokerRequest),
+                "UnregisterBroker": unary(self._unregister_broker, pb.UnregisterBrokerRequest),
                 "ReassignPartitions": unary(
                     self._reassign_partitions, pb.ReassignPartitionsRequest
                 ),
@@ -71,7 +77,8 @@ class ClusterService:
         image = self._channel.metadata
         cluster_id = image.cluster.cluster_id
         broker = image.broker(self._broker_id)
-        assert broker is not None
+        if broker is None:
+            raise BrokerShuttingDownError("this broker was unregistered, and is about to stop")
         response = HelloResponse(
             cluster_id=cluster_id,
             broker_id=self._broker_id,
@@ -95,6 +102,7 @@ class ClusterService:
             cluster_id=image.cluster.cluster_id,
             controller_id=self._channel.controller_id,
             controller_epoch=image.cluster.controller_epoch,
+            metadata_epoch=image.epoch,
             brokers=[
                 pb.BrokerMetadata(
                     broker_id=broker.broker_id,
@@ -148,6 +156,12 @@ class ClusterService:
     ) -> pb.DrainBrokerResponse:
         response = await self._forward(ControllerRequest(drain_broker=request))
         return response.drain_broker
+
+    async def _unregister_broker(
+        self, request: pb.UnregisterBrokerRequest, _: object
+    ) -> pb.UnregisterBrokerResponse:
+        response = await self._forward(ControllerRequest(unregister_broker=request))
+        return response.unregister_broker
 
     async def _reassign_partitions(
         self, request: pb.ReassignPartitionsRequest, _: object
