@@ -168,3 +168,49 @@ def test_records_for_a_new_topic_are_sent_although_the_connection_broke_while_it
             assert broker.log("late").values() == [b"late"]
 
     run(story())
+
+
+def test_a_broker_that_lags_is_not_asked_further_where_another_one_knows_better(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as lagging, FakeBroker() as current:
+            cluster = Cluster([lagging.address, current.address], client_id="me", timeout_ms=10_000)
+            lagging.metadata_epoch = current.metadata_epoch = 7
+            await cluster.refresh()
+            current.metadata_epoch = 8
+            current.create_topic("orders")
+            cluster.metadata_epoch = 8  # As told before, by a broker that is gone now.
+            assert (await cluster.topic("orders")).name == "orders"
+            assert current.look_ups == 1
+            await cluster.close()
+
+    run(story())
+
+
+def test_a_broker_that_lags_is_given_the_time_to_catch_up(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+            cluster.metadata_epoch = 8
+            broker.metadata_epoch = 7
+            look_up = asyncio.create_task(cluster.topic("orders"))
+            await broker.until(lambda: broker.look_ups == 1)
+            broker.create_topic("orders")
+            broker.metadata_epoch = 8
+            assert (await look_up).name == "orders"
+            await cluster.close()
+
+    run(story())
+
+
+def test_where_all_brokers_lag_what_is_not_known_at_all_is_still_learned(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+            cluster.metadata_epoch = 8
+            broker.metadata_epoch = 7
+            broker.create_topic("orders")
+            assert (await cluster.topic("orders")).name == "orders"
+            assert cluster.metadata_epoch == 8
+            await cluster.close()
+
+    run(story())
