@@ -61,7 +61,7 @@ def command() -> None:
 @bootstrap_option
 @output_option
 def describe(bootstrap: str, output: str) -> None:
-    """Show every broker: its address, zone and state, and what it leads and holds.
+    """Show every broker: address, zone, state, and what it holds.
 
     States: alive; fenced (not there, or not caught up: it leads nothing); draining (it is being
     stopped); drained (by `millrace cluster drain`).
@@ -133,7 +133,7 @@ def _broker_document(
 @bootstrap_option
 @output_option
 def health(bootstrap: str, output: str) -> None:
-    """Say whether every partition is led and has all its replicas, and what to do where not.
+    """Say whether every partition is led and whole, and what to do.
 
     It ends with 0 where all is well, and with 7 where it is not.
 
@@ -292,7 +292,10 @@ def _until_left(admin: "SyncAdmin", broker: int, before: int, timeout_s: float) 
 @bootstrap_option
 @output_option
 def undrain(*, broker: int, timeout_s: float, no_wait: bool, bootstrap: str, output: str) -> None:
-    """Take BROKER back into service, and wait until it leads what it should."""
+    """Take BROKER back into service, and wait until it leads again.
+
+    That is: what it should lead by preference, as far as it is in sync.
+    """
     with connect_admin(bootstrap) as admin:
         _check_broker(admin, broker)
         admin.undrain_broker(broker)
@@ -364,7 +367,8 @@ def _hint_to_unregister(admin: "SyncAdmin", broker: int) -> str:
     known = admin.describe_cluster().broker(broker)
     if known is not None and known.state != "fenced":
         return (
-            f"stop its process; `millrace cluster drain {broker}` before hands over what it leads"
+            f"stop its process, best after `millrace cluster drain {broker}`, which hands over what "
+            "it leads"
         )
     alone = [
         place
