@@ -1,6 +1,7 @@
 """The commands for whole clusters, on three real brokers."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,28 @@ def test_a_plan_that_is_larger_than_the_cluster_takes_at_a_time_is_worked_throug
         )
     finally:
         cluster.abandon()
+
+
+def test_a_plan_that_is_interrupted_goes_on_when_it_is_applied_again(
+    millrace: CommandLine, tmp_path: Path
+) -> None:
+    millrace.ok("topic", "create", "paused", "--partitions", "20", "--replication-factor", "1")
+    path = tmp_path / "plan.json"
+    path.write_text(millrace.ok("reassign", "plan", "paused", "--replication-factor", "3"))
+
+    def moved() -> int:
+        return sum(len(each["isr"]) == 3 for each in described(millrace, "paused"))
+
+    with millrace.start("reassign", "apply", str(path), "--at-once", "1") as command:
+        wait_until(moved, "the first one is moved")
+        command.send_signal(signal.SIGINT)
+        assert command.stderr is not None
+        said = command.stderr.read().decode()
+        assert command.wait(30) == ExitCode.INTERRUPTED
+    assert "not begun; run the same command again to go on" in said
+    assert moved() < 20
+    millrace.ok("reassign", "apply", str(path), "--timeout", "60")
+    assert moved() == 20
 
 
 def test_a_broker_that_is_gone_for_good_is_unregistered(own_cluster: RunningCluster) -> None:
