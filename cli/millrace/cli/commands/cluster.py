@@ -367,8 +367,8 @@ def _hint_to_unregister(admin: "SyncAdmin", broker: int) -> str:
     known = admin.describe_cluster().broker(broker)
     if known is not None and known.state != "fenced":
         return (
-            f"stop its process, best after `millrace cluster drain {broker}`, which hands over what "
-            "it leads"
+            f"stop its process, best after `millrace cluster drain {broker}`, which hands over "
+            "what it leads"
         )
     alone = [
         place

@@ -1,8 +1,6 @@
 """`millrace reassign`: moves replicas to other brokers, by a plan that a person can look at."""
 
-import time
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -11,7 +9,8 @@ from millrace.cli import assignment_file
 from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.moves import Copy, partitions_of, under_way, wait_options, wait_until
+from millrace.cli.move_progress import so_far, wait_for_all, work_through
+from millrace.cli.moves import Copy, partitions_of, under_way, wait_options
 from millrace.cli.output import print_json, print_table, say
 from millrace.cli.places import (
     Place,
@@ -23,19 +22,12 @@ from millrace.cli.places import (
     say_refused,
     shown,
 )
-from millrace.cli.progress import Bars
 from millrace.cli.waves import REQUEST_PARTITIONS_MAX, Waves
-from millrace.core.errors import ConnectionFailedError, MillraceError, RetriableError
 
 if TYPE_CHECKING:
-    from millrace.client import BrokerInfo, ClusterDescription, PartitionDescription, SyncAdmin
+    from millrace.client import BrokerInfo, ClusterDescription, PartitionDescription
+    from millrace.core.errors import MillraceError
     from millrace.core.ids import BrokerId
-
-_ALL = "all"
-_SILENCE_SECONDS_MAX = 120.0
-"""How long nobody need answer before `apply` gives up: brokers restart, controllers change."""
-_SAID_EVERY_SECONDS = 60.0
-"""How often it says how far it is where no bars are seen."""
 
 
 @click.group(
@@ -224,56 +216,13 @@ def apply(
             if no_wait:
                 waves.go_on(admin)
             else:
-                _work_through(admin, waves, timeout_s)
+                work_through(admin, waves, timeout_s)
         except KeyboardInterrupt:
-            say(f"\n{_so_far(waves)}; run the same command again to go on")
+            say(f"\n{so_far(waves)}; run the same command again to go on")
             raise
     if output == "json":
         print_json(_outcome(waves))
     _report(waves, timeout_s, no_wait=no_wait)
-
-
-def _work_through(admin: "SyncAdmin", waves: Waves, timeout_s: float) -> None:
-    """Go on until all is over or the time is up; brokers may restart meanwhile."""
-    heard_at: float | None = None
-    said_at = time.monotonic()
-    with Bars() as bars:
-
-        def look() -> bool:
-            nonlocal heard_at, said_at
-            try:
-                topics = waves.go_on(admin)
-                if bars.are_seen:
-                    _show_waves(bars, waves, under_way(admin, topics, with_progress=True))
-            except (RetriableError, ConnectionFailedError):
-                if heard_at is None or time.monotonic() - heard_at > _SILENCE_SECONDS_MAX:
-                    raise
-                return False
-            heard_at = time.monotonic()
-            if not bars.are_seen and heard_at - said_at > _SAID_EVERY_SECONDS:
-                said_at = heard_at
-                say(_so_far(waves))
-            return waves.is_over
-
-        wait_until(look, timeout_s)
-
-
-def _show_waves(bars: Bars, waves: Waves, found: Mapping[Place, list[Copy]]) -> None:
-    moving = {place: found[place] for place in waves.under_way if place in found}
-    shares = (sum(copy.share for copy in each) / len(each) for each in moving.values() if each)
-    over = len(waves.done) + len(waves.refused)
-    _show(bars, (over + sum(shares)) / max(waves.total, 1), _so_far(waves), moving)
-
-
-def _so_far(waves: Waves) -> str:
-    parts = [f"{len(waves.done):,} of {count(waves.total, 'partition')} done"]
-    if waves.under_way:
-        parts.append(f"{len(waves.under_way):,} under way")
-    if waves.waiting:
-        parts.append(f"{len(waves.waiting):,} not begun")
-    if waves.refused:
-        parts.append(f"{len(waves.refused):,} refused")
-    return ", ".join(parts)
 
 
 def _outcome(waves: Waves) -> dict[str, Any]:
@@ -292,7 +241,7 @@ def _report(waves: Waves, timeout_s: float, *, no_wait: bool) -> None:
     if waves.refused:
         raise Failure(
             f"{count(len(waves.refused), 'partition')} of {waves.total:,} refused; why is said "
-            f"above ({_so_far(waves)})",
+            f"above ({so_far(waves)})",
             "correct the plan and apply it again: what is done stays as it is",
         )
     if waves.is_over:
@@ -302,59 +251,18 @@ def _report(waves: Waves, timeout_s: float, *, no_wait: bool) -> None:
             say("the plan is empty: nothing to move")
     elif not no_wait:
         raise Failure(
-            f"not done after {timeout_s:g} s: {_so_far(waves)}",
+            f"not done after {timeout_s:g} s: {so_far(waves)}",
             "what is under way goes on; run the same command again for the rest. "
             "`millrace reassign status` shows how far each is, `millrace reassign cancel` ends it",
             exit_code=ExitCode.TIMED_OUT,
         )
     elif waves.waiting:
         raise Failure(
-            f"more than the cluster moves at a time: {_so_far(waves)}",
+            f"more than the cluster moves at a time: {so_far(waves)}",
             "run the same command again when these are done, or without --no-wait",
         )
     else:
-        say(f"{_so_far(waves)}: see `millrace reassign status`")
-
-
-def _wait(admin: "SyncAdmin", timeout_s: float) -> None:
-    """Wait until nothing is being reassigned any more, and show how far each is.
-
-    Raises:
-        Failure: something still is when the time is over.
-    """
-    left: dict[Place, list[Copy]] = {}
-    with Bars() as bars:
-        total = 0
-
-        def look() -> bool:
-            nonlocal left, total
-            topics = admin.describe_topics().values()
-            left = under_way(admin, topics, with_progress=bars.are_seen)
-            total = max(total, len(left))
-            if left:
-                _show(bars, 1 - len(left) / total, f"{len(left):,} of {total:,} to go", left)
-            return not left
-
-        is_done = wait_until(look, timeout_s)
-    if not is_done:
-        raise Failure(
-            f"{count(len(left), 'partition')} still being reassigned after {timeout_s:g} s: "
-            f"{listed(left)}",
-            "they go on: `millrace reassign status --wait`, or `millrace reassign cancel`",
-            exit_code=ExitCode.TIMED_OUT,
-        )
-
-
-def _show(bars: Bars, share: float, note: str, moving: Mapping[Place, list[Copy]]) -> None:
-    """Show a bar for all, and one for each replica that is copied."""
-    bars.show(_ALL, share, note)
-    named = {
-        f"{shown(copy.place)} to {copy.broker_id}": copy for e in moving.values() for copy in e
-    }
-    bars.keep({_ALL, *named})
-    for name, copy in named.items():
-        records = f"{copy.copied:,} of {copy.total:,} records"
-        bars.show(name, copy.share, "in sync" if copy.is_in_sync else records)
+        say(f"{so_far(waves)}: see `millrace reassign status`")
 
 
 @command.command(
@@ -380,7 +288,7 @@ def status(wait: bool, timeout_s: float, bootstrap: str, output: str) -> None:
     """Show which partitions are being reassigned, and how far each new replica is."""
     with connect_admin(bootstrap) as admin:
         if wait:
-            _wait(admin, timeout_s)
+            wait_for_all(admin, timeout_s)
         topics = admin.describe_topics().values()
         moving = under_way(admin, topics, with_progress=True)
         described = dict(partitions_of(topics))
