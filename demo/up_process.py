@@ -100,7 +100,7 @@ class ClusterProcess(UpProcess):
         return time.monotonic() - started
 
     def abandon(self) -> None:
-        """Let `millrace up` end its brokers; killed, it would leave them running."""
+        """Let `millrace up` end its brokers and wait for them; killed, it would not wait."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):

@@ -167,6 +167,8 @@ class FakeBroker:
         self.metadata_gate.set()
         self.metadata_failures = 0
         """The next so many look-ups of metadata fail as on a broken connection."""
+        self.metadata_epoch = 0
+        """Of the state that look-ups of metadata tell of."""
         self.look_ups = 0
         self.fetch_failures: deque[MillraceError] = deque()
         self.fetched_bytes_sent = 0
@@ -471,6 +473,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         response = cluster_pb2.GetMetadataResponse(
             cluster_id=broker.cluster_id,
             controller_id=1,
+            metadata_epoch=broker.metadata_epoch,
             brokers=[
                 cluster_pb2.BrokerMetadata(broker_id=1, name="fake-1", address=broker.address)
             ],

@@ -53,6 +53,7 @@ async def asynchronous() -> None:
         assert_type(await admin.create_topic("orders", partitions=2), TopicDescription)
         assert_type(await admin.describe_health(), ClusterHealth)
         await admin.drain_broker(2)
+        await admin.unregister_broker(2)
         refused = await admin.reassign_partitions({("orders", 0): [1, 2], ("orders", 1): None})
         assert_type(refused, dict[tuple[str, int], MillraceError | None])
         await admin.elect_leaders([("orders", 0)], kind="unclean")

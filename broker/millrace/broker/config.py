@@ -14,10 +14,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, cast
 
+from millrace.broker.storage.log_config import LogConfig
 from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.lease import LeaseTimes
+from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.replication.rules import ReplicationConfig
 from millrace.core.settings import NO_LIMIT, Unit, Visibility, section, setting
 
@@ -378,6 +380,18 @@ class StorageConfig:
         unit=Unit.MILLISECONDS,
         minimum=1,
     )
+
+    def log_config(self, topic: TopicConfig) -> LogConfig:
+        """Return the settings of a topic's logs: the topic's own, and these."""
+        return LogConfig(
+            segment_bytes=topic.segment_bytes,
+            segment_ms=topic.segment_ms,
+            index_interval_bytes=topic.index_interval_bytes,
+            retention_ms=topic.retention_ms,
+            retention_bytes=topic.retention_bytes,
+            checkpoint_bytes=self.recovery_point_bytes,
+            checkpoint_ms=self.recovery_point_interval_ms,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

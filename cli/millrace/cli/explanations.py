@@ -5,6 +5,7 @@ from typing import Any
 
 from millrace.cli.cluster import topic_names
 from millrace.cli.failures import ExitCode, Failure, nearest
+from millrace.cli.places import parse
 from millrace.core import errors
 
 _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
@@ -73,8 +74,12 @@ def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failu
 
 def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the topics that the command was about."""
-    topic = parameters.get("topic")
-    return (topic,) if isinstance(topic, str) else tuple(parameters.get("topics") or ())
+    topic, partitions = parameters.get("topic"), parameters.get("partitions")
+    if isinstance(topic, str):
+        return (topic,)
+    if isinstance(partitions, tuple):  # Each is TOPIC, or TOPIC:PARTITION.
+        return tuple(parse(name)[0] for name in partitions)
+    return tuple(parameters.get("topics") or ())
 
 
 def _hint_for_unknown_topic(topics: tuple[str, ...], bootstrap: str | None) -> str:

@@ -2,7 +2,8 @@
 
 All of them share one file of metadata and one directory. One that ends by itself is started again;
 one that does not even get ready ends the others too, since its message says what to do. SIGTERM and
-Ctrl-C end all of them in good order.
+Ctrl-C end all of them in good order; so does the end of this process, however it comes: each broker
+watches a pipe whose other end is here (`standard_input`).
 """
 
 import json
@@ -154,7 +155,8 @@ class LocalCluster:
     def _spawn(self, path: Path) -> None:
         command = [sys.executable, "-m", "millrace.cli.main"]
         self._processes[path] = subprocess.Popen(
-            [*command, "broker", "--config", str(path), "--output", "json"],
+            [*command, "broker", "--config", str(path), "--stop-with-stdin", "--output", "json"],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self._environment,
         )
@@ -174,5 +176,6 @@ class LocalCluster:
         return Ready(path.stem, said["pid"], said["address"], said["metrics_address"])
 
     def _close(self, process: subprocess.Popen[bytes]) -> None:
-        if process.stdout is not None:
-            process.stdout.close()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()

@@ -10,9 +10,16 @@ import click
 from millrace.cli.places import Place
 
 if TYPE_CHECKING:
-    from millrace.client import LogDescription, PartitionDescription, TopicDescription
+    from millrace.client import (
+        LogDescription,
+        PartitionDescription,
+        SyncAdmin,
+        TopicDescription,
+    )
 
 _LOOK_SECONDS: Final = 0.2
+_REST: Final = 2
+"""How many times as long as a look took, nobody looks."""
 
 
 def wait_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -41,14 +48,19 @@ def wait_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def wait_until(look: Callable[[], bool], timeout_s: float) -> bool:
-    """Look until it is so, at most for `timeout_s`; return whether it is."""
+    """Look until it is so, at most for `timeout_s`; return whether it is.
+
+    A look at thousands of partitions costs the cluster something: then there are fewer.
+    """
     deadline = time.monotonic() + timeout_s
-    while not look():
-        left = deadline - time.monotonic()
-        if left <= 0:
+    while True:
+        began = time.monotonic()
+        if look():
+            return True
+        now = time.monotonic()
+        if now >= deadline:
             return False
-        time.sleep(min(_LOOK_SECONDS, left))
-    return True
+        time.sleep(min(max(_LOOK_SECONDS, _REST * (now - began)), deadline - now))
 
 
 def partitions_of(
@@ -115,6 +127,21 @@ class Copy:
         if self.is_in_sync:
             return 1.0
         return min(self.copied / self.total, 0.999) if self.total else 0.0
+
+
+def under_way(
+    admin: "SyncAdmin", topics: "Iterable[TopicDescription]", *, with_progress: bool
+) -> dict[Place, list[Copy]]:
+    """Return the reassignments under way, each with the replicas that it adds.
+
+    Args:
+        topics: all there are.
+        with_progress: ask the leaders how far each is; else all are at 0.
+    """
+    topics = list(topics)
+    moving = {topic.name for topic in topics if any(p.is_reassigning for p in topic.partitions)}
+    names = sorted(moving) if with_progress else []
+    return copies(topics, [log for name in names for log in admin.describe_logs(name)])
 
 
 def copies(

@@ -1,7 +1,7 @@
 """Partitions as users name them on a command line, `TOPIC:PARTITION`, and as they are shown."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 """Topic and number of a partition."""
+
+_REFUSED_SAID_MAX = 50
 
 
 def shown(place: Place) -> str:
@@ -32,12 +34,27 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def documents(places: Iterable[Place]) -> list[dict[str, Any]]:
+    """Return places for a program."""
+    return [{"topic": topic, "partition": number} for topic, number in sorted(places)]
+
+
+def refused_documents(refused: "Mapping[Place, MillraceError]") -> list[dict[str, Any]]:
+    """Return which partitions were refused, and why, for a program."""
+    return [
+        {"topic": topic, "partition": number, "error": error.name(), "message": error.message}
+        for (topic, number), error in sorted(refused.items())
+    ]
+
+
 def say_refused(refused: "Mapping[Place, MillraceError]") -> None:
-    """Tell the person which partitions were refused, and why."""
-    for place, error in refused.items():
+    """Tell the person which partitions were refused, and why; of very many, the first ones."""
+    for place, error in list(refused.items())[:_REFUSED_SAID_MAX]:
         name = shown(place)
         where = "" if name in error.message else f"{name}: "
         say(f"{where}{error.message} ({error.name()})")
+    if len(refused) > _REFUSED_SAID_MAX:
+        say(f"... and {len(refused) - _REFUSED_SAID_MAX:,} more: --output json has them all")
 
 
 def parse(text: str) -> tuple[str, int | None]:

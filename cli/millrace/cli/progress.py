@@ -1,6 +1,7 @@
 """Progress bars on standard error, for people only: without a terminal they show nothing."""
 
 import sys
+from collections.abc import Set
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -50,7 +51,7 @@ class Bars:
     """Shows how far several things are, a bar for each; a context manager.
 
     Args:
-        most: bars at the most; what has no bar of its own counts in the last one only.
+        most: bars at the most; others wait until one is taken away.
     """
 
     def __init__(self, most: int = 12) -> None:
@@ -72,6 +73,18 @@ class Bars:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+    @property
+    def are_seen(self) -> bool:
+        """Return whether anybody looks at them."""
+        return self._bar is not None
+
+    def keep(self, names: Set[str]) -> None:
+        """Take away all other bars; their places are free for those that come."""
+        for name in [each for each in self._tasks if each not in names]:
+            task = self._tasks.pop(name)
+            if self._bar is not None:
+                self._bar.remove_task(task)
 
     def show(self, name: str, share: float, note: str = "") -> None:
         """Show how far one is, from 0 to 1, with something beside it."""

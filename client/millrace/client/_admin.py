@@ -256,6 +256,23 @@ class Admin:
 
         await self._until_done(lambda: self._cluster.call(drain))
 
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Have the cluster forget a broker that is gone for good; its id is not given again.
+
+            await admin.unregister_broker(2)
+
+        Raises:
+            BrokerIdNotRegisteredError: there is no such broker.
+            BrokerInUseError: it is alive, or partitions have it as a replica; says which.
+        """
+        request = cluster_pb2.UnregisterBrokerRequest(broker_id=broker_id)
+
+        async def unregister(connection: Connection) -> None:
+            response = await connection.cluster.UnregisterBroker(request)
+            _wire.raise_if_error(response.error, is_set=response.HasField("error"))
+
+        await self._until_done(lambda: self._cluster.call(unregister))
+
     async def reassign_partitions(
         self, assignments: Mapping[Place, Sequence[int] | None]
     ) -> dict[Place, MillraceError | None]:

@@ -9,8 +9,11 @@ A connection has many users, and whichever finds it broken gives it up for all: 
 channel cancels the calls and streams of the others, who are not to take that for a cancellation of
 their own: it would end them without a word, and whoever waits for their news would wait for ever.
 
-Brokers that lag behind may answer too. So whatever is learned is held against what is known: a
-partition's leader never goes back to an earlier leader epoch, nor a broker to an earlier life.
+Brokers that lag behind may answer too. Every answer says of which state of the metadata it tells,
+by a number that all brokers count alike (`metadata_epoch`), and what is known is never replaced by
+what is older: neither a topic, nor that there is none, nor who the brokers are. A leader that a
+refusal named may be newer than any answer: a partition's leader never goes back to an earlier
+leader epoch, nor a broker to an earlier life.
 """
 
 import asyncio
@@ -54,6 +57,8 @@ from millrace.proto.v1 import (
 SOFTWARE_NAME: Final = "millrace-python"
 _CONNECT_TIMEOUT_S: Final = 10.0
 METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000
+_CATCH_UP_PAUSES_S: Final = (0.05, 0.2)
+"""Pauses in which a broker that lags may catch up before another one is asked."""
 
 Result = TypeVar("Result")
 
@@ -123,6 +128,11 @@ class Cluster:
         self.cluster_id = ""
         self.controller_id = NO_BROKER
         self.controller_epoch = ControllerEpoch(0)
+        self.metadata_epoch = 0
+        """Of the newest state that an answer told of; 0: none said."""
+        self._all_known_at = 0  # Of the newest answer about all topics.
+        # Of what is known of a topic, or that it is not there, where that is newer. By name.
+        self._known_at: dict[str, int] = {}
         self.brokers: dict[BrokerId, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.topic_names: dict[TopicId, str] = {}
@@ -350,46 +360,107 @@ class Cluster:
             raise
 
     async def _refresh(self, wanted: frozenset[str]) -> None:
-        everything = "" in wanted
-        request = cluster_pb2.GetMetadataRequest(topics=() if everything else sorted(wanted))
-        response = await self.look_up(request)
-        if everything:
-            seen = {str(parse_topic_name(t.name)) for t in response.topics if not t.error.code}
-            for name in [name for name in self.topics if name not in seen]:
-                self._forget(name)
+        topics = () if "" in wanted else sorted(wanted)
+        await self.look_up(cluster_pb2.GetMetadataRequest(topics=topics))
 
     async def look_up(
         self, request: cluster_pb2.GetMetadataRequest
     ) -> cluster_pb2.GetMetadataResponse:
-        """Ask whichever broker answers about brokers and topics, and take what it says."""
-        response: cluster_pb2.GetMetadataResponse = await self.call(
-            lambda connection: connection.cluster.GetMetadata(request),
-            attempt_s=self._metadata_timeout_s,
-        )
-        self.learn(response)
+        """Ask about brokers and topics; take what is said, and return it.
+
+        Whoever answers is believed, unless it tells of an older state than is known. Then it is
+        asked again, and then others; if all lag, the newest answer is returned.
+        """
+        newest: cluster_pb2.GetMetadataResponse | None = None
+
+        async def ask(connection: Connection) -> cluster_pb2.GetMetadataResponse:
+            nonlocal newest
+            for pause_s in (*_CATCH_UP_PAUSES_S, None):
+                response: cluster_pb2.GetMetadataResponse = await connection.cluster.GetMetadata(
+                    request
+                )
+                if newest is None or response.metadata_epoch >= newest.metadata_epoch:
+                    newest = response
+                if not self._is_behind(response):
+                    return response
+                if pause_s is not None:
+                    await asyncio.sleep(pause_s)
+            raise ConnectionFailedError(
+                f"the broker at {connection.address} lags behind what is known already"
+            )
+
+        try:
+            response = await self.call(ask, attempt_s=self._metadata_timeout_s)
+        except ConnectionFailedError:
+            if newest is None:
+                raise
+            response = newest
+        is_partial = request.topics or request.topic_ids or request.brokers_only
+        self.learn(response, is_full=not is_partial)
         return response
 
-    def learn(self, response: cluster_pb2.GetMetadataResponse) -> None:
-        """Take what a broker says about the cluster."""
+    def _is_behind(self, response: cluster_pb2.GetMetadataResponse) -> bool:
+        return 0 < response.metadata_epoch < self.metadata_epoch
+
+    def learn(self, response: cluster_pb2.GetMetadataResponse, *, is_full: bool) -> None:
+        """Take what a broker says about the cluster, as far as nothing newer is known.
+
+        Args:
+            response: the broker's answer.
+            is_full: it tells of all topics: others do not exist.
+        """
         if response.controller_epoch >= self.controller_epoch:
             self.controller_id = BrokerId(response.controller_id)
             self.controller_epoch = ControllerEpoch(response.controller_epoch)
+        if not self._is_behind(response):
+            self._learn_brokers(response)
+        epoch = response.metadata_epoch
+        self.metadata_epoch = max(self.metadata_epoch, epoch)
+        seen = set()
+        for topic in response.topics:
+            if not topic.name:
+                continue  # There is none with the id that was asked for.
+            name = str(parse_topic_name(topic.name))
+            seen.add(name)
+            if self._is_older(epoch, name):
+                continue
+            self._known_at[name] = max(epoch, self._known_at.get(name, 0))
+            if topic.HasField("error") and topic.error.code:
+                self._forget(name)
+            else:
+                self._learn_topic(_wire.topic_from_wire(topic))
+        if is_full:
+            for name in [each for each in self.topics if each not in seen]:
+                if not self._is_older(epoch, name):
+                    self._forget(name)
+            self._all_known_at = max(self._all_known_at, epoch)
+            self._known_at = {
+                name: at for name, at in self._known_at.items() if at > self._all_known_at
+            }
+
+    def _is_older(self, epoch: int, name: str) -> bool:
+        """Whether an answer of this state is older than what is known of a topic."""
+        return 0 < epoch < max(self._known_at.get(name, 0), self._all_known_at)
+
+    def _learn_brokers(self, response: cluster_pb2.GetMetadataResponse) -> None:
+        found = {}
         for described in response.brokers:
             broker = _wire.broker_from_wire(described)
-            before = self.brokers.get(broker.broker_id)
-            if before is None or broker.broker_epoch >= before.broker_epoch:
-                self.brokers[broker.broker_id] = broker
-        for topic in response.topics:
-            if topic.HasField("error") and topic.error.code:
-                if topic.name:
-                    self._forget(str(parse_topic_name(topic.name)))
-                continue
-            info = _wire.topic_from_wire(topic)
-            known = self.topics.get(info.name)
-            if known is not None and known.topic_id == info.topic_id:
-                info = _not_behind(info, known)
-            self.topics[info.name] = info
-            self.topic_names[info.topic_id] = info.name
+            known = self.brokers.get(broker.broker_id)
+            is_past = known is not None and known.broker_epoch > broker.broker_epoch
+            found[broker.broker_id] = known if known is not None and is_past else broker
+        for broker_id, known in self.brokers.items():
+            # Of one without a name only a refusal has told, which may be newer than this.
+            if broker_id not in found and (not response.metadata_epoch or not known.name):
+                found[broker_id] = known
+        self.brokers = found
+
+    def _learn_topic(self, info: TopicInfo) -> None:
+        known = self.topics.get(info.name)
+        if known is not None and known.topic_id == info.topic_id:
+            info = _not_behind(info, known)
+        self.topics[info.name] = info
+        self.topic_names[info.topic_id] = info.name
 
     def learn_address(self, named: KnownLeader) -> None:
         """Take where a leader is."""

@@ -432,6 +432,10 @@ class SyncAdmin:
         """Take a broker back into service."""
         self._thread.call(self._admin.undrain_broker(broker_id))
 
+    def unregister_broker(self, broker_id: int) -> None:
+        """Have the cluster forget a broker that is gone: see `Admin.unregister_broker`."""
+        self._thread.call(self._admin.unregister_broker(broker_id))
+
     def reassign_partitions(
         self, assignments: Mapping[Place, Sequence[int] | None]
     ) -> dict[Place, MillraceError | None]:

@@ -314,7 +314,7 @@ class DuplicateBrokerRegistrationError(RetriableError):
 
 
 class BrokerIdNotRegisteredError(InvalidRequestError):
-    """No broker of that id has ever registered."""
+    """No broker of that id is registered."""
 
     code = 38
 
@@ -353,6 +353,18 @@ class SafetyViolationError(RefreshMetadataError, StorageError):
     """A committed record would have to go: the replica is kept as it is, and offline (P5)."""
 
     code = 44
+
+
+class ReassignmentLimitReachedError(RetriableError):
+    """No further reassignment fits for now: it may when others have ended."""
+
+    code = 46
+
+
+class BrokerInUseError(InvalidRequestError):
+    """The broker is alive, or holds replicas, so the cluster cannot forget it."""
+
+    code = 47
 
 
 class BufferExhaustedError(ClientError):

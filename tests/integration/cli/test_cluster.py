@@ -1,13 +1,14 @@
 """The commands for whole clusters, on three real brokers."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.cli.command_line import CommandLine
-from tests.integration.running_broker import wait_until
+from tests.integration.running_broker import failed_start, wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.cli.failures import ExitCode
@@ -122,7 +123,7 @@ def test_draining_says_what_nobody_else_holds_and_how_to_move_it(millrace: Comma
 
 
 def test_a_broker_that_is_not_there_is_answered_with_those_that_are(millrace: CommandLine) -> None:
-    for command in ("drain", "undrain"):
+    for command in ("drain", "undrain", "unregister"):
         result = millrace.run("cluster", command, "9")
         assert result.exit_code == ExitCode.NOT_FOUND
         assert "there are: 0, 1, 2" in result.stderr
@@ -147,6 +148,80 @@ def test_a_plan_is_edited_applied_and_watched(millrace: CommandLine, tmp_path: P
         assert sorted(partition["isr"]) == [0, 1, 2]
     assert json.loads(millrace.ok("reassign", "status", "--wait", "-o", "json")) == []
     assert sorted(millrace.ok("consume", "moved").split()) == ["a", "b", "c"]
+
+
+def test_a_plan_that_is_larger_than_the_cluster_takes_at_a_time_is_worked_through(
+    tmp_path: Path,
+) -> None:
+    cluster = RunningCluster(tmp_path, {"cluster.reassigning_partitions_max": 2})
+    try:
+        millrace = CommandLine(cluster.start().bootstrap)
+        millrace.ok("topic", "create", "moved", "--partitions", "7", "--replication-factor", "1")
+        plan = millrace.ok("reassign", "plan", "moved", "--replication-factor", "3")
+        begun = millrace.run("reassign", "apply", "-", "--no-wait", stdin=plan)
+        assert begun.exit_code == ExitCode.FAILED
+        assert "run the same command again" in begun.stderr
+        words = ("reassign", "apply", "-", "--timeout", "60", "--output", "json")
+        outcome = json.loads(millrace.ok(*words, stdin=plan))
+        assert len(outcome["done"]) == 7
+        assert all(len(each["isr"]) == 3 for each in described(millrace, "moved"))
+        assert (
+            "7 partitions reassigned" in millrace.run("reassign", "apply", "-", stdin=plan).stderr
+        )
+    finally:
+        cluster.abandon()
+
+
+def test_a_plan_that_is_interrupted_goes_on_when_it_is_applied_again(
+    millrace: CommandLine, tmp_path: Path
+) -> None:
+    millrace.ok("topic", "create", "paused", "--partitions", "20", "--replication-factor", "1")
+    path = tmp_path / "plan.json"
+    path.write_text(millrace.ok("reassign", "plan", "paused", "--replication-factor", "3"))
+
+    def moved() -> int:
+        return sum(len(each["isr"]) == 3 for each in described(millrace, "paused"))
+
+    with millrace.start("reassign", "apply", str(path), "--at-once", "1") as command:
+        wait_until(moved, "the first one is moved")
+        command.send_signal(signal.SIGINT)
+        assert command.stderr is not None
+        said = command.stderr.read().decode()
+        assert command.wait(30) == ExitCode.INTERRUPTED
+    assert "not begun; run the same command again to go on" in said
+    assert moved() < 20
+    millrace.ok("reassign", "apply", str(path), "--timeout", "60")
+    assert moved() == 20
+
+
+def test_a_broker_that_is_gone_for_good_is_unregistered(own_cluster: RunningCluster) -> None:
+    millrace = CommandLine(own_cluster.bootstrap)
+    millrace.ok("topic", "create", "t", "--partitions", "3", "--replication-factor", "2")
+    alive = millrace.run("cluster", "unregister", "2")
+    assert alive.exit_code == ExitCode.FAILED
+    assert "stop" in alive.stderr
+    own_cluster[2].kill()
+    wait_until(lambda: states(millrace)[2] == "fenced", "broker 2 is fenced")
+    holds = millrace.run("cluster", "unregister", "2")
+    assert holds.exit_code == ExitCode.FAILED
+    assert "t-" in holds.stderr
+    assert "reassign plan --remove-broker 2" in holds.stderr
+    plan = millrace.ok("reassign", "plan", "--remove-broker", "2")
+    millrace.ok("reassign", "apply", "-", "--timeout", "60", stdin=plan)
+    assert json.loads(millrace.ok("cluster", "unregister", "2", "-o", "json")) == {
+        "unregistered": 2
+    }
+    assert states(millrace).keys() == {0, 1}
+    assert "healthy" in millrace.ok("cluster", "health")
+    assert millrace.run("cluster", "unregister", "2").exit_code == ExitCode.NOT_FOUND
+    code, log = failed_start(own_cluster[2])
+    assert code == 1
+    assert "new log_dirs" in log
+
+
+def states(millrace: CommandLine) -> dict[int, str]:
+    brokers = json.loads(millrace.ok("cluster", "describe", "-o", "json"))["brokers"]
+    return {each["broker"]: each["state"] for each in brokers}
 
 
 def test_a_plan_that_is_no_plan_is_refused_with_the_place(millrace: CommandLine) -> None:

@@ -6,12 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
+from tests.integration.running_broker import wait_until
 
 from millrace.cli.failures import ExitCode
+
+CLEAN = "clean-shutdown"
+"""What a broker leaves in its log directory when it has closed everything."""
 
 
 def test_records_are_there_after_a_graceful_stop_and_a_new_start(
@@ -98,6 +103,37 @@ def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_pat
         assert millrace.ok("consume", "greetings") == "hello\nagain\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == ExitCode.DONE
+
+
+def test_brokers_end_in_good_order_when_the_process_that_started_them_is_killed(
+    tmp_path: Path,
+) -> None:
+    words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli.main", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        brokers = json.loads(process.stdout.readline())["brokers"]
+        process.kill()
+    try:
+        # A process that nobody waits for keeps its id: what it leaves says that it has ended.
+        logs = [tmp_path / "log" / CLEAN, tmp_path / "log-1" / CLEAN]
+        wait_until(lambda: all(each.exists() for each in logs), "all logs are closed", 60)
+        addresses = [each["address"] for each in brokers]
+        wait_until(lambda: not any(map(answers, addresses)), "nobody answers any more")
+    finally:
+        for each in brokers:
+            with suppress(ProcessLookupError):
+                os.kill(each["pid"], signal.SIGKILL)
+
+
+def answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_no_broker_is_answered_with_how_to_start_one() -> None:

@@ -186,6 +186,22 @@ def test_a_broker_that_does_not_tell_where_the_leaders_are_is_not_waited_for(run
     run(story())
 
 
+def test_a_broker_that_lags_is_not_asked_further_where_another_one_knows_better(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as lagging, FakeBroker() as current:
+            cluster = Cluster([lagging.address, current.address], client_id="me", timeout_ms=10_000)
+            lagging.metadata_epoch = current.metadata_epoch = 7
+            await cluster.refresh()
+            current.metadata_epoch = 8
+            current.create_topic("orders")
+            cluster.metadata_epoch = 8  # As told before, by a broker that is gone now.
+            assert (await cluster.topic("orders")).name == "orders"
+            assert current.look_ups == 1
+            await cluster.close()
+
+    run(story())
+
+
 def test_how_long_a_leader_may_be_silent_is_a_setting(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker:
@@ -202,10 +218,40 @@ def test_how_long_a_leader_may_be_silent_is_a_setting(run: Run) -> None:
     run(story())
 
 
+def test_a_broker_that_lags_is_given_the_time_to_catch_up(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+            cluster.metadata_epoch = 8
+            broker.metadata_epoch = 7
+            look_up = asyncio.create_task(cluster.topic("orders"))
+            await broker.until(lambda: broker.look_ups == 1)
+            broker.create_topic("orders")
+            broker.metadata_epoch = 8
+            assert (await look_up).name == "orders"
+            await cluster.close()
+
+    run(story())
+
+
 @pytest.mark.parametrize("setting", ["leader_silence_ms", "metadata_timeout_ms"])
 def test_a_time_of_nothing_is_refused(run: Run, setting: str) -> None:
     async def story() -> None:
         with pytest.raises(InvalidConfigError, match=setting):
             Producer("localhost:1", **{setting: 0})  # type: ignore[arg-type]
+
+    run(story())
+
+
+def test_where_all_brokers_lag_what_is_not_known_at_all_is_still_learned(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+            cluster.metadata_epoch = 8
+            broker.metadata_epoch = 7
+            broker.create_topic("orders")
+            assert (await cluster.topic("orders")).name == "orders"
+            assert cluster.metadata_epoch == 8
+            await cluster.close()
 
     run(story())

@@ -11,6 +11,7 @@ from millrace.broker.rpc.controller_messages import topic_partition_from_proto
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
+    BrokerInUseError,
     MalformedRequestError,
     MillraceError,
 )
@@ -28,6 +29,7 @@ from millrace.core.metadata.requests import (
     ReassignPartitions,
     TopicChange,
     TopicRef,
+    UnregisterBroker,
 )
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
@@ -51,6 +53,8 @@ async def administer(
             return await _delete_topics(controller, message.delete_topics)
         case "drain_broker":
             return await _drain_broker(controller, message.drain_broker)
+        case "unregister_broker":
+            return await _unregister_broker(controller, message.unregister_broker)
         case "reassign_partitions":
             return await _reassign_partitions(controller, message.reassign_partitions)
         case "elect_leaders":
@@ -136,6 +140,17 @@ async def _drain_broker(
     except BrokerIdNotRegisteredError as error:
         response.error.CopyFrom(error_to_wire(error, is_write=True))
     return pb.ControllerResponse(drain_broker=response)
+
+
+async def _unregister_broker(
+    controller: ControllerShell, request: cluster_pb2.UnregisterBrokerRequest
+) -> pb.ControllerResponse:
+    response = cluster_pb2.UnregisterBrokerResponse()
+    try:
+        await controller.request(UnregisterBroker(broker_id=BrokerId(request.broker_id)))
+    except (BrokerIdNotRegisteredError, BrokerInUseError) as error:
+        response.error.CopyFrom(error_to_wire(error, is_write=True))
+    return pb.ControllerResponse(unregister_broker=response)
 
 
 async def _reassign_partitions(

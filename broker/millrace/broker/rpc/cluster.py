@@ -16,7 +16,12 @@ from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
-from millrace.core.errors import MalformedRequestError, MillraceError, UnknownTopicOrPartitionError
+from millrace.core.errors import (
+    BrokerShuttingDownError,
+    MalformedRequestError,
+    MillraceError,
+    UnknownTopicOrPartitionError,
+)
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.metadata import topic_config
 from millrace.core.metadata.image import MetadataImage
@@ -33,6 +38,7 @@ _FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
     "AlterTopics": ("alter_topics", pb.AlterTopicsRequest),
     "DeleteTopics": ("delete_topics", pb.DeleteTopicsRequest),
     "DrainBroker": ("drain_broker", pb.DrainBrokerRequest),
+    "UnregisterBroker": ("unregister_broker", pb.UnregisterBrokerRequest),
     "ReassignPartitions": ("reassign_partitions", pb.ReassignPartitionsRequest),
     "ElectLeaders": ("elect_leaders", pb.ElectLeadersRequest),
 }
@@ -77,7 +83,8 @@ class ClusterService:
         image = self._channel.metadata
         cluster_id = image.cluster.cluster_id
         broker = image.broker(self._broker_id)
-        assert broker is not None
+        if broker is None:
+            raise BrokerShuttingDownError("this broker was unregistered, and is about to stop")
         response = HelloResponse(
             cluster_id=cluster_id,
             broker_id=self._broker_id,
@@ -101,6 +108,7 @@ class ClusterService:
             cluster_id=image.cluster.cluster_id,
             controller_id=self._channel.controller_id,
             controller_epoch=image.cluster.controller_epoch,
+            metadata_epoch=image.epoch,
             brokers=[
                 pb.BrokerMetadata(
                     broker_id=broker.broker_id,

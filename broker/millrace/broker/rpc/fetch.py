@@ -1,4 +1,4 @@
-"""The Fetch service: sessions that follow partitions, and look-ups of offsets.
+"""The Fetch service: sessions that follow partitions. Its look-ups are in `offset_lookups`.
 
 One stream is one session (`millrace.core.fetch.session`). A task reads what the reader asks for,
 another answers: it waits until there are news and credit, reads whole batches from the files
@@ -8,7 +8,6 @@ at a leader that has not heard of its election yet waits for the news (`EarlyReq
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -17,8 +16,9 @@ import grpc
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.errors import status_of
+from millrace.broker.rpc.offset_lookups import OffsetLookups
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.rpc.requests import decode_request, unary_handler
+from millrace.broker.rpc.requests import checked_topic_partition, decode_request, unary_handler
 from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.early_requests import EarlyRequests
@@ -26,14 +26,12 @@ from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.segment import ReadPlan
-from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
     BrokerShuttingDownError,
     CorruptLogError,
     CreditTooSmallError,
     FencedLeaderEpochError,
-    MalformedRequestError,
     MillraceError,
     NotLeaderError,
     OffsetOutOfRangeError,
@@ -44,16 +42,12 @@ from millrace.core.fetch.read_replica import preferred_read_replica
 from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
-    NO_TIMESTAMP,
-    TOPIC_ID_BYTES,
-    UNKNOWN_OFFSET,
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
     Offset,
     TopicId,
     TopicPartition,
-    WallMs,
 )
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife
@@ -62,19 +56,9 @@ from millrace.core.replication.progress import FollowerProgress
 from millrace.proto.codec import encode_fetch_response
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1 import replica_pb2
-from millrace.proto.v1.common_pb2 import Error
-from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
 _PARTITIONS_IN_RESPONSE: Final = 1000
 """What one response tells of at the most: bounds how long the loop is busy with one session."""
-
-
-def _topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
-    if len(topic_id) != TOPIC_ID_BYTES:
-        raise MalformedRequestError(
-            f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(topic_id)} came"
-        )
-    return TopicPartition(TopicId(topic_id), partition)
 
 
 class SessionService:
@@ -143,97 +127,18 @@ class FetchService(SessionService):
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register; messages of the stream stay bytes."""
+        lookups = OffsetLookups(self.partitions, self.reader)
         unary = partial(unary_handler, entries_max=self.limits.request_entries_max)
         return grpc.method_handlers_generic_handler(
             self.NAME,
             {
                 "Fetch": grpc.stream_stream_rpc_method_handler(self.fetch),
-                "ListOffsets": unary(self._list_offsets, pb.ListOffsetsRequest),
+                "ListOffsets": unary(lookups.list_offsets, pb.ListOffsetsRequest),
                 "OffsetsForLeaderEpoch": unary(
-                    self._offsets_for_leader_epoch, pb.OffsetsForLeaderEpochRequest
+                    lookups.offsets_for_leader_epoch, pb.OffsetsForLeaderEpochRequest
                 ),
             },
         )
-
-    async def _list_offsets(
-        self, request: pb.ListOffsetsRequest, _: object
-    ) -> pb.ListOffsetsResponse:
-        offsets = []
-        for query in request.partitions:
-            try:
-                offsets.append(await self._list_offset(query))
-            except MillraceError as error:
-                self._note_damage(query.topic_partition, error)
-                found = self._error(query.topic_partition, error)
-                offsets.append(pb.ListedOffset(error=found, offset=-1, timestamp=-1))
-        return pb.ListOffsetsResponse(offsets=offsets)
-
-    def _note_damage(self, named: NamedPartition, error: MillraceError) -> None:
-        """A log that was found damaged is damaged for everybody (P65)."""
-        if isinstance(error, CorruptLogError):
-            self.partitions.take_offline(_topic_partition(named.topic_id, named.partition), error)
-
-    def _error(self, named: NamedPartition, error: MillraceError) -> Error:
-        topic_partition = TopicPartition(TopicId(named.topic_id), named.partition)
-        return wire_error(self.partitions, error, topic_partition)
-
-    async def _list_offset(self, query: pb.ListOffsetsPartition) -> pb.ListedOffset:
-        named = query.topic_partition
-        partition = self.partitions.get(_topic_partition(named.topic_id, named.partition))
-        leader = partition.leader
-        leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
-        position = query.WhichOneof("position")
-        if position != "earliest":
-            leader.check_end_offset()
-        end = leader.last_stable_offset
-        timestamp = NO_TIMESTAMP
-        match position:
-            case "earliest":
-                offset = partition.log.log_start_offset
-            case "latest":
-                offset = end
-            case "max_timestamp":
-                offset, timestamp = await self._look_up(
-                    partition.log.offset_of_largest_timestamp, end
-                )
-            case "timestamp":
-                offset, timestamp = await self._look_up(
-                    partition.log.offset_for_timestamp, WallMs(query.timestamp), end
-                )
-            case _:
-                raise MalformedRequestError("name a position: earliest, latest or a timestamp")
-        return pb.ListedOffset(
-            offset=offset,
-            timestamp=timestamp,
-            leader_epoch=partition.log.leader_epochs.epoch_of(offset),
-        )
-
-    async def _look_up(
-        self, search: Callable[..., TimestampedOffset | None], *args: int
-    ) -> TimestampedOffset:
-        found = await self.reader.call(search, *args)
-        return found or TimestampedOffset(UNKNOWN_OFFSET, NO_TIMESTAMP)
-
-    async def _offsets_for_leader_epoch(
-        self, request: pb.OffsetsForLeaderEpochRequest, _: object
-    ) -> pb.OffsetsForLeaderEpochResponse:
-        results = []
-        for query in request.partitions:
-            try:
-                named = query.topic_partition
-                partition = self.partitions.get(_topic_partition(named.topic_id, named.partition))
-                leader = partition.leader
-                leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
-                end = leader.end_offset_for(
-                    LeaderEpoch(query.leader_epoch), partition.log.leader_epochs
-                )
-                found = pb.EpochEndOffset(leader_epoch=end.epoch, end_offset=end.end_offset)
-                results.append(pb.LeaderEpochResult(end=found))
-            except MillraceError as error:
-                results.append(
-                    pb.LeaderEpochResult(error=self._error(query.topic_partition, error))
-                )
-        return pb.OffsetsForLeaderEpochResponse(results=results)
 
 
 @dataclass(slots=True)
@@ -414,7 +319,7 @@ class _FetchStream:
             self._refuse(position, error)
 
     def _follow(self, wanted: pb.FetchPartition) -> None:
-        topic_partition = _topic_partition(wanted.topic_id, wanted.partition)
+        topic_partition = checked_topic_partition(wanted.topic_id, wanted.partition)
         partition = self._service.partitions.get(topic_partition)
         self._check_epoch(partition, LeaderEpoch(wanted.current_leader_epoch))
         self._leave(wanted.handle)

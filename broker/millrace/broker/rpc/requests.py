@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 
 from millrace.broker.rpc.errors import status_of
 from millrace.core.errors import MalformedRequestError, MillraceError
+from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
 
 REQUEST_BYTES_MAX: Final = 1 << 20
 """Bytes of a request that carries no records."""
@@ -52,6 +53,19 @@ def decode_request(kind: type[_R], data: bytes, entries_max: int) -> _R:
                 "for at once"
             )
     return request
+
+
+def checked_topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
+    """Return a partition as a request names it.
+
+    Raises:
+        MalformedRequestError: that is no topic id.
+    """
+    if len(topic_id) != TOPIC_ID_BYTES:
+        raise MalformedRequestError(
+            f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(topic_id)} came"
+        )
+    return TopicPartition(TopicId(topic_id), partition)
 
 
 def unary_handler(

@@ -1,10 +1,16 @@
-"""The gRPC server: its options, which are the first line against hostile or broken peers."""
+"""The gRPC server: its options, which are the first line against hostile or broken peers.
 
+Its port is bound before anybody is told of it.
+"""
+
+from dataclasses import replace
 from typing import Final
 
 import grpc
 
-from millrace.broker.config import LimitsConfig
+from millrace.broker.address import Address, advertised_host
+from millrace.broker.config import LimitsConfig, ListenerConfig, ReplicaListenerConfig
+from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import INT32_MAX
 
 _WINDOW_BYTES: Final = 4 << 20
@@ -15,9 +21,18 @@ def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.a
     """Return a server without services or ports.
 
     Args:
+        limits: of its connections and messages.
         is_for_brokers: what it sends may be as large as it likes: a broker gets the cluster's
             metadata in one message, whose objects have bounds of their own (`shard_bytes_max`).
+            And a connection that is dead has to be found out soon (`replica_keepalive_ms`).
     """
+    if is_for_brokers:
+        limits = replace(
+            limits,
+            keepalive_interval_ms=limits.replica_keepalive_ms,
+            keepalive_timeout_ms=limits.replica_keepalive_ms,
+            client_ping_interval_ms_min=limits.replica_keepalive_ms // 2,
+        )
     idle_ms = limits.connection_idle_ms_max
     return grpc.aio.server(
         options=[
@@ -53,4 +68,34 @@ def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.a
             ("grpc.per_message_compression", 0),
             ("grpc.so_reuseport", 0),
         ]
+    )
+
+
+def bind(
+    server: grpc.aio.Server,
+    listener: ListenerConfig | ReplicaListenerConfig,
+    *,
+    who: str,
+    section: str,
+) -> Address:
+    """Bind a port; return what to tell those who connect.
+
+    Args:
+        who: is served there, for the message.
+        section: of the configuration, likewise.
+
+    Raises:
+        InvalidConfigError: the port cannot be had.
+    """
+    address = str(Address(listener.host, listener.port))
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:  # All that gRPC says.
+        raise InvalidConfigError(
+            f"{who} cannot be served on {address}: another process may use the port. Stop it, "
+            f"or set {section}.port to another one, or to 0 for any that is free"
+        ) from error
+    return Address(
+        listener.advertised_host or advertised_host(listener.host),
+        listener.advertised_port or port,
     )

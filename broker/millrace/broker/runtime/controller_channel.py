@@ -58,6 +58,8 @@ _log = logging.getLogger(__name__)
 _METHOD: Final = "/millrace.proto.v1.Controller/Session"
 _RECONNECT_SECONDS: Final = 0.05
 """Pause before another try to open a session; well within the controller's grace."""
+_UNFENCED_PAUSE_SECONDS: Final = 0.02
+"""How often a broker that has registered asks whether it may lead."""
 _CONTROLLER_WAIT_SECONDS: Final = 15.0
 """How long a request waits for a controller: longer than it takes to elect one."""
 
@@ -186,6 +188,20 @@ class ControllerChannel:
         )
         answer: HeartbeatAnswer = await self.request(request)
         return answer
+
+    async def until_unfenced(self) -> None:
+        """Send heartbeats until the controller lets this broker lead (P28).
+
+        Raises:
+            StaleBrokerEpochError: another process has this broker's name.
+        """
+        while True:
+            try:
+                if not (await self.heartbeat()).is_fenced:
+                    return
+            except NotControllerError:
+                pass  # The next one is told.
+            await asyncio.sleep(_UNFENCED_PAUSE_SECONDS)
 
     async def heartbeats(self) -> None:
         """Send heartbeats for as long as the broker runs, one as soon as there is a new session.

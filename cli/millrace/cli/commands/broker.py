@@ -2,6 +2,7 @@
 
 import click
 
+from millrace.cli import standard_input
 from millrace.cli.announcement import announce
 from millrace.cli.command import Command, output_option
 
@@ -22,8 +23,14 @@ from millrace.cli.command import Command, output_option
     help="TOML file; docs/configuration.md lists every setting.",
 )
 @click.option("--check", is_flag=True, help="Only check the configuration, start nothing.")
+@click.option(
+    "--stop-with-stdin",
+    is_flag=True,
+    help="Stop as with SIGTERM when standard input ends: so a broker does not outlive the process "
+    "that started it and holds the other end of the pipe.",
+)
 @output_option
-def command(path: str, check: bool, output: str) -> None:
+def command(path: str, check: bool, stop_with_stdin: bool, output: str) -> None:
     """Run a broker by its configuration file.
 
     Variables MILLRACE_BROKER__SECTION__NAME override the file. An unknown setting is refused with
@@ -36,6 +43,8 @@ def command(path: str, check: bool, output: str) -> None:
     if check:
         click.echo(f"{path}: correct", err=True)
         return
+    if stop_with_stdin:
+        standard_input.stop_when_it_ends()
     from millrace.broker import app
 
     raise SystemExit(

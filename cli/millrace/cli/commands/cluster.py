@@ -1,16 +1,24 @@
-"""`millrace cluster`: brokers, what is wrong, and taking brokers out of service."""
+"""`millrace cluster`: brokers, what is wrong, and taking brokers out of service or away."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from millrace.cli.advice import advice
 from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.moves import Handover, wait_options, wait_until, yet_to_return
+from millrace.cli.moves import (
+    Handover,
+    partitions_of,
+    wait_options,
+    wait_until,
+    yet_to_return,
+)
 from millrace.cli.output import print_json, print_table, say
-from millrace.cli.places import count, listed
+from millrace.cli.places import Place, count, documents, listed
 from millrace.cli.progress import Bars
+from millrace.core.errors import BrokerInUseError
 
 if TYPE_CHECKING:
     from millrace.client import (
@@ -30,10 +38,17 @@ if TYPE_CHECKING:
     millrace cluster describe
     millrace cluster health || echo something is wrong
     millrace cluster drain 2 && echo broker 2 leads nothing any more
+    millrace cluster unregister 2                # when it is gone for good
     """,
 )
 def command() -> None:
-    """Show the brokers and what is wrong, take brokers out of service and back."""
+    """Show the brokers and what is wrong, take brokers out of service and back, or away for good.
+
+    \b
+    To service a broker's machine:   drain, stop it, ..., start it, undrain
+    To remove a broker for good:     reassign plan --remove-broker, reassign apply, stop it,
+                                     unregister
+    """
 
 
 @command.command(
@@ -46,7 +61,7 @@ def command() -> None:
 @bootstrap_option
 @output_option
 def describe(bootstrap: str, output: str) -> None:
-    """Show every broker: its address, zone and state, and what it leads and holds.
+    """Show every broker: address, zone, state, and what it holds.
 
     States: alive; fenced (not there, or not caught up: it leads nothing); draining (it is being
     stopped); drained (by `millrace cluster drain`).
@@ -118,7 +133,9 @@ def _broker_document(
 @bootstrap_option
 @output_option
 def health(bootstrap: str, output: str) -> None:
-    """Say whether every partition is led and has all its replicas; the exit code says it too.
+    """Say whether every partition is led and whole, and what to do.
+
+    It ends with 0 where all is well, and with 7 where it is not.
 
     Worst first: offline partitions can neither be written nor read; under min ISR, writes with
     acks=all are refused; recovering ones have lost records in an unclean election; under-replicated
@@ -184,8 +201,8 @@ def _print_health(found: "ClusterHealth") -> None:
         )
     elif found.has_controller:
         click.echo("healthy: every partition is led, and all its replicas are in sync")
-    if found.fenced_brokers:
-        say(f"not there: broker {_ids(found.fenced_brokers)}")
+    for line in advice(found):
+        say(line)
 
 
 @command.command(
@@ -198,7 +215,8 @@ def _print_health(found: "ClusterHealth") -> None:
 @click.argument("broker", type=click.IntRange(0))
 @wait_options(60)
 @bootstrap_option
-def drain(broker: int, timeout_s: float, no_wait: bool, bootstrap: str) -> None:
+@output_option
+def drain(*, broker: int, timeout_s: float, no_wait: bool, bootstrap: str, output: str) -> None:
     """Have BROKER hand over what it leads, and give it nothing new.
 
     It goes on replicating, and stays drained, also when it is restarted, until `undrain`. The
@@ -209,26 +227,22 @@ def drain(broker: int, timeout_s: float, no_wait: bool, bootstrap: str) -> None:
         _check_broker(admin, broker)
         before = _handover(admin, broker).count
         admin.drain_broker(broker)
-        if no_wait:
-            say(f"broker {broker} is drained")
-            return
-        _wait_for_handover(admin, broker, before, timeout_s)
-
-
-def _wait_for_handover(admin: "SyncAdmin", broker: int, before: int, timeout_s: float) -> None:
-    with Bars() as bars:
-
-        def look() -> bool:
-            left = _handover(admin, broker)
-            total = max(before, left.count, 1)
-            note = f"{left.count:,} of {total:,} still led by broker {broker}"
-            bars.show("handing over", 1 - left.count / total, note)
-            return not left.awaited
-
-        is_done = wait_until(look, timeout_s)
-    left = _handover(admin, broker)
+        left = (
+            _handover(admin, broker) if no_wait else _until_left(admin, broker, before, timeout_s)
+        )
     moved = max(before - left.count, 0)
-    if not is_done and left.awaited:
+    if output == "json":
+        print_json(
+            {
+                "broker": broker,
+                "handed_over": moved,
+                "still_leads": documents(left.awaited),
+                "only_replica": documents(left.alone),
+            }
+        )
+    if no_wait:
+        say(f"broker {broker} is drained, and leads {count(left.count, 'partition')} yet")
+    elif left.awaited:
         raise Failure(
             f"broker {broker} is drained, but still leads {count(len(left.awaited), 'partition')} "
             f"after {timeout_s:g} s: {listed(left.awaited)}",
@@ -236,14 +250,34 @@ def _wait_for_handover(admin: "SyncAdmin", broker: int, before: int, timeout_s: 
             "`millrace cluster health` shows what is missing",
             exit_code=ExitCode.TIMED_OUT,
         )
-    if left.alone:
+    elif left.alone:
         raise Failure(
             f"broker {broker} is drained and handed over {count(moved, 'partition')}, but "
-            f"{count(len(left.alone), 'partition')} have no other replica: {listed(left.alone)}",
-            f"move them: `millrace reassign plan --remove-broker {broker} > plan.json`, then "
-            "`millrace reassign apply plan.json`",
+            f"{count(len(left.alone), 'partition')} without another replica stay: "
+            f"{listed(left.alone)}",
+            f"move them: {_move_away(broker)}",
         )
-    say(f"broker {broker} is drained: {count(moved, 'partition')} handed over, it leads nothing")
+    else:
+        say(
+            f"broker {broker} is drained: {count(moved, 'partition')} handed over, it leads nothing"
+        )
+
+
+def _until_left(admin: "SyncAdmin", broker: int, before: int, timeout_s: float) -> Handover:
+    """Wait until others lead all that they can; return what is left."""
+    left = _handover(admin, broker)
+    with Bars() as bars:
+
+        def look() -> bool:
+            nonlocal left
+            left = _handover(admin, broker)
+            total = max(before, left.count, 1)
+            note = f"{left.count:,} of {total:,} still led by broker {broker}"
+            bars.show("handing over", 1 - left.count / total, note)
+            return not left.awaited
+
+        wait_until(look, timeout_s)
+    return left
 
 
 @command.command(
@@ -256,35 +290,104 @@ def _wait_for_handover(admin: "SyncAdmin", broker: int, before: int, timeout_s: 
 @click.argument("broker", type=click.IntRange(0))
 @wait_options(60)
 @bootstrap_option
-def undrain(broker: int, timeout_s: float, no_wait: bool, bootstrap: str) -> None:
-    """Take BROKER back into service, and wait until it leads what it should."""
+@output_option
+def undrain(*, broker: int, timeout_s: float, no_wait: bool, bootstrap: str, output: str) -> None:
+    """Take BROKER back into service, and wait until it leads again.
+
+    That is: what it should lead by preference, as far as it is in sync.
+    """
     with connect_admin(bootstrap) as admin:
         _check_broker(admin, broker)
         admin.undrain_broker(broker)
-        if no_wait:
-            say(f"broker {broker} is back in service")
-            return
-        with Bars() as bars:
-            total = 0
-
-            def look() -> bool:
-                nonlocal total
-                left = yet_to_return(admin.describe_topics().values(), broker)
-                total = max(total, len(left))
-                note = f"{len(left):,} of {total:,} still led by others"
-                bars.show("taking back", 1 - len(left) / max(total, 1), note)
-                return not left
-
-            is_done = wait_until(look, timeout_s)
-        left = [] if is_done else yet_to_return(admin.describe_topics().values(), broker)
-    if left:
+        left = yet_to_return(admin.describe_topics().values(), broker)
+        if not no_wait:
+            left = _until_returned(admin, broker, timeout_s)
+    if output == "json":
+        print_json({"broker": broker, "led_by_others": documents(left)})
+    if no_wait:
+        say(f"broker {broker} is back in service; others lead {count(len(left), 'partition')} yet")
+    elif left:
         raise Failure(
             f"broker {broker} is back in service, but others still lead "
             f"{count(len(left), 'partition')} that it should: {listed(left)}",
             "they return by themselves once it is in sync: `millrace cluster health`",
             exit_code=ExitCode.TIMED_OUT,
         )
-    say(f"broker {broker} is back in service and leads what it should")
+    else:
+        say(f"broker {broker} is back in service and leads what it should")
+
+
+def _until_returned(admin: "SyncAdmin", broker: int, timeout_s: float) -> list[Place]:
+    """Wait until a broker leads what it should; return what others lead instead."""
+    left: list[Place] = []
+    with Bars() as bars:
+        total = 0
+
+        def look() -> bool:
+            nonlocal left, total
+            left = yet_to_return(admin.describe_topics().values(), broker)
+            total = max(total, len(left))
+            note = f"{len(left):,} of {total:,} still led by others"
+            bars.show("taking back", 1 - len(left) / max(total, 1), note)
+            return not left
+
+        wait_until(look, timeout_s)
+    return left
+
+
+@command.command(
+    "unregister",
+    examples="""
+    millrace reassign plan --remove-broker 2 | millrace reassign apply -
+    millrace cluster unregister 2                # once its process is stopped
+    """,
+)
+@click.argument("broker", type=click.IntRange(0))
+@bootstrap_option
+@output_option
+def unregister(broker: int, bootstrap: str, output: str) -> None:
+    """Have the cluster forget BROKER, which is gone for good.
+
+    Refused while it is alive, or partitions have it as a replica; says which, and how to move them.
+    Its id is never given again, and nobody can start a broker on its log directories any more.
+    """
+    with connect_admin(bootstrap) as admin:
+        _check_broker(admin, broker)
+        try:
+            admin.unregister_broker(broker)
+        except BrokerInUseError as error:
+            hint = _hint_to_unregister(admin, broker)
+            raise Failure(error.message, hint, code_name=error.name()) from error
+    if output == "json":
+        print_json({"unregistered": broker})
+    say(f"broker {broker} is unregistered: the cluster does not know it any more")
+
+
+def _hint_to_unregister(admin: "SyncAdmin", broker: int) -> str:
+    known = admin.describe_cluster().broker(broker)
+    if known is not None and known.state != "fenced":
+        return (
+            f"stop its process, best after `millrace cluster drain {broker}`, which hands over "
+            "what it leads"
+        )
+    alone = [
+        place
+        for place, partition in partitions_of(admin.describe_topics().values())
+        if set(partition.target_replicas) == {broker}
+    ]
+    if alone:
+        return (
+            f"no other broker has {listed(alone)}: start broker {broker} again to move them, or "
+            "delete their topics"
+        )
+    return f"move them: {_move_away(broker)}"
+
+
+def _move_away(broker: int) -> str:
+    return (
+        f"`millrace reassign plan --remove-broker {broker} > plan.json`, then "
+        "`millrace reassign apply plan.json`"
+    )
 
 
 def _handover(admin: "SyncAdmin", broker: int) -> Handover:

@@ -1,8 +1,7 @@
 """`millrace reassign`: moves replicas to other brokers, by a plan that a person can look at."""
 
 from collections import Counter
-from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -10,18 +9,25 @@ from millrace.cli import assignment_file
 from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.moves import Copy, copies, partitions_of, wait_options, wait_until
+from millrace.cli.move_progress import so_far, wait_for_all, work_through
+from millrace.cli.moves import Copy, partitions_of, under_way, wait_options
 from millrace.cli.output import print_json, print_table, say
-from millrace.cli.places import Place, count, listed, resolve, say_refused, shown
-from millrace.cli.progress import Bars
+from millrace.cli.places import (
+    Place,
+    count,
+    documents,
+    listed,
+    refused_documents,
+    resolve,
+    say_refused,
+    shown,
+)
+from millrace.cli.waves import REQUEST_PARTITIONS_MAX, Waves
 
 if TYPE_CHECKING:
-    from millrace.client import BrokerInfo, ClusterDescription, PartitionDescription, SyncAdmin
+    from millrace.client import BrokerInfo, ClusterDescription, PartitionDescription
     from millrace.core.errors import MillraceError
     from millrace.core.ids import BrokerId
-
-_AT_ONCE = 500
-"""Partitions in one request."""
 
 
 @click.group(
@@ -152,7 +158,7 @@ def _candidates(
         if each not in known:
             raise Failure(
                 f"there is no broker {each}",
-                "see `millrace cluster describe`",
+                f"there are: {', '.join(map(str, sorted(known)))}; see `millrace cluster describe`",
                 exit_code=ExitCode.NOT_FOUND,
             )
     unusable = [each for each in brokers or () if each not in usable]
@@ -171,107 +177,92 @@ def _candidates(
     "apply",
     examples="""
     millrace reassign apply plan.json
-    millrace reassign apply plan.json --no-wait && millrace reassign status --wait
+    millrace reassign apply plan.json            # again, after Ctrl-C: it goes on where it was
+    millrace reassign apply plan.json --at-once 20
     millrace reassign plan --remove-broker 2 | millrace reassign apply -
     """,
 )
 @click.argument("file", type=click.File("rb", lazy=True))
-@wait_options(3600)
+@click.option(
+    "--at-once",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many partitions of the plan to move at a time: fewer leave more of disks and network "
+    "to clients.  [default: as many as cluster.reassigning_partitions_max allows]",
+)
+@wait_options(86_400)
 @bootstrap_option
-def apply(file: BinaryIO, timeout_s: float, no_wait: bool, bootstrap: str) -> None:
+@output_option
+def apply(
+    *,
+    file: BinaryIO,
+    at_once: int | None,
+    timeout_s: float,
+    no_wait: bool,
+    bootstrap: str,
+    output: str,
+) -> None:
     """Move replicas as the plan in FILE says; `-` for standard input.
 
-    The command waits until all of it is done, and shows how far each new replica is. When it is
-    interrupted the moves go on: `millrace reassign status --wait` waits for them again.
+    The command waits until all of it is done, and shows how far it is. What is more than the
+    cluster moves at a time is begun as soon as others are done. When the command ends before, by
+    Ctrl-C or --timeout, what has begun goes on by itself; run the same command again for the rest.
+    Partitions that are where the plan wants them stay as they are.
     """
     wanted = assignment_file.parse(file.read(), file.name)
-    if not wanted:
-        say("the plan is empty: nothing to move")
-        return
+    waves = Waves(wanted, at_once)
     with connect_admin(bootstrap) as admin:
-        refused = _request(admin, wanted)
-        say_refused(refused)
-        begun = len(wanted) - len(refused)
-        if begun and no_wait:
-            say(f"{count(begun, 'partition')} being reassigned: `millrace reassign status`")
-        elif begun:
-            _wait(admin, timeout_s, wanted.keys() - refused.keys())
-            say(f"{count(begun, 'partition')} reassigned")
-    if refused:
+        try:
+            if no_wait:
+                waves.go_on(admin)
+            else:
+                work_through(admin, waves, timeout_s)
+        except KeyboardInterrupt:
+            say(f"\n{so_far(waves)}; run the same command again to go on")
+            raise
+    if output == "json":
+        print_json(_outcome(waves))
+    _report(waves, timeout_s, no_wait=no_wait)
+
+
+def _outcome(waves: Waves) -> dict[str, Any]:
+    return {
+        "partitions": waves.total,
+        "done": documents(waves.done),
+        "under_way": documents(waves.under_way),
+        "not_begun": documents(waves.waiting),
+        "refused": refused_documents(waves.refused),
+    }
+
+
+def _report(waves: Waves, timeout_s: float, *, no_wait: bool) -> None:
+    """Say how it ended, and fail unless all of it is done, or has begun where that is enough."""
+    say_refused(waves.refused)
+    if waves.refused:
         raise Failure(
-            f"{count(len(refused), 'partition')} of {len(wanted):,} refused; why is said above",
-            "correct the plan and apply it again: what is done already stays as it is",
+            f"{count(len(waves.refused), 'partition')} of {waves.total:,} refused; why is said "
+            f"above ({so_far(waves)})",
+            "correct the plan and apply it again: what is done stays as it is",
         )
-
-
-def _request(
-    admin: "SyncAdmin", wanted: "Mapping[Place, list[int] | None]"
-) -> "dict[Place, MillraceError]":
-    """Ask for reassignments; return what was refused."""
-    refused: dict[Place, MillraceError] = {}
-    places = list(wanted)
-    for start in range(0, len(places), _AT_ONCE):
-        part = {place: wanted[place] for place in places[start : start + _AT_ONCE]}
-        for place, error in admin.reassign_partitions(part).items():
-            if error is not None:
-                refused[place] = error
-    return refused
-
-
-def _wait(admin: "SyncAdmin", timeout_s: float, places: Set[Place] | None = None) -> None:
-    """Wait until partitions are not being reassigned any more, and show how far each is.
-
-    Args:
-        admin: a client for administration.
-        timeout_s: how long.
-        places: which; None: all.
-
-    Raises:
-        Failure: some still are when the time is over.
-    """
-    left: dict[Place, list[Copy]] = {}
-    with Bars() as bars:
-        total = 0
-        seen: dict[str, Copy] = {}
-
-        def look() -> bool:
-            nonlocal left, total
-            moving = _copies(admin)
-            left = {each: moving[each] for each in moving if places is None or each in places}
-            total = max(total, len(left))
-            if total:
-                bars.show("all", 1 - len(left) / total, f"{len(left):,} of {total:,} to go")
-            now = {_name(copy): copy for each in left.values() for copy in each}
-            for name, copy in now.items():
-                bars.show(name, copy.share, _note(copy))
-            for name in seen.keys() - now.keys():
-                bars.show(name, 1.0, "done")
-            seen.update(now)
-            return not left
-
-        is_done = wait_until(look, timeout_s)
-    if not is_done:
+    if waves.is_over:
+        if waves.total:
+            say(f"{count(waves.total, 'partition')} reassigned")
+        else:
+            say("the plan is empty: nothing to move")
+    elif not no_wait:
         raise Failure(
-            f"{count(len(left), 'partition')} still being reassigned after {timeout_s:g} s: "
-            f"{listed(left)}",
-            "they go on: `millrace reassign status --wait`, or `millrace reassign cancel`",
+            f"not done after {timeout_s:g} s: {so_far(waves)}",
+            "what is under way goes on; run the same command again for the rest. "
+            "`millrace reassign status` shows how far each is, `millrace reassign cancel` ends it",
             exit_code=ExitCode.TIMED_OUT,
         )
-
-
-def _name(copy: Copy) -> str:
-    return f"{shown(copy.place)} to {copy.broker_id}"
-
-
-def _note(copy: Copy) -> str:
-    return "in sync" if copy.is_in_sync else f"{copy.copied:,} of {copy.total:,} records"
-
-
-def _copies(admin: "SyncAdmin") -> dict[Place, list[Copy]]:
-    topics = list(admin.describe_topics().values())
-    moving = {topic.name for topic in topics if any(p.is_reassigning for p in topic.partitions)}
-    logs = [log for name in sorted(moving) for log in admin.describe_logs(name)]
-    return copies(topics, logs)
+    elif waves.waiting:
+        raise Failure(
+            f"more than the cluster moves at a time: {so_far(waves)}",
+            "run the same command again when these are done, or without --no-wait",
+        )
+    else:
+        say(f"{so_far(waves)}: see `millrace reassign status`")
 
 
 @command.command(
@@ -297,9 +288,10 @@ def status(wait: bool, timeout_s: float, bootstrap: str, output: str) -> None:
     """Show which partitions are being reassigned, and how far each new replica is."""
     with connect_admin(bootstrap) as admin:
         if wait:
-            _wait(admin, timeout_s)
-        moving = _copies(admin)
-        described = dict(partitions_of(admin.describe_topics().values())) if moving else {}
+            wait_for_all(admin, timeout_s)
+        topics = admin.describe_topics().values()
+        moving = under_way(admin, topics, with_progress=True)
+        described = dict(partitions_of(topics))
     document = [
         {
             "topic": place[0],
@@ -317,7 +309,6 @@ def status(wait: bool, timeout_s: float, bootstrap: str, output: str) -> None:
             ],
         }
         for place, each in moving.items()
-        if place in described
     ]
     if output == "json":
         print_json(document)
@@ -326,17 +317,14 @@ def status(wait: bool, timeout_s: float, bootstrap: str, output: str) -> None:
     else:
         print_table(
             ["PARTITION", "NEW REPLICA ON", "COPIED", "RECORDS", "OF", "LEAVES"],
-            [row for place, each in moving.items() for row in _rows(place, each, described)],
+            [row for place, each in moving.items() for row in _rows(each, described[place], place)],
         )
 
 
-def _rows(
-    place: Place, each: list[Copy], described: "Mapping[Place, PartitionDescription]"
-) -> list[list[object]]:
-    partition = described.get(place)
-    leaves = ", ".join(map(str, partition.removing_replicas)) if partition else ""
+def _rows(each: list[Copy], partition: "PartitionDescription", place: Place) -> list[list[object]]:
+    leaves = ", ".join(map(str, partition.removing_replicas)) or None
     if not each:
-        return [[shown(place), None, None, None, None, leaves or None]]
+        return [[shown(place), None, None, None, None, leaves]]
     return [
         [
             shown(place),
@@ -344,7 +332,7 @@ def _rows(
             "in sync" if copy.is_in_sync else f"{copy.share:.1%}",
             copy.copied,
             copy.total,
-            leaves or None,
+            leaves,
         ]
         for copy in each
     ]
@@ -359,19 +347,34 @@ def _rows(
 )
 @click.argument("partitions", metavar="[TOPIC[:PARTITION]]...", nargs=-1)
 @bootstrap_option
-def cancel(partitions: tuple[str, ...], bootstrap: str) -> None:
-    """Take back reassignments that are not done: the old replicas stay, the new ones go."""
+@output_option
+def cancel(partitions: tuple[str, ...], bootstrap: str, output: str) -> None:
+    """Take back reassignments that are not done: the old replicas stay, the new ones go.
+
+    Of the partitions named, or of all. One whose old replicas are not in sync any more is refused:
+    let it end. A `reassign apply` that still runs counts what is taken back as refused.
+    """
     with connect_admin(bootstrap) as admin:
-        moving = _copies(admin)
+        topics = admin.describe_topics().values()
+        moving = under_way(admin, topics, with_progress=False)
         chosen = set(resolve(admin, partitions)) if partitions else set(moving)
-        wanted: dict[Place, list[int] | None] = dict.fromkeys(
-            each for each in moving if each in chosen
-        )
-        if not wanted:
-            say("nothing of that is being reassigned")
-            return
-        refused = _request(admin, wanted)
+        wanted = [each for each in moving if each in chosen]
+        refused: dict[Place, MillraceError] = {}
+        for start in range(0, len(wanted), REQUEST_PARTITIONS_MAX):
+            part = wanted[start : start + REQUEST_PARTITIONS_MAX]
+            outcomes = admin.reassign_partitions(dict.fromkeys(part))
+            refused |= {place: error for place, error in outcomes.items() if error is not None}
+    if output == "json":
+        done = [each for each in wanted if each not in refused]
+        print_json({"cancelled": documents(done), "refused": refused_documents(refused)})
     say_refused(refused)
     if refused:
-        raise Failure(f"{count(len(refused), 'reassignment')} could not be taken back")
-    say(f"{count(len(wanted), 'reassignment')} taken back")
+        raise Failure(
+            f"{count(len(refused), 'reassignment')} of {len(wanted):,} could not be taken back; "
+            "why is said above",
+            "`millrace reassign status --wait` waits for them to end",
+        )
+    if wanted:
+        say(f"{count(len(wanted), 'reassignment')} taken back")
+    else:
+        say("nothing of that is being reassigned")

@@ -1,6 +1,7 @@
 """`millrace topic`: topics, their partitions and their settings."""
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,7 @@ from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, print_result, print_table, say, size
+from millrace.cli.places import count
 
 if TYPE_CHECKING:
     from millrace.client import LogDescription, TopicDescription
@@ -161,6 +163,17 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
         ["SETTING", "VALUE", "FROM"],
         [[name, entry.value, entry.source] for name, entry in description.config.items()],
     )
+    for line in _next(description):
+        say(line)
+
+
+def _next(description: "TopicDescription") -> Iterator[str]:
+    """Yield what else a person may want to see, where something is going on."""
+    if any(each.leader < 0 or each.offline_replicas for each in description.partitions):
+        yield "\nwhat is missing, and what to do about it: `millrace cluster health`"
+    moving = sum(each.is_reassigning for each in description.partitions)
+    if moving:
+        yield f"\n{count(moving, 'partition')} being reassigned: `millrace reassign status`"
 
 
 @command.command(

@@ -123,7 +123,8 @@ class ClusterConfig:
     reassigning_partitions_max: int = setting(
         1000,
         "Most partitions whose replicas are being reassigned at a time; a request for more is "
-        "refused. Their new replicas are copied all at once.",
+        "refused, and `millrace reassign apply` waits with it. Their new replicas are copied all "
+        "at once.",
         minimum=1,
         maximum=100_000,
     )

@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from millrace.core.errors import InvalidReplicaAssignmentError, UnknownTopicOrPartitionError
+from millrace.core.errors import (
+    InvalidReplicaAssignmentError,
+    ReassignmentLimitReachedError,
+    UnknownTopicOrPartitionError,
+)
 from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicId, TopicPartition
 from millrace.core.metadata import (
     isr_changes,
@@ -56,6 +60,7 @@ from millrace.core.metadata.requests import (
     Request,
     TopicChange,
     TopicRef,
+    UnregisterBroker,
 )
 from millrace.core.metadata.shard_size import added_bytes
 
@@ -94,6 +99,7 @@ class Decisions:
             AllocateProducerIds: self._allocate_producer_ids,
             RegisterBroker: self._membership.register,
             DrainBroker: self._membership.drain,
+            UnregisterBroker: self._membership.unregister,
             AlterPartitions: self._alter_partitions,
             ReassignPartitions: self._reassign_partitions,
             ElectLeaders: self._elect_leaders,
@@ -154,6 +160,7 @@ class Decisions:
             return []
         self._balanced_at = now
         self._offline.forget_past(self._draft)
+        self._membership.forget_holders()
         return self._look_for_leaders(touched)
 
     def _complete_reassignments(self) -> set[TopicPartition]:
@@ -268,8 +275,10 @@ class Decisions:
         loads = Counter(self._draft.replica_counts)
         grown: Counter[str] = Counter()
         rules_by_topic = RulesByTopic(self._draft, self._config)
+        under_way = len(self._draft.reassigning)
 
         def reassign(asked: Reassignment) -> PartitionState:
+            nonlocal under_way
             key = TopicPartition(asked.topic_id, asked.partition)
             state, rules = self._draft.partition(key), rules_by_topic.find(key.topic_id)
             if state is None or rules is None:
@@ -280,41 +289,43 @@ class Decisions:
                 changes[key] = reassignment.cancelled(key, state, rules)
             else:
                 after = reassignment.begun(key, state, rules, asked.replicas)
-                self._check_reassignment(key, after, loads, len(changes))
-                grown[SHARD_KEYS[shard_of(key.topic_id)]] += added_bytes(state, after)
-                self._check_room(key, grown)
-                loads.update(after.adding)
+                if after.is_reassigning and not state.is_reassigning:
+                    self._check_limits(key, after, loads, under_way)
+                    self._check_room(key, added_bytes(state, after), grown)
+                    loads.update(after.adding)
+                    under_way += 1
                 changes[key] = after
             return changes[key]
 
         return self._put_each(reassign, request.reassignments, changes)
 
-    def _check_reassignment(
-        self, key: TopicPartition, after: PartitionState, loads: Counter[BrokerId], begun: int
+    def _check_limits(
+        self, key: TopicPartition, after: PartitionState, loads: Counter[BrokerId], under_way: int
     ) -> None:
-        if key in self._draft.reassigning:
-            return
-        for broker_id in after.adding:
-            if loads[broker_id] >= self._config.broker_partitions_max:
-                raise InvalidReplicaAssignmentError(
-                    f"{key}: broker {broker_id} holds {loads[broker_id]} partition replicas, and "
-                    "the setting cluster.broker_partitions_max allows "
-                    f"{self._config.broker_partitions_max}: choose another broker"
-                )
-        if len(self._draft.reassigning) + begun >= self._config.reassigning_partitions_max:
-            raise InvalidReplicaAssignmentError(
+        if under_way >= self._config.reassigning_partitions_max:
+            raise ReassignmentLimitReachedError(
                 f"{key}: {self._config.reassigning_partitions_max} partitions are being reassigned "
                 "already (the setting cluster.reassigning_partitions_max): wait for some to end"
             )
+        for broker_id in after.adding:
+            if loads[broker_id] >= self._config.broker_partitions_max:
+                raise ReassignmentLimitReachedError(
+                    f"{key}: broker {broker_id} holds {loads[broker_id]} partition replicas, and "
+                    "the setting cluster.broker_partitions_max allows "
+                    f"{self._config.broker_partitions_max}: choose another broker, or move some "
+                    "away from it first"
+                )
 
-    def _check_room(self, key: TopicPartition, grown: Counter[str]) -> None:
-        more = grown[SHARD_KEYS[shard_of(key.topic_id)]]
+    def _check_room(self, key: TopicPartition, added: int, grown: Counter[str]) -> None:
+        shard_key = SHARD_KEYS[shard_of(key.topic_id)]
+        more = grown[shard_key] + added
         if more and self._draft.shard_bytes(key.topic_id) + more > self._config.shard_bytes_max:
-            raise InvalidReplicaAssignmentError(
+            raise ReassignmentLimitReachedError(
                 f"{key}: the metadata object of the topic has no room for more replicas (the "
                 f"setting cluster.shard_bytes_max, {self._config.shard_bytes_max}): reassign "
                 "fewer partitions at a time, or delete topics"
             )
+        grown[shard_key] = more
 
     def _elect_leaders(self, request: ElectLeaders) -> Decision:
         changes: Changes = {}

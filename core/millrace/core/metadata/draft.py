@@ -210,7 +210,7 @@ class Draft:
             ),
             (
                 self.reassigning,
-                partition is not None and bool(partition.adding or partition.removing),
+                partition is not None and partition.is_reassigning,
             ),
         ):
             if belongs:

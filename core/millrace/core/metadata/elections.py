@@ -85,8 +85,8 @@ class Rules:
         """Return the rules as if these lives were fenced."""
         brokers = dict(self.brokers)
         for life in lives:
-            broker = brokers[life.broker_id]
-            if broker.life == life:
+            broker = brokers.get(life.broker_id)
+            if broker is not None and broker.life == life:
                 brokers[life.broker_id] = replace(broker, is_fenced=True)
         return replace(self, brokers=brokers)
 

@@ -1,8 +1,11 @@
 """Which brokers there are, which of them live, and which are about to go.
 
 A broker registers and gets a life (`registration`), is kept alive by heartbeats (`sessions`), and
-says when it wants to stop (`shutdown`); an operator may drain it. What follows for partitions, are
-elections. All changes are the draft's.
+says when it wants to stop (`shutdown`); an operator may drain it, and have it forgotten when it is
+gone for good. What follows for partitions, are elections. All changes are the draft's.
+
+A broker is forgotten only once no *stored* partition has it as a replica: the two are written one
+by one, and a crash in between must not leave partitions with replicas on nobody.
 """
 
 from collections.abc import Iterable
@@ -10,6 +13,7 @@ from dataclasses import replace
 
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
+    BrokerInUseError,
     DuplicateBrokerRegistrationError,
     MillraceError,
     NotControllerError,
@@ -29,9 +33,13 @@ from millrace.core.metadata.requests import (
     Heartbeat,
     HeartbeatAnswer,
     RegisterBroker,
+    UnregisterBroker,
 )
 from millrace.core.metadata.sessions import Sessions
 from millrace.core.metadata.shutdown import Shutdowns
+
+_NAMED_MAX = 10
+"""Partitions that a refusal names."""
 
 
 class Membership:
@@ -154,11 +162,11 @@ class Membership:
                 f"broker {life.broker_id} is in epoch {life.broker_epoch}, and this controller has "
                 f"granted none above {cluster.last_broker_epoch}: another one is the controller"
             )
-        broker = cluster.brokers.get(life.broker_id)
-        if broker is None or broker.life != life or life.broker_id in self._starting:
+        if not cluster.is_registered(life) or life.broker_id in self._starting:
             return StaleBrokerEpochError(
                 f"broker {life.broker_id} is not in epoch {life.broker_epoch} any more: another "
-                "process has registered under its name, and this one must stop"
+                "process has registered under its name, or an operator had it unregistered, and "
+                "this one must stop"
             )
         return None
 
@@ -202,6 +210,64 @@ class Membership:
             self._draft.cluster = registration.with_broker(self._draft.cluster, changed)
             keys += self._elect([*led_by_draining(self._draft), *self._draft.leaderless])
         return Decision(changed, keys)
+
+    def unregister(self, request: UnregisterBroker) -> Decision:
+        broker_id = request.broker_id
+        broker = self._draft.cluster.brokers.get(broker_id)
+        if broker is None:
+            error: MillraceError = BrokerIdNotRegisteredError(f"there is no broker {broker_id}")
+            return Decision(error, is_refusal=True)
+        problem = self._use_of(broker)
+        if problem is not None:
+            return Decision(BrokerInUseError(problem), is_refusal=True)
+        self._sessions.end(broker_id)
+        self._shutdowns.forget(broker_id)
+        self._shown_since.pop(broker_id, None)
+        others = dict(self._draft.cluster.brokers)
+        del others[broker_id]
+        self._draft.cluster = replace(self._draft.cluster, brokers=others)
+        return Decision(broker, [CLUSTER_KEY])
+
+    def _use_of(self, broker: BrokerRegistration) -> str | None:
+        """Say why the cluster cannot do without a broker; None: it can."""
+        broker_id = broker.broker_id
+        is_starting = broker_id in self._starting
+        if not broker.is_fenced or self._sessions.is_alive(broker_id) or is_starting:
+            return (
+                f"broker {broker_id} ({broker.name}) is alive: stop it first, and wait until the "
+                "cluster has noticed"
+            )
+        held = self._draft.replica_counts[broker_id]
+        if held:
+            names = [
+                f"{topic.name}-{number}"
+                for topic in self._draft.topics()
+                for number, partition in enumerate(topic.partitions)
+                if broker_id in partition.replicas
+            ]
+            more = f" and {held - _NAMED_MAX} more" if held > _NAMED_MAX else ""
+            return (
+                f"broker {broker_id} ({broker.name}) is to hold replicas of {held} partitions: "
+                f"{', '.join(sorted(names)[:_NAMED_MAX])}{more}: reassign them to other brokers "
+                "first"
+            )
+        if next(iter(self._image.replicas_of(broker_id)), None) is not None:
+            return (
+                f"broker {broker_id} ({broker.name}) has lost its last replica this moment, and "
+                "that is not stored yet: try again"
+            )
+        return None
+
+    def forget_holders(self) -> None:
+        """Wait no more for brokers that were unregistered to delete data of deleted topics.
+
+        Both must be stored: that the broker is gone, and that it was waited for (P39).
+        """
+        known = self._image.cluster.brokers
+        for shard in self._image.shards:
+            for topic_id, holders in shard.deletions.items():
+                for broker_id in sorted(holders - known.keys()):
+                    self._draft.confirm_deletion(topic_id, broker_id)
 
     def _fence(self, lives: Iterable[BrokerLife]) -> None:
         """Fence brokers, and let others lead: all of it is one change (P29)."""

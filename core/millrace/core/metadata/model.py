@@ -118,6 +118,11 @@ class PartitionState:
         return next((life for life in self.isr if life.broker_id == self.leader), None)
 
     @property
+    def is_reassigning(self) -> bool:
+        """Whether its replicas are being changed."""
+        return bool(self.adding or self.removing)
+
+    @property
     def target(self) -> tuple[BrokerId, ...]:
         """The replicas once the reassignment is done, if there is one; else the replicas."""
         return tuple(each for each in self.replicas if each not in self.removing)
@@ -252,6 +257,11 @@ class ClusterState:
         """Return the registration of a name."""
         return next((each for each in self.brokers.values() if each.name == name), None)
 
+    def is_registered(self, life: BrokerLife) -> bool:
+        """Whether this is the latest life of a broker, and nobody had it unregistered."""
+        broker = self.brokers.get(life.broker_id)
+        return broker is not None and broker.life == life
+
     def usable_brokers(self) -> list[BrokerRegistration]:
         """Return the brokers that can be given partitions, by id."""
         return [
@@ -359,11 +369,12 @@ def _cluster_follows(old: ClusterState, new: ClusterState) -> bool:
         and new.next_broker_id >= old.next_broker_id
         and new.last_broker_epoch >= old.last_broker_epoch
         and new.next_producer_id >= old.next_producer_id
+        # One that is missing was unregistered, and its id is never given again.
         and all(
-            (successor := new.brokers.get(broker_id)) is not None
-            and successor.name == broker.name
-            and successor.broker_epoch >= broker.broker_epoch
-            for broker_id, broker in old.brokers.items()
+            broker.broker_id >= old.next_broker_id
+            if (before := old.brokers.get(broker_id)) is None
+            else broker.name == before.name and broker.broker_epoch >= before.broker_epoch
+            for broker_id, broker in new.brokers.items()
         )
     )
 

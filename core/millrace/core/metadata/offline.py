@@ -34,12 +34,9 @@ class OfflineReplicas:
 
     def forget_past(self, draft: Draft) -> None:
         """Forget lives that are over, and partitions that are gone."""
-        brokers = draft.cluster.brokers
         for key, lives in list(self._lives.items()):
             is_there = draft.partition(key) is not None
-            kept = {
-                life: None for life in lives if is_there and brokers[life.broker_id].life == life
-            }
+            kept = {life: None for life in lives if is_there and draft.cluster.is_registered(life)}
             if kept:
                 self._lives[key] = kept
             else:

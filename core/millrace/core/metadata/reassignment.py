@@ -32,7 +32,7 @@ def begun(
         ReassignmentInProgressError: it is on its way to others.
     """
     _check_assignment(key, partition, rules.brokers, replicas)
-    if partition.adding or partition.removing:
+    if partition.is_reassigning:
         if partition.target == replicas:
             return partition
         raise ReassignmentInProgressError(
@@ -72,7 +72,7 @@ def cancelled(key: TopicPartition, partition: PartitionState, rules: Rules) -> P
         NoReassignmentInProgressError: nothing is under way.
         EligibleLeadersNotAvailableError: too few of the old replicas are in sync.
     """
-    if not (partition.adding or partition.removing):
+    if not partition.is_reassigning:
         raise NoReassignmentInProgressError(f"{key}: its replicas are not being changed")
     replicas = tuple(each for each in partition.replicas if each not in partition.adding)
     in_sync = tuple(life for life in partition.isr if life.broker_id in replicas)

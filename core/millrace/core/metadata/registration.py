@@ -119,10 +119,15 @@ def _directory_problem(
 ) -> str | None:
     if request.broker_id is not None and (known is None or known.broker_id != request.broker_id):
         owner = cluster.brokers.get(request.broker_id)
-        whose = "the cluster does not know" if owner is None else f"is named {owner.name!r}"
+        if owner is None:
+            return (
+                f"broker {request.name!r}: its log directories belong to broker "
+                f"{request.broker_id}, which the cluster does not know (any more): give it new "
+                "log_dirs. If it was unregistered, these hold nothing that the cluster counts on"
+            )
         return (
             f"broker {request.name!r}: its log directories belong to broker {request.broker_id}, "
-            f"which {whose}: correct node.name, or give the broker its own log_dirs"
+            f"which is named {owner.name!r}: correct node.name, or give the broker its own log_dirs"
         )
     for other in cluster.brokers.values():
         shared = set(other.directory_ids) & set(request.directory_ids)

@@ -223,6 +223,18 @@ class DrainBroker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBroker:
+    """An operator has the cluster forget a broker that is gone for good.
+
+    Refused while it is alive or holds replicas. Its id is never given again, and whoever has its
+    log directories cannot register with them any more. Answer: the `BrokerRegistration` that was,
+    or the `MillraceError`.
+    """
+
+    broker_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment:
     """New replicas of a partition, the preferred leader first; None cancels what is under way."""
 
@@ -272,6 +284,7 @@ Request = (
     | Heartbeat
     | AlterPartitions
     | DrainBroker
+    | UnregisterBroker
     | ReassignPartitions
     | ElectLeaders
 )

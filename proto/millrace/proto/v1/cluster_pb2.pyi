@@ -41,18 +41,20 @@ class GetMetadataRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_ids: _Optional[_Iterable[bytes]] = ..., brokers_only: _Optional[bool] = ..., with_documentation: _Optional[bool] = ...) -> None: ...
 
 class GetMetadataResponse(_message.Message):
-    __slots__ = ("cluster_id", "controller_id", "brokers", "topics", "controller_epoch")
+    __slots__ = ("cluster_id", "controller_id", "brokers", "topics", "controller_epoch", "metadata_epoch")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     controller_id: int
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerMetadata]
     topics: _containers.RepeatedCompositeFieldContainer[TopicMetadata]
     controller_epoch: int
-    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerMetadata, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
+    metadata_epoch: int
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerMetadata, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ..., controller_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
 class BrokerMetadata(_message.Message):
     __slots__ = ("broker_id", "name", "address", "rack", "broker_epoch", "fenced", "draining", "drained")
@@ -285,6 +287,18 @@ class DrainBrokerRequest(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., undrain: _Optional[bool] = ...) -> None: ...
 
 class DrainBrokerResponse(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class UnregisterBrokerRequest(_message.Message):
+    __slots__ = ("broker_id",)
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    def __init__(self, broker_id: _Optional[int] = ...) -> None: ...
+
+class UnregisterBrokerResponse(_message.Message):
     __slots__ = ("error",)
     ERROR_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error

@@ -70,6 +70,11 @@ class ClusterStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerResponse.FromString,
                 _registered_method=True)
+        self.UnregisterBroker = channel.unary_unary(
+                '/millrace.proto.v1.Cluster/UnregisterBroker',
+                request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.UnregisterBrokerRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.UnregisterBrokerResponse.FromString,
+                _registered_method=True)
         self.ReassignPartitions = channel.unary_unary(
                 '/millrace.proto.v1.Cluster/ReassignPartitions',
                 request_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.ReassignPartitionsRequest.SerializeToString,
@@ -134,6 +139,13 @@ class ClusterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UnregisterBroker(self, request, context):
+        """Has the cluster forget a broker that is gone for good.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReassignPartitions(self, request, context):
         """Moves replicas to other brokers; answered when that has begun.
         """
@@ -185,6 +197,11 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.DrainBroker,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerResponse.SerializeToString,
+            ),
+            'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterBroker,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.UnregisterBrokerRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_cluster__pb2.UnregisterBrokerResponse.SerializeToString,
             ),
             'ReassignPartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.ReassignPartitions,
@@ -386,6 +403,33 @@ class Cluster:
             '/millrace.proto.v1.Cluster/DrainBroker',
             millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_cluster__pb2.DrainBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Cluster/UnregisterBroker',
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.UnregisterBrokerRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_cluster__pb2.UnregisterBrokerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,8 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_REASSIGNMENT_IN_PROGRESS: _ClassVar[ErrorCode]
     ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _ClassVar[ErrorCode]
     ERROR_CODE_SAFETY_VIOLATION: _ClassVar[ErrorCode]
+    ERROR_CODE_REASSIGNMENT_LIMIT_REACHED: _ClassVar[ErrorCode]
+    ERROR_CODE_BROKER_IN_USE: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -105,6 +107,8 @@ ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: ErrorCode
 ERROR_CODE_REASSIGNMENT_IN_PROGRESS: ErrorCode
 ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: ErrorCode
 ERROR_CODE_SAFETY_VIOLATION: ErrorCode
+ERROR_CODE_REASSIGNMENT_LIMIT_REACHED: ErrorCode
+ERROR_CODE_BROKER_IN_USE: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended

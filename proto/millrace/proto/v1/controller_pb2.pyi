@@ -63,7 +63,7 @@ class AskLogEnds(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class ControllerRequest(_message.Message):
-    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders")
+    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "unregister_broker")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class ControllerRequest(_message.Message):
     DRAIN_BROKER_FIELD_NUMBER: _ClassVar[int]
     REASSIGN_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     register_broker: RegisterBrokerRequest
     heartbeat: HeartbeatRequest
@@ -88,10 +89,11 @@ class ControllerRequest(_message.Message):
     drain_broker: _cluster_pb2.DrainBrokerRequest
     reassign_partitions: _cluster_pb2.ReassignPartitionsRequest
     elect_leaders: _cluster_pb2.ElectLeadersRequest
-    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ...) -> None: ...
+    unregister_broker: _cluster_pb2.UnregisterBrokerRequest
+    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerRequest, _Mapping]] = ...) -> None: ...
 
 class ControllerResponse(_message.Message):
-    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders")
+    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "unregister_broker")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +107,7 @@ class ControllerResponse(_message.Message):
     DRAIN_BROKER_FIELD_NUMBER: _ClassVar[int]
     REASSIGN_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     error: _common_pb2.Error
     register_broker: RegisterBrokerResponse
@@ -118,7 +121,8 @@ class ControllerResponse(_message.Message):
     drain_broker: _cluster_pb2.DrainBrokerResponse
     reassign_partitions: _cluster_pb2.ReassignPartitionsResponse
     elect_leaders: _cluster_pb2.ElectLeadersResponse
-    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ...) -> None: ...
+    unregister_broker: _cluster_pb2.UnregisterBrokerResponse
+    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
     __slots__ = ("name", "rack", "host", "port", "replica_host", "replica_port", "incarnation_id", "directory_ids", "broker_id", "previous_broker_epoch")

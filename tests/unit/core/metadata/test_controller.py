@@ -8,12 +8,12 @@ from millrace.core.errors import (
     Appended,
     InvalidConfigError,
     InvalidPartitionsError,
-    InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidTopicError,
     MalformedRequestError,
     MillraceError,
     NotControllerError,
+    ReassignmentLimitReachedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -53,6 +53,7 @@ from millrace.core.metadata.requests import (
     Request,
     TopicChange,
     TopicRef,
+    UnregisterBroker,
 )
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 from millrace.core.topics import TopicName
@@ -498,7 +499,7 @@ def test_topics_for_which_the_store_may_come_to_have_no_room_are_refused(objects
     ]
     answers = driver.ask(ReassignPartitions(reassignments=wider))
     assert isinstance(answers, list)
-    refusals = [each for each in answers if isinstance(each, InvalidReplicaAssignmentError)]
+    refusals = [each for each in answers if isinstance(each, ReassignmentLimitReachedError)]
     assert 0 < len(refusals) < len(wider)
     assert all("cluster.shard_bytes_max" in each.message for each in refusals)
     assert all(len(stored.value) < 16 << 10 for stored in objects.values())
@@ -758,6 +759,8 @@ def test_every_kind_of_request_is_answered(driver: ControllerDriver) -> None:
             ]
         ),
         ElectLeaders(kind=ElectionKind.PREFERRED, partitions=[TopicPartition(topic.topic_id, 0)]),
+        register("gone", directories=["d-gone"]),
+        UnregisterBroker(broker_id=BrokerId(max(driver.image.cluster.brokers) + 1)),
     ]
     assert {type(each) for each in requests} == {*get_args(Request)}
     for request in requests:

@@ -8,6 +8,7 @@ from tests.fakes.cluster import Cluster, ids, registration
 
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
+    BrokerInUseError,
     DuplicateBrokerRegistrationError,
     NotControllerError,
     PreferredLeaderNotAvailableError,
@@ -35,6 +36,8 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.requests import (
     AlterTopics,
+    ConfirmDeletions,
+    DeleteTopics,
     DrainBroker,
     ElectionKind,
     ElectLeaders,
@@ -42,6 +45,7 @@ from millrace.core.metadata.requests import (
     HeartbeatAnswer,
     TopicChange,
     TopicRef,
+    UnregisterBroker,
 )
 
 A, B, C, D = (BrokerId(number) for number in range(4))
@@ -448,6 +452,77 @@ def test_a_drained_broker_leads_what_nobody_else_can(cluster: Cluster) -> None:
     assert cluster.state(alone).isr == (life,)
     cluster.driver.pass_time(1000)
     assert cluster.state(topic).leader != holder
+
+
+# Brokers that are gone for good.
+
+
+def unregister(cluster: Cluster, broker_id: BrokerId) -> object:
+    return cluster.driver.ask(UnregisterBroker(broker_id=broker_id))
+
+
+def test_a_dead_broker_without_replicas_is_forgotten_and_its_id_is_never_given_again(
+    cluster: Cluster,
+) -> None:
+    life = cluster.life(2)
+    cluster.driver.kill(C)
+    answer = unregister(cluster, C)
+    assert isinstance(answer, BrokerRegistration)
+    assert answer.name == "b2"
+    assert cluster.driver.image.cluster.brokers.keys() == {A, B}
+    stranger = cluster.driver.ask(Heartbeat(life=life, metadata_epoch=999))
+    assert isinstance(stranger, StaleBrokerEpochError)
+    cluster.replace_controller()
+    assert cluster.restart(2, "2").broker_id == D
+    assert isinstance(unregister(cluster, C), BrokerIdNotRegisteredError)
+
+
+def test_a_broker_that_is_alive_or_starting_is_not_forgotten(cluster: Cluster) -> None:
+    for broker_id in (A, B):
+        answer = unregister(cluster, broker_id)
+        assert isinstance(answer, BrokerInUseError)
+        assert "stop it first" in answer.message
+    cluster.driver.kill(C)
+    restarts = cluster.driver.send(registration(2, "2"))
+    begun = cluster.driver.send(UnregisterBroker(broker_id=C))
+    cluster.driver.settle()
+    assert isinstance(cluster.driver.results[restarts], BrokerRegistration)
+    assert isinstance(cluster.driver.results[begun], BrokerInUseError)
+
+
+def test_a_broker_with_replicas_is_not_forgotten_and_they_are_named(cluster: Cluster) -> None:
+    cluster.create("t", partitions=12)
+    cluster.driver.kill(C)
+    answer = unregister(cluster, C)
+    assert isinstance(answer, BrokerInUseError)
+    assert "replicas of 12 partitions: t-0, t-1, t-10" in answer.message
+    assert "and 2 more" in answer.message
+
+
+def test_a_broker_is_forgotten_only_once_no_stored_partition_has_it(cluster: Cluster) -> None:
+    cluster.create("t")
+    cluster.driver.kill(C)
+    deleted = cluster.driver.send(
+        DeleteTopics(topics=[TopicRef(name="t")])
+    )  # Decided on, and not stored yet.
+    early = cluster.driver.send(UnregisterBroker(broker_id=C))
+    cluster.driver.settle()
+    assert isinstance(cluster.driver.results[early], BrokerInUseError)
+    assert isinstance(cluster.driver.results[deleted], list)
+    assert isinstance(unregister(cluster, C), BrokerRegistration)
+
+
+def test_deleted_topics_do_not_wait_for_a_broker_that_was_forgotten(cluster: Cluster) -> None:
+    topic = cluster.create("t")
+    cluster.driver.kill(C)
+    cluster.driver.ask(DeleteTopics(topics=[TopicRef(name="t")]))
+    for broker_id in (A, B):
+        cluster.driver.ask(ConfirmDeletions(broker_id=broker_id, topic_ids=[topic]))
+    unregister(cluster, C)
+    assert cluster.driver.image.deletions_of(C) == [topic]
+    cluster.driver.pass_time(cluster.config.leader_balance_interval_ms, silent=[C])
+    cluster.driver.settle()
+    assert not any(shard.deletions for shard in cluster.driver.image.shards)
 
 
 # Elections on request.

@@ -167,6 +167,7 @@ def registration(broker_epoch: int, name: str = "a") -> BrokerRegistration:
         {"next_producer_id": ProducerId(999)},
         {"brokers": {A: registration(4)}},
         {"brokers": {A: registration(5, name="b")}},
+        {"brokers": {A: registration(5), B: replace(registration(6), broker_id=B)}},
     ],
 )
 def test_nothing_of_the_cluster_goes_back(change: dict[str, object]) -> None:
@@ -175,13 +176,20 @@ def test_nothing_of_the_cluster_goes_back(change: dict[str, object]) -> None:
         version=2,
         controller_epoch=EPOCH,
         brokers={A: registration(5)},
-        next_broker_id=BrokerId(1),
+        next_broker_id=BrokerId(2),
         last_broker_epoch=BrokerEpoch(5),
         next_producer_id=ProducerId(1000),
     )
     assert next_cluster(before, before, EPOCH).version == 3
     with pytest.raises(AssertionError):
         next_cluster(before, replace(before, **change), EPOCH)  # type: ignore[arg-type]
+
+
+def test_a_broker_may_be_unregistered_and_new_ones_get_new_ids() -> None:
+    before = ClusterState(cluster_id="c", brokers={A: registration(5)}, next_broker_id=BrokerId(2))
+    new = replace(registration(6, name="b"), broker_id=BrokerId(2))
+    after = replace(before, brokers={BrokerId(2): new}, next_broker_id=BrokerId(3))
+    assert next_cluster(before, after, EPOCH).brokers.keys() == {2}
 
 
 def test_topics_spread_over_all_shards() -> None:

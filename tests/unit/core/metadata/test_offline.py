@@ -3,10 +3,22 @@
 import pytest
 from tests.fakes.cluster import Cluster, ids, registration
 
-from millrace.core.errors import IneligibleReplicaError, MalformedRequestError
+from millrace.core.errors import (
+    IneligibleReplicaError,
+    MalformedRequestError,
+    MillraceError,
+)
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.requests import ElectionKind, ElectLeaders, Heartbeat
+from millrace.core.metadata.model import BrokerRegistration
+from millrace.core.metadata.requests import (
+    ElectionKind,
+    ElectLeaders,
+    Heartbeat,
+    Reassignment,
+    ReassignPartitions,
+    UnregisterBroker,
+)
 
 SPARE = 3
 
@@ -53,6 +65,22 @@ def test_one_that_is_started_again_may_come_back(cluster: Cluster, topic: TopicI
     cluster.driver.pass_time(1000)
     assert not isinstance(cluster.change_isr(topic, 0, 1, 2), IneligibleReplicaError)
     assert ids(cluster.state(topic).isr) == [0, 1, 2]
+
+
+def test_one_whose_broker_was_unregistered_is_forgotten(cluster: Cluster, topic: TopicId) -> None:
+    report(cluster, 2, topic)
+    cluster.driver.kill(BrokerId(2))
+    kept = (BrokerId(0), BrokerId(1))
+    cluster.ask_each(
+        ReassignPartitions(reassignments=[Reassignment(topic_id=topic, partition=0, replicas=kept)])
+    )
+    cluster.driver.tick()
+    assert cluster.state(topic).replicas == kept
+    gone = cluster.driver.ask(UnregisterBroker(broker_id=BrokerId(2)))
+    assert isinstance(gone, BrokerRegistration)
+    assert not isinstance(cluster.change_isr(topic, 0), MillraceError)
+    cluster.driver.pass_time(1000)
+    assert not isinstance(cluster.change_isr(topic, 0, 1), MillraceError)
 
 
 def test_an_eligible_replica_leads_where_no_other_is_in_sync(

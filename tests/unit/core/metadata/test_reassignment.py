@@ -9,6 +9,7 @@ from millrace.core.errors import (
     MillraceError,
     NoReassignmentInProgressError,
     ReassignmentInProgressError,
+    ReassignmentLimitReachedError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import BrokerId, TopicId
@@ -158,7 +159,7 @@ def test_a_broker_is_given_no_more_than_it_may_hold() -> None:
     topic = cluster.create("t", replication_factor=1)
     other = cluster.create("other", replication_factor=1)
     answer = reassign(cluster, topic, *cluster.state(other).replicas)
-    assert isinstance(answer, InvalidReplicaAssignmentError)
+    assert isinstance(answer, ReassignmentLimitReachedError)
     assert "broker_partitions_max" in answer.message
 
 
@@ -170,5 +171,18 @@ def test_so_many_are_under_way_at_a_time() -> None:
         for number in range(4)
     ]
     answers = cluster.ask_each(ReassignPartitions(reassignments=everywhere))
-    refused = [isinstance(each, InvalidReplicaAssignmentError) for each in answers]
+    refused = [isinstance(each, ReassignmentLimitReachedError) for each in answers]
     assert refused == [False, False, True, True]
+
+
+def test_what_is_there_or_on_its_way_already_is_not_counted_again() -> None:
+    cluster = Cluster(2, ClusterConfig(reassigning_partitions_max=1))
+    topic = cluster.create("t", partitions=3, replication_factor=1)
+    kept = cluster.state(topic, 0).replicas
+    reassign(cluster, topic, 0, 1, partition=1)
+    again = [
+        Reassignment(topic_id=topic, partition=0, replicas=kept),
+        Reassignment(topic_id=topic, partition=1, replicas=(BrokerId(0), BrokerId(1))),
+    ]
+    answers = cluster.ask_each(ReassignPartitions(reassignments=again))
+    assert [isinstance(each, PartitionState) for each in answers] == [True, True]

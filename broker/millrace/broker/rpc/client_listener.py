@@ -1,0 +1,72 @@
+"""The port that clients connect to: its services, their health, and what they look like.
+
+It is bound before the broker registers, since its address is part of that, and answers only once
+everything behind it is open. Streams do not end by themselves: without `end_streams` every stop
+would take the whole grace.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from millrace.broker.config import LimitsConfig, ListenerConfig
+from millrace.broker.rpc.server import bind, make_server
+
+
+class Service(Protocol):
+    """One service of the protocol, by its full name."""
+
+    NAME: str
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers to register."""
+
+
+class StreamingService(Service, Protocol):
+    """One whose calls do not end by themselves."""
+
+    def end_streams(self) -> None:
+        """End all streams, and those that come, because the broker stops."""
+
+
+class ClientListener:
+    """See the module.
+
+    Attributes:
+        address: what clients are told.
+    """
+
+    def __init__(self, config: ListenerConfig, limits: LimitsConfig) -> None:
+        self._server = make_server(limits)
+        self.address = bind(self._server, config, who="clients", section="listener")
+        self._health = health.aio.HealthServicer()
+        self._streaming: Sequence[StreamingService] = ()
+
+    async def serve(self, unary: Sequence[Service], streaming: Sequence[StreamingService]) -> None:
+        """Answer clients from now on."""
+        self._streaming = streaming
+        services = (*streaming, *unary)
+        self._server.add_generic_rpc_handlers([service.handlers() for service in services])
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = [service.NAME for service in services]
+        reflection.enable_server_reflection(
+            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+        )
+        for name in ("", *names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+
+    async def report_stopping(self) -> None:
+        """Tell whoever asks for the health that this broker is about to go; it still serves."""
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take no calls any more; return once those in flight have ended, or the grace has."""
+        stopping = asyncio.create_task(self._server.stop(grace_seconds))
+        for service in self._streaming:
+            service.end_streams()
+        await stopping

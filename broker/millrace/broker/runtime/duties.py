@@ -1,0 +1,84 @@
+"""The tasks that run for as long as the broker does, and what ends its process.
+
+A duty that fails ends the process, with a non-zero code: a broker that goes on after a broken
+assertion is worse than one that is restarted. A signal ends it in good order.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from millrace.core.errors import BrokerShuttingDownError, MillraceError
+
+_log = logging.getLogger(__name__)
+
+
+class Duties:
+    """See the module. Belongs to the event loop.
+
+    Attributes:
+        is_over: set when the broker should stop, or must.
+        exit_code: of the process; not 0 once something has failed.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = asyncio.Event()
+        self.exit_code = 0
+        self._failure: MillraceError | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, duty: Coroutine[Any, Any, None]) -> None:
+        """Run a duty until the broker stops; if it fails, the broker does."""
+        task = asyncio.get_running_loop().create_task(duty)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+    def stop_soon(self) -> None:
+        """Have the broker stop gracefully."""
+        self.is_over.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Have the broker stop because of an error; the first that was told in words is kept."""
+        if isinstance(error, MillraceError):
+            _log.critical("the broker stops", extra={"error": error.message})
+            self._failure = self._failure or error
+        else:
+            _log.critical("the broker stops", exc_info=error)
+        self.exit_code = 1
+        self.is_over.set()
+
+    def on_unexpected(self, context: dict[str, Any]) -> None:
+        """Have the broker stop because of something that nobody expected; for the event loop."""
+        error = context.get("exception")
+        _log.critical(context["message"], exc_info=error)
+        self.fail(error or RuntimeError(context["message"]))
+
+    async def unless_over(self, waiting: Coroutine[Any, Any, Any]) -> Any:
+        """Return what comes, unless the broker is to stop before.
+
+        Raises:
+            MillraceError: why it stops.
+        """
+        task = asyncio.create_task(waiting)
+        over = asyncio.create_task(self.is_over.wait())
+        try:
+            await asyncio.wait([task, over], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise self._failure or BrokerShuttingDownError("the broker was stopped")
+            return task.result()
+        finally:
+            task.cancel()
+            over.cancel()
+            await asyncio.gather(task, over, return_exceptions=True)
+
+    async def end(self) -> None:
+        """End all duties."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

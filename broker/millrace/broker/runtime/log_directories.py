@@ -1,0 +1,173 @@
+"""All log directories of a broker: whose they are, opening them, and closing them in order.
+
+Who a broker is, it knows from them alone: the cluster, its own id, the life that was shut down in
+order (P27), and the highest controller epoch that it took metadata of (P39). They can be asked for
+cluster and controller epoch before they are opened.
+
+One that cannot be read or opened keeps the broker from starting: which partitions it holds is not
+known, and a partition that were begun anew elsewhere would hide the loss.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from millrace.broker.config import StorageConfig
+from millrace.broker.runtime.reader import LogReader
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.log_directory import (
+    DirectoryConfig,
+    Identity,
+    LogDirectory,
+    read_controller_epoch,
+    read_identity,
+)
+from millrace.broker.storage.sealed_file import DamagedFileError
+from millrace.core.errors import LogDirFailedError, StorageError
+from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, ControllerEpoch
+
+_log = logging.getLogger(__name__)
+
+
+class LogDirectories:
+    """See the module.
+
+    Args:
+        reader: has the threads that touch the files.
+        on_failure: told when one could not be closed.
+
+    Attributes:
+        opened: those that are open.
+        has_new: whether one of them was not there before.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        paths: Sequence[str],
+        config: StorageConfig,
+        reader: LogReader,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.opened: list[LogDirectory] = []
+        self.has_new = False
+        self._files = files
+        self._paths = paths
+        self._config = config
+        self._reader = reader
+        self._on_failure = on_failure
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that they belong to, opened or not; None when all are new.
+
+        Raises:
+            LogDirFailedError: it cannot be told.
+        """
+        identities = [self._identity_at(path) for path in self._paths]
+        return next((each.cluster_id for each in identities if each is not None), None)
+
+    @property
+    def controller_epoch(self) -> ControllerEpoch:
+        """The highest that was kept, opened or not.
+
+        Raises:
+            LogDirFailedError: it cannot be told.
+        """
+        return max(self._controller_epoch_at(path) for path in self._paths)
+
+    @property
+    def broker_id(self) -> BrokerId | None:
+        """Who the ones that are open say this broker is; None while it has no id."""
+        ids = (each.identity.broker_id for each in self.opened)
+        return next((each for each in ids if each != NO_BROKER), None)
+
+    @property
+    def closed_by(self) -> BrokerEpoch | None:
+        """The life that all that are open say was shut down in order (P27)."""
+        found = {each.closed_by for each in self.opened}
+        return found.pop() if len(found) == 1 else None
+
+    async def open(self, cluster_id: str) -> None:
+        """Take all into use: lock them, and recover what a crash left.
+
+        Raises:
+            StorageError: one cannot be opened.
+        """
+        for path in self._paths:
+            found = self._identity_at(path)
+            directory = await self._reader.call(
+                partial(
+                    LogDirectory.open,
+                    self._files,
+                    path,
+                    DirectoryConfig(
+                        ballast_bytes=self._config.ballast_bytes,
+                        index_cache_bytes=self._config.index_cache_bytes,
+                        file_delete_delay_ms=self._config.trash_delay_ms,
+                    ),
+                    cluster_id=cluster_id,
+                    broker_id=NO_BROKER if found is None else found.broker_id,
+                    new_directory_id=secrets.token_hex(16),
+                )
+            )
+            self.opened.append(directory)
+            self.has_new |= found is None
+
+    async def keep_controller_epoch(self, controller_epoch: ControllerEpoch) -> None:
+        """Keep it in every directory that is open; the highest of them counts (P39)."""
+        for directory in self.opened:
+            try:
+                await self._reader.call(directory.keep_controller_epoch, controller_epoch)
+            except StorageError as error:
+                _log.warning("the controller epoch was not kept", extra={"error": error.message})
+
+    async def assign_broker_id(self, broker_id: BrokerId) -> None:
+        """Write down who this broker is.
+
+        Raises:
+            StorageError: a disk refused.
+        """
+        for directory in self.opened:
+            await self._reader.call(directory.assign_broker_id, broker_id)
+
+    async def close(
+        self, *, in_order: Collection[LogDirectory], broker_epoch: BrokerEpoch | None
+    ) -> None:
+        """Close all; nothing appends to them any more.
+
+        Args:
+            in_order: those that are to get the marker of a clean shutdown; the others' files are
+                given back as they are.
+            broker_epoch: the life that ends with this; None when it had not begun.
+        """
+        for directory in self.opened:
+            try:
+                await asyncio.to_thread(
+                    directory.close, clean=directory in in_order, broker_epoch=broker_epoch
+                )
+            except StorageError as error:  # The others are closed in order all the same.
+                self._on_failure(error)
+        self.opened = []
+
+    def _identity_at(self, path: str) -> Identity | None:
+        try:
+            return read_identity(self._files, path)
+        except FileNotFoundError:
+            return None
+        except (DamagedFileError, OSError) as error:
+            raise LogDirFailedError(
+                f"{path}: it cannot be told whose log directory this is: {error}. Restore its "
+                "identity file, or leave it out of log_dirs"
+            ) from error
+
+    def _controller_epoch_at(self, path: str) -> ControllerEpoch:
+        try:
+            return read_controller_epoch(self._files, path)
+        except (DamagedFileError, OSError) as error:
+            raise LogDirFailedError(
+                f"{path}: the controller epoch that was kept cannot be read: {error}. Restore it, "
+                "or leave the directory out of log_dirs"
+            ) from error

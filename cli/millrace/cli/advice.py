@@ -1,0 +1,57 @@
+"""What a person may do about what is wrong with a cluster, in the order of what hurts most."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from millrace.cli.places import listed
+
+if TYPE_CHECKING:
+    from millrace.client import ClusterHealth, PartitionHealth
+
+
+def advice(found: "ClusterHealth") -> list[str]:
+    """Return one line for each thing that can be done; none: there is nothing to do."""
+    gone = set(found.fenced_brokers)
+    lines = []
+    if not found.has_controller:
+        lines.append(
+            "no controller: another broker takes over within seconds; if none does, the brokers' "
+            "logs say why (the coordination store does not answer?)"
+        )
+    if found.offline:
+        first = found.offline[0]
+        lines.append(
+            f"offline: start {_brokers(_missing(found.offline) & gone or gone)}, and they come "
+            "back by themselves. Where those are gone for good, `millrace elect-leaders --unclean "
+            f"{first.topic}:{first.partition}` goes on without the records that only they have"
+        )
+    late = sorted(_missing(found.under_replicated) - gone)
+    if late:
+        topic = next(
+            each.topic for each in found.under_replicated if set(each.missing).intersection(late)
+        )
+        lines.append(
+            f"{_brokers(late)}: there, and not in sync yet; `millrace topic describe {topic}` "
+            "shows how far (LAG)"
+        )
+    if gone:
+        number = min(gone)
+        lines.append(
+            f"{_brokers(gone)}: not there. To bring one back, start it; to do without it, "
+            f"`millrace reassign plan --remove-broker {number} | millrace reassign apply -`, then "
+            f"`millrace cluster unregister {number}`"
+        )
+    if found.recovering:
+        places = listed((each.topic, each.partition) for each in found.recovering)
+        lines.append(
+            f"recovering: {places} settle by themselves; their leaders' logs say what went"
+        )
+    return lines
+
+
+def _missing(partitions: "Iterable[PartitionHealth]") -> set[int]:
+    return {int(broker) for each in partitions for broker in each.missing}
+
+
+def _brokers(numbers: Iterable[int]) -> str:
+    return "broker " + ", ".join(map(str, sorted(numbers)))

@@ -1,0 +1,161 @@
+"""A plan of reassignments that is worked through in waves, as many at a time as the cluster takes.
+
+The controller bounds how many partitions are reassigned at a time, and refuses what is beyond. What
+is refused for that alone waits here, and is asked for again as soon as others have ended. Nothing
+is remembered beside the plan: what is done, and what is under way, the cluster itself says. So a
+command that was interrupted can be run again, also from elsewhere, and goes on where it was.
+
+A partition that was seen on its way, and is neither there nor on its way any more, was taken back
+by somebody: it is not begun again against their will.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from millrace.cli.moves import partitions_of
+from millrace.cli.places import Place, shown
+from millrace.core.errors import (
+    MillraceError,
+    NoReassignmentInProgressError,
+    ReassignmentLimitReachedError,
+    UnknownTopicOrPartitionError,
+)
+
+if TYPE_CHECKING:
+    from millrace.client import PartitionDescription, TopicDescription
+
+REQUEST_PARTITIONS_MAX = 500
+"""Partitions in one request: the controller decides on each without a break."""
+
+
+class Cluster(Protocol):
+    """What this asks of a client for administration."""
+
+    def describe_topics(self) -> "Mapping[str, TopicDescription]":
+        """Return all topics."""
+
+    def reassign_partitions(
+        self, assignments: Mapping[Place, Sequence[int] | None]
+    ) -> Mapping[Place, MillraceError | None]:
+        """Begin reassignments; return what was refused."""
+
+
+class Waves:
+    """See the module.
+
+    Args:
+        wanted: the replicas of each partition, the preferred leader first.
+        at_once: of the plan's partitions, the most that are to be under way at a time; None: as
+            many as the cluster takes.
+
+    Attributes:
+        done: partitions that are as the plan wants them.
+        under_way: those on their way there; False: asked for, and not seen in the metadata yet.
+        waiting: those that have not begun.
+        refused: those that will not be moved, and why.
+    """
+
+    def __init__(self, wanted: Mapping[Place, Sequence[int]], at_once: int | None = None) -> None:
+        self.done: dict[Place, None] = {}
+        self.under_way: dict[Place, bool] = {}
+        self.waiting: dict[Place, None] = dict.fromkeys(wanted)
+        self.refused: dict[Place, MillraceError] = {}
+        self._wanted = {place: tuple(replicas) for place, replicas in wanted.items()}
+        self._at_once = at_once
+        # How many were under way in the whole cluster when it took no more; None: it took all.
+        self._full_at: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Return how many partitions the plan names."""
+        return len(self._wanted)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing is left to wait for."""
+        return not (self.under_way or self.waiting)
+
+    def go_on(self, cluster: Cluster) -> "list[TopicDescription]":
+        """Look how far the cluster is, and begin what it takes; return the topics it has.
+
+        Raises:
+            MillraceError: the cluster cannot be asked.
+        """
+        topics = list(cluster.describe_topics().values())
+        described = dict(partitions_of(topics))
+        self._look(described)
+        moving = sum(partition.is_reassigning for partition in described.values())
+        self._begin(cluster, moving)
+        return topics
+
+    def _look(self, described: "Mapping[Place, PartitionDescription]") -> None:
+        for place in [*self.under_way, *self.waiting]:
+            was_seen = self.under_way.pop(place, None)
+            partition = described.get(place)
+            if partition is None:
+                self._refuse(place, UnknownTopicOrPartitionError(f"there is no {shown(place)}"))
+            elif partition.target_replicas == self._wanted[place]:
+                self.waiting.pop(place, None)
+                if partition.is_reassigning:
+                    self.under_way[place] = True
+                else:
+                    self.done[place] = None
+            elif was_seen:
+                self._refuse(
+                    place,
+                    NoReassignmentInProgressError(
+                        f"{shown(place)} is not on its way any more: somebody took it back"
+                    ),
+                )
+            elif was_seen is not None:
+                self.waiting[place] = None  # To ask again changes nothing if it has begun.
+
+    def _begin(self, cluster: Cluster, moving: int) -> None:
+        """Ask for as many as may have room.
+
+        Args:
+            moving: partitions that are being reassigned now, of this plan or not.
+        """
+        candidates = list(self.waiting)[: self._room(moving)]
+        begun = 0
+        tried_in_vain: dict[Place, MillraceError] = {}
+        for start in range(0, len(candidates), REQUEST_PARTITIONS_MAX):
+            part = candidates[start : start + REQUEST_PARTITIONS_MAX]
+            answers = cluster.reassign_partitions({each: self._wanted[each] for each in part})
+            for place in part:
+                error = answers.get(place)
+                if isinstance(error, ReassignmentLimitReachedError):
+                    tried_in_vain[place] = error
+                elif error is not None:
+                    self._refuse(place, error)
+                else:
+                    del self.waiting[place]
+                    self.under_way[place] = False
+                    begun += 1
+            if tried_in_vain and begun:
+                break
+        if tried_in_vain:
+            self._full_at = moving + begun
+            self._put_last(tried_in_vain)
+            if not self._full_at:  # It does not fit although nothing else is under way.
+                for place, error in tried_in_vain.items():
+                    self._refuse(place, error)
+
+    def _room(self, moving: int) -> int:
+        room = len(self.waiting)
+        if self._at_once is not None:
+            room = min(room, self._at_once - len(self.under_way))
+        if self._full_at is not None and moving:
+            room = min(room, self._full_at - moving)
+        return max(room, 0)
+
+    def _put_last(self, places: Iterable[Place]) -> None:
+        """Let others have their turn first: they may fit where these did not."""
+        for place in places:
+            del self.waiting[place]
+            self.waiting[place] = None
+
+    def _refuse(self, place: Place, error: MillraceError) -> None:
+        self.waiting.pop(place, None)
+        self.under_way.pop(place, None)
+        self.refused[place] = error

@@ -1,0 +1,63 @@
+"""What to do about an unhealthy cluster is said with the commands that do it."""
+
+from collections.abc import Sequence
+
+from millrace.cli.advice import advice
+from millrace.client import ClusterHealth, PartitionHealth
+from millrace.core.ids import BrokerId
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+def lacking(*missing: int, leader: int = 0) -> PartitionHealth:
+    return PartitionHealth("orders", 3, BrokerId(leader), ids(), ids(*missing), 2)
+
+
+def health(
+    *,
+    offline: Sequence[PartitionHealth] = (),
+    under_replicated: Sequence[PartitionHealth] = (),
+    recovering: Sequence[PartitionHealth] = (),
+    fenced: Sequence[int] = (),
+    has_controller: bool = True,
+) -> ClusterHealth:
+    return ClusterHealth(
+        has_controller,
+        tuple(offline),
+        (),
+        tuple(recovering),
+        tuple(under_replicated),
+        ids(*fenced),
+    )
+
+
+def test_where_nothing_is_wrong_there_is_nothing_to_do() -> None:
+    assert advice(health()) == []
+
+
+def test_partitions_that_nobody_leads_come_back_with_their_brokers_or_without_records() -> None:
+    partition = lacking(1, 2, leader=-1)
+    first, second = advice(health(offline=[partition], under_replicated=[partition], fenced=[1, 2]))
+    assert "start broker 1, 2" in first
+    assert "millrace elect-leaders --unclean orders:3" in first
+    assert "broker 1, 2: not there" in second
+
+
+def test_a_broker_that_is_not_there_is_started_or_done_without() -> None:
+    (line,) = advice(health(under_replicated=[lacking(2)], fenced=[2]))
+    assert "reassign plan --remove-broker 2 | millrace reassign apply -" in line
+    assert "millrace cluster unregister 2" in line
+
+
+def test_a_broker_that_is_there_only_lags() -> None:
+    (line,) = advice(health(under_replicated=[lacking(1)]))
+    assert line.startswith("broker 1: there, and not in sync yet")
+    assert "millrace topic describe orders" in line
+
+
+def test_without_a_controller_and_while_recovering_one_can_only_wait() -> None:
+    first, last = advice(health(recovering=[lacking()], has_controller=False))
+    assert "no controller" in first
+    assert "orders-3" in last

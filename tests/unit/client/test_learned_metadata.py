@@ -1,0 +1,116 @@
+"""What a client knows is never replaced by what is older."""
+
+import pytest
+
+from millrace.client._cluster import Cluster
+from millrace.core.errors import UnknownTopicOrPartitionError
+from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch, TopicId, TopicPartition
+from millrace.proto.errors import error_to_wire
+from millrace.proto.v1 import cluster_pb2 as pb
+from millrace.proto.v1.common_pb2 import PartitionLeader
+
+TOPIC_ID = TopicId(b"t" * 16)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster("a:1", client_id="me")
+
+
+def said(
+    epoch: int,
+    *topics: str,
+    absent: tuple[str, ...] = (),
+    leader: tuple[int, int] = (0, 1),
+    brokers: tuple[int, ...] = (0, 1, 2),
+) -> pb.GetMetadataResponse:
+    """What a broker says of the state of this epoch; `leader`: who, and since which epoch."""
+    led = PartitionLeader(broker_id=leader[0], leader_epoch=leader[1], address=f"b{leader[0]}:1")
+    response = pb.GetMetadataResponse(
+        cluster_id="c",
+        metadata_epoch=epoch,
+        brokers=[
+            pb.BrokerMetadata(broker_id=each, name=f"b{each}", address=f"b{each}:{epoch or 1}")
+            for each in brokers
+        ],
+    )
+    for name in topics:
+        response.topics.add(
+            name=name, topic_id=TOPIC_ID, partitions=[pb.PartitionMetadata(leader=led)]
+        )
+    for name in absent:
+        error = UnknownTopicOrPartitionError("there is none")
+        response.topics.add(name=name, error=error_to_wire(error))
+    return response
+
+
+def leader(cluster: Cluster) -> int:
+    found = cluster.leader_of(TopicPartition(TOPIC_ID, 0))
+    assert found is not None
+    return found.broker_id
+
+
+def test_an_older_answer_changes_neither_brokers_nor_what_is_known_of_a_topic(
+    cluster: Cluster,
+) -> None:
+    cluster.learn(said(8, "orders", leader=(-1, 1), brokers=(0, 1)), is_full=False)
+    cluster.learn(said(7, "orders", leader=(2, 1)), is_full=False)
+    assert leader(cluster) == -1
+    assert {each.address for each in cluster.brokers.values()} == {"b0:8", "b1:8"}
+    cluster.learn(said(8, "orders", leader=(2, 1)), is_full=False)
+    assert leader(cluster) == 2
+
+
+def test_a_topic_that_is_gone_does_not_come_back_with_an_older_answer(cluster: Cluster) -> None:
+    cluster.learn(said(7, "orders"), is_full=False)
+    cluster.learn(said(8, absent=("orders",)), is_full=False)
+    for is_full in (False, True):
+        cluster.learn(said(7, "orders"), is_full=is_full)
+        assert cluster.topics == {}
+    cluster.learn(said(9, "orders"), is_full=False)
+    assert cluster.topics.keys() == {"orders"}
+    cluster.learn(said(8, absent=("orders",)), is_full=False)
+    assert cluster.topics.keys() == {"orders"}
+
+
+def test_an_older_answer_tells_of_topics_of_which_nothing_newer_is_known(cluster: Cluster) -> None:
+    cluster.learn(said(8, "orders"), is_full=False)
+    cluster.learn(said(7, "payments"), is_full=False)
+    assert cluster.topics.keys() == {"orders", "payments"}
+
+
+def test_an_answer_about_all_topics_says_which_there_are_not(cluster: Cluster) -> None:
+    cluster.learn(said(7, "orders"), is_full=True)
+    cluster.learn(said(6), is_full=True)
+    assert cluster.topics.keys() == {"orders"}
+    cluster.learn(said(8), is_full=True)
+    cluster.learn(said(7, "orders"), is_full=False)
+    assert cluster.topics == {}
+
+
+def test_a_broker_that_was_unregistered_is_forgotten(cluster: Cluster) -> None:
+    cluster.learn(said(7), is_full=False)
+    cluster.learn(said(8, brokers=(0, 1)), is_full=False)
+    assert cluster.brokers.keys() == {0, 1}
+
+
+def test_a_leader_that_a_refusal_named_stays_until_an_answer_knows_of_its_epoch(
+    cluster: Cluster,
+) -> None:
+    cluster.learn(said(7, "orders", leader=(0, 1)), is_full=False)
+    named = KnownLeader(Leader(BrokerId(9), LeaderEpoch(2)), "b9:1")
+    assert cluster.learn_leader(TopicPartition(TOPIC_ID, 0), named)
+    cluster.learn(said(8, "orders", leader=(0, 1)), is_full=False)
+    assert leader(cluster) == 9
+    assert 9 in cluster.brokers
+    cluster.learn(said(9, "orders", leader=(1, 3)), is_full=False)
+    assert leader(cluster) == 1
+
+
+def test_brokers_that_do_not_say_of_which_state_they_tell_are_believed_as_before(
+    cluster: Cluster,
+) -> None:
+    cluster.learn(said(0, "orders"), is_full=False)
+    cluster.learn(said(0, absent=("orders",), brokers=(0,)), is_full=False)
+    assert cluster.topics == {}
+    assert cluster.brokers.keys() == {0, 1, 2}
