@@ -10,6 +10,7 @@ after a broken assertion is worse than one that is restarted.
 """
 
 import asyncio
+import gc
 import logging
 import secrets
 import signal
@@ -125,6 +126,7 @@ def run(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
     settings.check(config)
     configure_logging(config.logging)
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    gc.freeze()  # What was imported is never garbage, and need not be looked through again.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, on_ready))
 
