@@ -11,6 +11,7 @@ What runs meanwhile, and what ends the process, is in `runtime.duties`.
 """
 
 import asyncio
+import gc
 import logging
 import secrets
 import signal
@@ -93,6 +94,7 @@ def run(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
     settings.check(config)
     configure_logging(config.logging)
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    gc.freeze()  # What was imported is never garbage, and need not be looked through again.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, on_ready))
 

@@ -26,7 +26,6 @@ from millrace.core.metadata.model import (
     ClusterState,
     StateShard,
     follows,
-    sharing,
 )
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
@@ -149,7 +148,7 @@ class MetadataCache:
                 raise _goes_back(key)
             return image.with_cluster(cluster)
         number = _SHARD_NUMBERS[key]
-        shard = sharing(image.shards[number], decode_shard(number, stored))
+        shard = decode_shard(number, stored, image.shards[number])
         if not follows(image.shards[number], shard):
             raise _goes_back(key)
         return image.with_shard(shard)

@@ -22,6 +22,8 @@ the release that did not know them.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from operator import is_
 from typing import Any, Final, TypeVar
 
 from millrace.core.errors import InvalidConfigError, InvalidTopicError
@@ -54,7 +56,7 @@ from millrace.core.topics import parse_topic_name
 _T = TypeVar("_T")
 
 _OLDEST_VALUES: Final = 6  # Of a partition, in the first release.
-_NOTHING_UNUSUAL: Final[list[Any]] = [(), NO_BROKER, 0, NO_LEADER_EPOCH, (), ()]  # Values 6 to 11.
+_NOTHING_UNUSUAL: Final[list[Any]] = [[], NO_BROKER, 0, NO_LEADER_EPOCH, [], []]  # Values 6 to 11.
 
 
 def encode_cluster(cluster: ClusterState) -> StoredObject:
@@ -113,15 +115,24 @@ def encode_shard(shard: StateShard) -> StoredObject:
     return seal(SHARD_KEYS[shard.number], shard.version, shard.controller_epoch, state)
 
 
-def decode_shard(number: int, stored: StoredObject) -> StateShard:
+def decode_shard(number: int, stored: StoredObject, known: StateShard | None = None) -> StateShard:
     """Read an object of a shard's key.
+
+    Args:
+        known: an earlier version. Topics and partitions of which the object says the same are
+            taken from there: most are as they were, and to check them anew is what costs.
 
     Raises:
         CorruptMetadataError: it is no such object.
     """
 
     def shard(state: Any, stored: StoredObject) -> StateShard:
-        topics = [_topic(bytes.fromhex(key), value) for key, value in state["topics"].items()]
+        earlier = {} if known is None else known.topics
+        topics = [
+            _topic(topic_id, value, earlier.get(topic_id))
+            for key, value in state["topics"].items()
+            for topic_id in [TopicId(bytes.fromhex(key))]
+        ]
         if any(shard_of(topic.topic_id) != number for topic in topics):
             raise ValueError("a topic of another shard")
         return StateShard(
@@ -189,17 +200,30 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
     )
 
 
-def _topic(topic_id: bytes, value: Any) -> Topic:
-    topic = Topic(
-        topic_id=TopicId(topic_id),
-        name=parse_topic_name(value["name"]),
-        overrides=value["config"],
-        partitions=tuple(map(_partition, value["partitions"])),
+def _topic(topic_id: TopicId, value: Any, known: Topic | None) -> Topic:
+    earlier = () if known is None else known.partitions
+    partitions = tuple(
+        _partition(values, earlier[number] if number < len(earlier) else None)
+        for number, values in enumerate(value["partitions"])
     )
+    if known is not None and (value["name"], value["config"]) == _named(known):
+        is_same = len(partitions) == len(earlier) and all(map(is_, partitions, earlier))
+        topic = known if is_same else replace(known, partitions=partitions)
+    else:
+        topic = Topic(
+            topic_id=topic_id,
+            name=parse_topic_name(value["name"]),
+            overrides=value["config"],
+            partitions=partitions,
+        )
+        parse_overrides(topic.overrides)
     if len(topic_id) != TOPIC_ID_BYTES or not topic.partitions:
         raise ValueError(f"not a topic: {topic_id!r} with {len(topic.partitions)} partitions")
-    parse_overrides(topic.overrides)
     return topic
+
+
+def _named(topic: Topic) -> tuple[str, dict[str, str]]:
+    return f"{topic.name.namespace}/{topic.name.name}", dict(topic.overrides)
 
 
 def _partition_list(partition: PartitionState) -> list[Any]:
@@ -207,22 +231,24 @@ def _partition_list(partition: PartitionState) -> list[Any]:
         partition.leader,
         partition.leader_epoch,
         partition.partition_epoch,
-        partition.replicas,
-        partition.isr,
-        partition.elr,
+        list(partition.replicas),
+        [list(life) for life in partition.isr],
+        [list(life) for life in partition.elr],
     ]
     unusual = [
-        partition.last_known_elr,
+        list(partition.last_known_elr),
         partition.last_known_leader,
         int(partition.is_recovering),
         partition.unclean_epoch,
-        partition.adding,
-        partition.removing,
+        list(partition.adding),
+        list(partition.removing),
     ]
     return values if unusual == _NOTHING_UNUSUAL else values + unusual
 
 
-def _partition(values: list[Any]) -> PartitionState:
+def _partition(values: list[Any], known: PartitionState | None) -> PartitionState:
+    if known is not None and values == _partition_list(known):
+        return known
     leader, leader_epoch, partition_epoch, replicas, isr, elr = values[:_OLDEST_VALUES]
     unusual = values[_OLDEST_VALUES:]
     # An object may lack what its release did not know, and have what this one does not know.

@@ -19,7 +19,6 @@ reassignments, KIP-903 for broker epochs in the ISR.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import zip_longest
 from typing import Final, NamedTuple, overload
 
 from millrace.core.ids import (
@@ -317,28 +316,6 @@ def next_shard(
     assert not topics.keys() & deletions.keys()
     assert follows(old, after)
     return after
-
-
-def sharing(old: StateShard, new: StateShard) -> StateShard:
-    """Return `new` with the topics and partitions of `old` wherever they are equal.
-
-    What was read from bytes is compared once, and from then on told apart by identity.
-    """
-    topics: dict[TopicId, Topic] = {}
-    for topic_id, topic in new.topics.items():
-        before = old.topics.get(topic_id)
-        topics[topic_id] = topic if before is None else _sharing_topic(before, topic)
-    return replace(new, topics=topics)
-
-
-def _sharing_topic(old: Topic, new: Topic) -> Topic:
-    partitions = tuple(
-        before if before is not None and before == after else after
-        for before, after in zip_longest(old.partitions, new.partitions)
-        if after is not None
-    )
-    shared = replace(new, partitions=partitions)
-    return old if shared == old else shared
 
 
 @overload

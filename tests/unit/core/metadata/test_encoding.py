@@ -2,6 +2,7 @@ import json
 
 import crc32c
 import pytest
+from tests.fakes.cluster import Cluster
 
 from millrace.core.ids import (
     NO_BROKER,
@@ -265,3 +266,20 @@ def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> No
     broker = decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state)).brokers[BrokerId(0)]
     assert (broker.replica_host, broker.replica_port) == ("", 0)
     assert (broker.is_draining, broker.is_drained) == (False, False)
+
+
+def test_beside_an_earlier_version_a_damaged_one_is_found_out_all_the_same() -> None:
+    cluster = Cluster(3)
+    cluster.create(partitions=3)
+    stored = cluster.objects[SHARD_KEYS[0]]
+    known = decode_shard(0, stored)
+    state = unseal(SHARD_KEYS[0], stored)
+    ((topic_id, topic),) = state["topics"].items()
+    for partitions in (
+        [topic["partitions"][0], None],
+        [],
+        [[*topic["partitions"][0][:3], [], [], []]],
+    ):
+        broken = {"topics": {topic_id: {**topic, "partitions": partitions}}, "deletions": {}}
+        with pytest.raises(CorruptMetadataError):
+            decode_shard(0, seal(SHARD_KEYS[0], 9, stored.controller_epoch, broken), known)
