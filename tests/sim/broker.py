@@ -153,10 +153,14 @@ class Judge(Protocol):
     """Whoever judges brokers from outside.
 
     Attributes:
-        touched: partitions that something was done to since it judged last.
+        touched: partitions that something was done to since it judged last: their leader has more,
+            or has told others of more, or somebody has less.
     """
 
     touched: dict[TopicPartition, None]
+
+    def on_image(self, name: str, image: MetadataImage) -> None:
+        """A broker follows another image from now on."""
 
     def on_deleting(self, name: str, topic_partition: TopicPartition) -> None:
         """A broker is about to delete its data of a partition."""
@@ -488,6 +492,7 @@ class SimulatedBroker:
                     with self._or_exit():
                         self._save_life()
                 case ApplyImage(image):
+                    self._judge.on_image(self._machine.name, image)
                     if self.replicas is not None:
                         self._follow(image)
                 case AskFullState():
@@ -556,7 +561,8 @@ class SimulatedBroker:
                     replica = None if self.replicas is None else self.replicas.find(topic_partition)
                     if replica is not None:
                         self.logs[topic_partition].high_watermark = replica.high_watermark
-                    self._touched[topic_partition] = None
+                        if replica.leader is not None:
+                            self._touched[topic_partition] = None
                     self.service.on_advanced(topic_partition)
                 case Extended(topic_partition):
                     self.service.on_advanced(topic_partition)

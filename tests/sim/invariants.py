@@ -26,6 +26,7 @@ from tests.sim.world import MILLISECOND, Violation
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.ids import NO_BROKER, ControllerEpoch, LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.elections import Rules
+from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, ClusterState, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replication.leader import Acks, PartitionLeader
@@ -181,8 +182,6 @@ class Invariants:
         by_life = {node.life: node for node in nodes.values() if node.life is not None}
         touched = list(self.touched)
         self.touched.clear()
-        for name, node in nodes.items():
-            self._judge_metadata(name, node)
         for topic_partition in touched:
             for name, node in nodes.items():
                 replica = None if node.replicas is None else node.replicas.find(topic_partition)
@@ -199,7 +198,6 @@ class Invariants:
         """Judge all brokers as they are, also where nothing seems to happen."""
         by_life = self._nodes_by_life()
         for name, node in self._cluster.nodes().items():
-            self._judge_metadata(name, node)
             if node.replicas is None:
                 continue
             for topic_partition in node.replicas:
@@ -212,10 +210,8 @@ class Invariants:
     def _nodes_by_life(self) -> "dict[BrokerLife, SimulatedBroker]":
         return {node.life: node for node in self._cluster.nodes().values() if node.life is not None}
 
-    def _judge_metadata(self, name: str, node: "SimulatedBroker") -> None:
-        image = node.metadata
-        if image is None:
-            return
+    def on_image(self, name: str, image: MetadataImage) -> None:
+        """A broker follows another image from now on (P39)."""
         controller_epoch = image.cluster.controller_epoch
         known = self._followed.get(name)
         if known is not None and controller_epoch < known:

@@ -138,6 +138,8 @@ class PartitionState:
 
         Otherwise a partition that is to have more replicas could not be written to until it had.
         """
+        if not self.adding and not self.removing:  # As nearly always.
+            return len(self.replicas)
         return len(self.replicas) - max(len(self.adding), len(self.removing))
 
     def successor(
