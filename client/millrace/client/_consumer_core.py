@@ -15,6 +15,7 @@ import pyarrow as pa
 from millrace.client import _wire
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster
+from millrace.client._connect_pauses import ConnectPauses
 from millrace.client._fetch_stream import FetchStream
 from millrace.client._offsets import OffsetAt, look_up_offsets
 from millrace.client._records import FetchedRecords, Records, record_type
@@ -25,6 +26,7 @@ from millrace.client.serialization import Deserializer
 from millrace.core.consumer.fetcher import (
     ChangeSession,
     Connect,
+    ConnectSoon,
     FetchedBatch,
     FetchedPartition,
     Fetcher,
@@ -128,7 +130,7 @@ class ConsumerCore:
         )
         self._lock = threading.Lock()
         self._streams: dict[BrokerId, FetchStream] = {}
-        self._connect_failures: dict[BrokerId, int] = {}
+        self._pauses = ConnectPauses(_RETRY_BACKOFF_MS, _RETRY_BACKOFF_MS_MAX)
         self._tasks = Tasks(loop, "consumer")
         self._timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
@@ -400,6 +402,8 @@ class ConsumerCore:
                         stream.change(effect)
                 case Connect():
                     self._tasks.spawn(self._connect(effect.broker_id))
+                case ConnectSoon():
+                    self._pauses.on_news(effect.broker_id)
                 case RefreshMetadata():
                     self._tasks.spawn(self._refresh(effect.topics))
                 case LookUpOffset():
@@ -418,7 +422,7 @@ class ConsumerCore:
         self._timer = self.loop.call_later(left_s, self._step)
 
     def _on_fetched(self, broker_id: BrokerId, news: list[FetchedPartition]) -> None:
-        self._connect_failures.pop(broker_id, None)
+        self._pauses.on_answered(broker_id)
         for fetched in news:
             if isinstance(fetched.error, RefreshMetadataError) and fetched.error.leader is not None:
                 self.cluster.learn_address(fetched.error.leader)  # The machine reads there next.
@@ -427,14 +431,11 @@ class ConsumerCore:
         self._step()
 
     async def _connect(self, broker_id: BrokerId) -> None:
-        failures = self._connect_failures.get(broker_id, 0)
-        if failures:
-            pause_ms = min(_RETRY_BACKOFF_MS << min(failures - 1, 16), _RETRY_BACKOFF_MS_MAX)
-            await asyncio.sleep(pause_ms / 1000)
+        await self._pauses.wait(broker_id)
         try:
             connection = await self.cluster.broker(broker_id)
         except MillraceError as error:
-            self._connect_failures[broker_id] = failures + 1
+            self._pauses.on_failed(broker_id)
             with self._lock:
                 self._fetcher.on_disconnected(broker_id, error.message)
         else:
@@ -454,7 +455,7 @@ class ConsumerCore:
         if self._streams.get(broker_id) is not stream:
             return
         del self._streams[broker_id]
-        self._connect_failures[broker_id] = self._connect_failures.get(broker_id, 0) + 1
+        self._pauses.on_failed(broker_id)
         with self._lock:
             self._fetcher.on_disconnected(broker_id, reason)
         self._tasks.spawn(self.cluster.drop(stream.connection))

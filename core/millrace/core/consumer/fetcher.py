@@ -100,6 +100,13 @@ class Connect:
 
 
 @dataclass(slots=True)
+class ConnectSoon:
+    """Effect: pause no more before the next attempt: a broker that was elected is there."""
+
+    broker_id: BrokerId
+
+
+@dataclass(slots=True)
 class RefreshMetadata:
     """Effect: look up leaders; `on_topics`, `on_leaders` and `on_refreshed` follow."""
 
@@ -125,7 +132,7 @@ class FindEpochEnd:
     leader_epoch: LeaderEpoch
 
 
-Effect = ChangeSession | Connect | RefreshMetadata | LookUpOffset | FindEpochEnd
+Effect = ChangeSession | Connect | ConnectSoon | RefreshMetadata | LookUpOffset | FindEpochEnd
 
 
 @dataclass(slots=True)
@@ -266,6 +273,8 @@ class Fetcher:
         self._raised: MillraceError | None = None
         self._next_handle = 1
         self._leaderless: dict[str, None] = {}
+        self._elected: dict[BrokerId, None] = {}
+        """Brokers that lead since a moment ago, and are not connected."""
         self._is_refreshing = False
         self._refresh_at = MonotonicMs(0)
         self._must_poll = False
@@ -384,10 +393,12 @@ class Fetcher:
             if before is not None and leader.leader_epoch < before.leader_epoch:
                 continue  # Older than what is known.
             self._leaders[topic_partition] = leader
+            is_new = before is None or leader.leader_epoch > before.leader_epoch
+            if is_new:
+                self._on_elected(leader.broker_id)
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 continue
-            is_new = before is None or leader.leader_epoch > before.leader_epoch
             if is_new:
                 partition.retry_at = _LONG_AGO  # The pause was for the one before.
             # Who reads from a follower asks the new leader where to read.
@@ -566,6 +577,8 @@ class Fetcher:
                     FindEpochEnd(partition.topic_partition, partition.handle, partition.last_epoch)
                 )
         effects += self._session_changes(added)
+        effects += [ConnectSoon(broker_id) for broker_id in self._elected]
+        self._elected.clear()
         if self._leaderless and not self._is_refreshing and now >= self._refresh_at:
             self._is_refreshing = True
             effects.append(RefreshMetadata(list(self._leaderless)))
@@ -757,7 +770,14 @@ class Fetcher:
         if known is not None and named.leader.leader_epoch <= known.leader_epoch:
             return False
         self._leaders[partition.topic_partition] = named.leader
+        self._on_elected(named.leader.broker_id)
         return True
+
+    def _on_elected(self, broker_id: BrokerId) -> None:
+        """A broker leads since a moment ago: however often it could not be reached before."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.is_connecting:
+            self._elected[broker_id] = None
 
     def _on_diverged(self, partition: _Partition, epoch: LeaderEpoch, end_offset: Offset) -> None:
         lost = partition.first_lost(epoch, end_offset)

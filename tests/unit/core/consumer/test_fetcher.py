@@ -8,6 +8,7 @@ from millrace.core.consumer.fetcher import (
     AddedPartition,
     ChangeSession,
     Connect,
+    ConnectSoon,
     FetchedPartition,
     Fetcher,
     FindEpochEnd,
@@ -101,6 +102,17 @@ def test_a_partition_joins_the_session_of_its_leader() -> None:
     joining = AddedPartition(1, PLACE, Offset(5), LeaderEpoch(3), NO_EPOCH)
     assert fetcher.poll(at(0)) == [ChangeSession(BROKER, [joining], [], WINDOW)]
     assert fetcher.poll(at(0)) == []
+
+
+def test_a_broker_that_was_elected_is_connected_to_without_a_pause() -> None:
+    fetcher = make()
+    fetcher.on_disconnected(BROKER, "gone")
+    assert Connect(BROKER) in fetcher.poll(at(0))  # The shell pauses before it.
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+    assert ConnectSoon(BROKER) not in fetcher.poll(at(1)), "that is no news"
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(4)), OTHER: Leader(BROKER, NO_EPOCH)})
+    assert fetcher.poll(at(2)).count(ConnectSoon(BROKER)) == 1
+    assert ConnectSoon(BROKER) not in fetcher.poll(at(3)), "once is enough"
 
 
 def test_without_a_position_the_logs_end_is_looked_up() -> None:
