@@ -15,6 +15,7 @@ point is then written anew.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -270,7 +271,8 @@ class Recovery:
             is_index = parse_offset_name(name, sparse_index.SUFFIX)
             base = is_segment if is_segment is not None else is_index
             if name.endswith(TEMPORARY_SUFFIX) or (base is not None and base not in bases):
-                self._files.unlink(f"{self._directory}/{name}")
+                with suppress(FileNotFoundError):  # An index that was built anew took its place.
+                    self._files.unlink(f"{self._directory}/{name}")
 
     def _corrupt(self, reason: str) -> CorruptLogError:
         return corrupt_log(self._topic_partition, self._directory, reason)
