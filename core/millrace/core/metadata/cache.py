@@ -74,15 +74,6 @@ class MetadataCache:
         self._controller_epoch = controller_epoch
         self._waits_for_full_state = True
 
-    def on_image(self, image: MetadataImage) -> list[CacheEffect]:
-        """The controller is in this process, and has confirmed an image.
-
-        Raises:
-            StaleControllerEpochError: another controller has replaced it.
-        """
-        self._refuse_stale(image.cluster.controller_epoch)
-        return self._apply(image)
-
     def on_full_state(self, objects: Mapping[str, StoredObject]) -> list[CacheEffect]:
         """Every stored object came. Older ones than those known change nothing.
 

@@ -26,7 +26,6 @@ class MetadataChanges:
     created: tuple[Topic, ...]
     altered: tuple[tuple[Topic, Topic], ...]  # Old and new: settings or partitions.
     deleted: tuple[Topic, ...]
-    are_brokers_changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,4 @@ class MetadataImage:
             deleted += [
                 topic for topic_id, topic in before.topics.items() if topic_id not in after.topics
             ]
-        are_brokers_changed = (
-            old.cluster is not self.cluster and old.cluster.brokers != self.cluster.brokers
-        )
-        return MetadataChanges(tuple(created), tuple(altered), tuple(deleted), are_brokers_changed)
+        return MetadataChanges(tuple(created), tuple(altered), tuple(deleted))

@@ -9,8 +9,7 @@ another controller goes on where one ended.
 Source: KIP-455.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from millrace.core.errors import (
     EligibleLeadersNotAvailableError,
@@ -18,37 +17,9 @@ from millrace.core.errors import (
     NoReassignmentInProgressError,
     ReassignmentInProgressError,
 )
-from millrace.core.ids import BrokerId, TopicId, TopicPartition
+from millrace.core.ids import BrokerId, TopicPartition
 from millrace.core.metadata.elections import Rules
-from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState, Topic
-
-
-@dataclass(frozen=True, slots=True)
-class ReassignmentStatus:
-    """How far a reassignment is.
-
-    Attributes:
-        waiting_for: added replicas that are not in sync yet.
-    """
-
-    topic_partition: TopicPartition
-    adding: tuple[BrokerId, ...]
-    removing: tuple[BrokerId, ...]
-    waiting_for: tuple[BrokerId, ...]
-
-
-def status(topics: Mapping[TopicId, Topic]) -> Iterator[ReassignmentStatus]:
-    """Yield every reassignment under way."""
-    for topic in topics.values():
-        for number, partition in enumerate(topic.partitions):
-            if partition.adding or partition.removing:
-                in_sync = {life.broker_id for life in partition.isr}
-                yield ReassignmentStatus(
-                    TopicPartition(topic.topic_id, number),
-                    partition.adding,
-                    partition.removing,
-                    tuple(each for each in partition.adding if each not in in_sync),
-                )
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState
 
 
 def begun(

@@ -236,7 +236,7 @@ class ReassignPartitions:
     """Change the replicas of partitions (P33). The answer comes when this has begun, not ended.
 
     Answer: for each, in order, the `PartitionState` then or the `MillraceError`. How far they are
-    is in the metadata: `reassignment.status`.
+    is in the metadata: `PartitionState.adding`, and who of them is in sync.
     """
 
     reassignments: Sequence[Reassignment]

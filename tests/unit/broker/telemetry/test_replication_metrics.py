@@ -38,7 +38,7 @@ class Counted:
     def __init__(self, before: PartitionState, after: PartitionState, broker_id: int = ME) -> None:
         self._registry = CollectorRegistry()
         metrics = ReplicationMetrics(self._registry)
-        changes = MetadataChanges((), ((topic(before), topic(after)),), (), False)
+        changes = MetadataChanges((), ((topic(before), topic(after)),), ())
         metrics.on_changes(changes, BrokerId(broker_id))
 
     def __getitem__(self, name: str) -> float | None:

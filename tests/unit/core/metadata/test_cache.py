@@ -112,21 +112,6 @@ def test_the_highest_controller_epoch_is_kept_over_restarts(cluster: Cluster) ->
         MetadataCache(controller_epoch=ControllerEpoch(5)).on_full_state(cluster.objects)
 
 
-def test_the_image_of_a_controller_in_this_process_counts_the_same(
-    cluster: Cluster, cache: MetadataCache
-) -> None:
-    old = cluster.driver.image
-    cluster.replace_controller()
-    assert cache.on_image(cluster.driver.image) == [
-        PersistControllerEpoch(ControllerEpoch(2)),
-        ApplyImage(cluster.driver.image),
-    ]
-    with pytest.raises(StaleControllerEpochError):
-        cache.on_image(old)
-    cluster.create()
-    assert cache.on_object(KEY, cluster.objects[KEY]) == [ApplyImage(cluster.driver.image)]
-
-
 def test_another_cluster_is_refused(cluster: Cluster) -> None:
     cache = MetadataCache("mine")
     with pytest.raises(InvalidConfigError, match="belong to mine"):

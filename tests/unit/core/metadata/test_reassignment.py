@@ -12,7 +12,6 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import BrokerId, TopicId
-from millrace.core.metadata import reassignment
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import PartitionState
 from millrace.core.metadata.requests import DrainBroker, Reassignment, ReassignPartitions
@@ -140,14 +139,6 @@ def test_another_controller_goes_on_with_it(cluster: Cluster, topic: TopicId) ->
     cluster.change_isr(topic, 0, 1, 2, 3)
     cluster.driver.tick()
     assert cluster.state(topic).replicas == (0, 1, 3)
-
-
-def test_what_is_under_way_is_told_with_whom_it_waits_for(cluster: Cluster, topic: TopicId) -> None:
-    reassign(cluster, topic, 0, 3, 4)
-    cluster.change_isr(topic, 0, 1, 2, 3)
-    (status,) = reassignment.status(cluster.driver.image.topics_by_id)
-    assert status.topic_partition == (topic, 0)
-    assert (status.adding, status.removing, status.waiting_for) == ((3, 4), (1, 2), (4,))
 
 
 def test_what_cannot_be_is_refused(cluster: Cluster, topic: TopicId) -> None:
