@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import grpc
+from google.protobuf.message import Message
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.partition_errors import wire_error
@@ -24,9 +25,18 @@ from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
-from millrace.proto.v1.controller_pb2 import ControllerRequest, ControllerResponse
+from millrace.proto.v1.controller_pb2 import ControllerRequest
 
 SOFTWARE_VERSION: Final = version("millrace")
+_FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
+    "CreateTopics": ("create_topics", pb.CreateTopicsRequest),
+    "AlterTopics": ("alter_topics", pb.AlterTopicsRequest),
+    "DeleteTopics": ("delete_topics", pb.DeleteTopicsRequest),
+    "DrainBroker": ("drain_broker", pb.DrainBrokerRequest),
+    "ReassignPartitions": ("reassign_partitions", pb.ReassignPartitionsRequest),
+    "ElectLeaders": ("elect_leaders", pb.ElectLeadersRequest),
+}
+"""What the controller answers: by method, the field of its messages, and the request."""
 
 
 class ClusterService:
@@ -55,15 +65,11 @@ class ClusterService:
             {
                 "Hello": unary(self._hello, HelloRequest),
                 "GetMetadata": unary(self._get_metadata, pb.GetMetadataRequest),
-                "CreateTopics": unary(self._create_topics, pb.CreateTopicsRequest),
-                "AlterTopics": unary(self._alter_topics, pb.AlterTopicsRequest),
-                "DeleteTopics": unary(self._delete_topics, pb.DeleteTopicsRequest),
-                "DrainBroker": unary(self._drain_broker, pb.DrainBrokerRequest),
-                "ReassignPartitions": unary(
-                    self._reassign_partitions, pb.ReassignPartitionsRequest
-                ),
-                "ElectLeaders": unary(self._elect_leaders, pb.ElectLeadersRequest),
                 "DescribeLogs": unary(self._describe_logs, pb.DescribeLogsRequest),
+                **{
+                    method: self._forwarded(name, kind)
+                    for method, (name, kind) in _FORWARDED.items()
+                },
             },
         )
 
@@ -125,50 +131,17 @@ class ClusterService:
                     entry.documentation = topic_config.SETTINGS[entry.name].description.meaning
         return response
 
-    async def _create_topics(
-        self, request: pb.CreateTopicsRequest, _: object
-    ) -> pb.CreateTopicsResponse:
-        response = await self._forward(ControllerRequest(create_topics=request))
-        return response.create_topics
+    def _forwarded(self, name: str, kind: type[Message]) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        """Return the handler that passes a client's request on to the controller."""
 
-    async def _alter_topics(
-        self, request: pb.AlterTopicsRequest, _: object
-    ) -> pb.AlterTopicsResponse:
-        response = await self._forward(ControllerRequest(alter_topics=request))
-        return response.alter_topics
+        async def forward(request: Any, _: object) -> Message:
+            response = await self._channel.forward(ControllerRequest(**{name: request}))
+            # What follows from it here is done, too: the client's next request finds it so.
+            await self._partitions.settled()
+            answer: Message = getattr(response, name)
+            return answer
 
-    async def _delete_topics(
-        self, request: pb.DeleteTopicsRequest, _: object
-    ) -> pb.DeleteTopicsResponse:
-        response = await self._forward(ControllerRequest(delete_topics=request))
-        return response.delete_topics
-
-    async def _drain_broker(
-        self, request: pb.DrainBrokerRequest, _: object
-    ) -> pb.DrainBrokerResponse:
-        response = await self._forward(ControllerRequest(drain_broker=request))
-        return response.drain_broker
-
-    async def _reassign_partitions(
-        self, request: pb.ReassignPartitionsRequest, _: object
-    ) -> pb.ReassignPartitionsResponse:
-        response = await self._forward(ControllerRequest(reassign_partitions=request))
-        return response.reassign_partitions
-
-    async def _elect_leaders(
-        self, request: pb.ElectLeadersRequest, _: object
-    ) -> pb.ElectLeadersResponse:
-        response = await self._forward(ControllerRequest(elect_leaders=request))
-        return response.elect_leaders
-
-    async def _forward(self, request: ControllerRequest) -> ControllerResponse:
-        """Pass a client's request on to the controller; return its answer.
-
-        It comes once this broker has done its own part, so that the next request finds it done.
-        """
-        response = await self._channel.forward(request)
-        await self._partitions.settled()
-        return response
+        return unary_handler(forward, kind, entries_max=self._limits.request_entries_max)
 
     async def _describe_logs(
         self, request: pb.DescribeLogsRequest, _: object
