@@ -38,8 +38,13 @@ _INSIDE: Final = "FAULTS_INSIDE"
 _NEVER_HERE: Final = {
     "F18": "delayed and repeated calls need the simulator, where messages are objects",
     "F32": "a write to a wrong place needs the simulated disk",
+    "F34": "a follower that is always just behind needs the simulator",
     "F35": "is tested in tests/integration/test_hostile_clients.py",
     "F41": "deleted and restored stores are tested with the stores",
+    "F42": "is tested in tests/integration/kubernetes/test_faults.py",
+    "F43": "is tested in tests/integration/kubernetes/test_faults.py",
+    "F44": "is tested in tests/integration/kubernetes/test_faults.py",
+    "F45": "as F41",
     "F57": "is tested in tests/integration/test_hostile_clients.py",
     "F58": "is tested in tests/integration/test_hostile_clients.py",
     "F73": "loses what was acknowledged, as it says; the simulator judges it",
