@@ -287,6 +287,10 @@ class ControllerShell:
                             "partition": effect.topic_partition.partition,
                             "leader": effect.leader.broker_id,
                             "leader_epoch": effect.leader_epoch,
+                            # What others had from there on is lost; None: nobody asked where it is.
+                            "log_end_offset": None
+                            if effect.log_end is None
+                            else effect.log_end.end_offset,
                         },
                     )
                 case Resigned(reason):

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -22,8 +23,9 @@ from millrace.core.errors import (
     NotControllerError,
     TopicAlreadyExistsError,
 )
+from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.effects import AskLogEnds
+from millrace.core.metadata.effects import AskLogEnds, ElectedUncleanly
 from millrace.core.metadata.lease import NOBODY, LeaseTimes
 from millrace.core.metadata.model import SHARD_KEYS, BrokerLife, Topic, shard_of
 from millrace.core.metadata.requests import (
@@ -33,6 +35,7 @@ from millrace.core.metadata.requests import (
     CreateTopics,
     DeleteTopics,
     Heartbeat,
+    LogEnd,
     NewTopic,
     RegisterBroker,
     TopicChange,
@@ -429,3 +432,40 @@ def test_a_store_that_fails_later_ends_the_process() -> None:
             await request
 
     asyncio.run(main())
+
+
+@contextlib.contextmanager
+def heard(name: str) -> Iterator[list[logging.LogRecord]]:
+    """What is logged, also when other tests have configured logging, or switched it off."""
+    log, records = logging.getLogger(name), list[logging.LogRecord]()
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    ear, level, is_off = Ear(), log.level, log.disabled
+    log.addHandler(ear)
+    log.setLevel(logging.WARNING)
+    log.disabled = False
+    try:
+        yield records
+    finally:
+        log.removeHandler(ear)
+        log.setLevel(level)
+        log.disabled = is_off
+
+
+def test_people_are_told_from_where_on_records_are_lost() -> None:
+    async def elect(the: Running) -> None:
+        topic, machine = await the.create("t"), the.shell._machine
+        assert isinstance(topic, Topic)
+        assert machine is not None
+        key, life = TopicPartition(topic.topic_id, 0), BrokerLife(BrokerId(0), BrokerEpoch(1))
+        log_end = LogEnd(key, LeaderEpoch(3), Offset(70))
+        elected = ElectedUncleanly(topic.name, key, life, LeaderEpoch(4), log_end)
+        the.shell._perform(machine, [elected])
+
+    with heard("millrace.broker.controller") as records:
+        run(elect)
+    (warning,) = [each for each in records if "lack committed records" in each.getMessage()]
+    assert warning.__dict__["log_end_offset"] == 70

@@ -36,8 +36,8 @@ def command(
     """Have partitions led by their preferred leaders: the ones named, or all.
 
     Leaderships return by themselves once a broker is in sync again; this is for not waiting.
-    With --unclean: bring back partitions that nobody can lead, at the price of what is lost. The
-    leader's log says which records those were.
+    With --unclean: bring back partitions that nobody can lead, at the price of what is lost: all
+    that the new leader lacks. `millrace offsets` shows where its log ends.
     """
     if unclean:
         vague = [name for name in partitions if parse(name)[1] is None]
