@@ -14,7 +14,7 @@ help: ## List the targets
 setup: ## Make .venv with the locked requirements and this checkout, for developers
 	$(INSTALL) runtime dev
 
-demo: ## The main job: a year of real flights through an embedded broker that is killed on the way
+demo: ## The main job: a year of real flights through three brokers, of which a leader is killed on the way
 	$(INSTALL) runtime demo
 	@$(PYTHON_RUN) -m demo.flights
 
@@ -66,7 +66,7 @@ proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 wire: setup ## When a release is tagged: keep its wire, which later ones must not break
 	@$(PYTHON_RUN) -m tests.arch.wire
 
-docs: setup ## Write docs/configuration.md from the settings in the code
+docs: setup ## Write docs/configuration.md and docs/metrics.md from the code
 	@$(PYTHON_RUN) -m docs.generate
 
 # One resolution of everything first, so that the groups agree on versions. Present pins are kept; UPGRADE=1 renews them.
