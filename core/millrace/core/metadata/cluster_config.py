@@ -8,7 +8,7 @@ from millrace.core.settings import Unit, Visibility, setting
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """What the controller goes by."""
+    """What the controller goes by; the same on every broker, as any may become the controller."""
 
     default_partitions: int = setting(
         1,
