@@ -5,7 +5,8 @@ NORMAL, a power cut undoes confirmed commits (measured: 200 of 200). The lease i
 a second and means nothing after a power cut, when all its holders are gone: it has a connection
 with `synchronous=NORMAL`, which orders writes without flushing them.
 
-A lock file beside the database keeps other processes out. Rule P41.
+A lock file beside the database keeps out whoever is not of the cluster: all other processes, or,
+where several brokers share it, those that do not say so. Rule P41.
 """
 
 import contextlib
