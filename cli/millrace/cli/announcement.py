@@ -1,7 +1,7 @@
-"""What a broker says on standard output when it is ready: its address, and what to try next."""
+"""What brokers say on standard output when they are ready: where they are, and what to try next."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +11,7 @@ from millrace.cli.output import print_json
 
 if TYPE_CHECKING:
     from millrace.broker.app import BrokerAddress
+    from millrace.cli.local_cluster import Ready
 
 
 def announce(output: str, *, data: str, teach: bool) -> "Callable[[BrokerAddress], None]":
@@ -45,7 +46,7 @@ def greeting(address: "BrokerAddress", data: str, *, teach: bool) -> str:
     if address.metrics_address:
         lines.append(f"Metrics: http://{address.metrics_address}/metrics")
     if teach:
-        lines += ["", "Try in another terminal:", *(f"  {line}" for line in _lessons(address))]
+        lines += ["", *_try(_lessons(address))]
     return "\n".join(lines)
 
 
@@ -58,3 +59,19 @@ def _lessons(address: "BrokerAddress") -> list[str]:
     if address.address != DEFAULT_BOOTSTRAP:
         lessons.insert(0, f"export MILLRACE_BOOTSTRAP={address.address}")
     return lessons
+
+
+def cluster_greeting(brokers: "Sequence[Ready]", data: str) -> str:
+    """Return the text for a person who started several brokers."""
+    lines = [f"Millrace is up, its data in {data}. Ctrl-C stops it."]
+    for each in brokers:
+        lines.append(f"  {each.name} at {each.address}, process {each.pid}")
+        if each.metrics_address:
+            lines.append(f"    metrics: http://{each.metrics_address}/metrics")
+    addresses = ",".join(each.address for each in brokers)
+    lessons = ["millrace topic create greetings", "millrace cluster describe"]
+    return "\n".join([*lines, "", *_try([f"export MILLRACE_BOOTSTRAP={addresses}", *lessons])])
+
+
+def _try(lessons: Iterable[str]) -> list[str]:
+    return ["Try in another terminal:", *(f"  {line}" for line in lessons)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from millrace.cli.announcement import announce
+from millrace.cli.announcement import announce, cluster_greeting
 from millrace.cli.command import DEFAULT_BOOTSTRAP, Command, output_option
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json
@@ -115,14 +115,7 @@ def _run_cluster(
                 {"brokers": [asdict(each) for each in ready], "data": str(folder)}, indent=None
             )
         else:
-            click.echo(f"Millrace is up, its data in {folder}. Ctrl-C stops it.")
-            for each in ready:
-                click.echo(f"  {each.name} at {each.address}, process {each.pid}")
-            addresses = ",".join(each.address for each in ready)
-            click.echo("\nTry in another terminal:")
-            click.echo(f"  export MILLRACE_BOOTSTRAP={addresses}")
-            click.echo("  millrace topic create greetings")
-            click.echo("  millrace cluster describe")
+            click.echo(cluster_greeting(ready, str(folder)))
         cluster.supervise()
     except local_cluster.StartFailedError as error:
         if cluster.is_stopping:
