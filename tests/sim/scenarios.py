@@ -480,6 +480,16 @@ RESTART_IN_TURN: Final = Family(
 )
 
 
+def _all_of(undos: list[Undo]) -> Undo:
+    """Undo all that has gathered by then."""
+
+    def undo() -> None:
+        for each in undos:
+            each()
+
+    return undo
+
+
 def _make_a_proposal_stale(scene: Scene) -> Undo | None:
     """A leader proposes that one joins, and the controller hears of it two seconds later.
 
@@ -491,7 +501,7 @@ def _make_a_proposal_stale(scene: Scene) -> Undo | None:
         return None  # As when one is both.
     controller = scene.machines[controllers[0]]
     joiner, laggard = scene.dice.sample(others, 2)
-    undos: list[Undo] = []
+    undos: list[Undo] = [joiner.start]
     joiner.kill()
     scene.world.after(SECOND, "the joiner is back", joiner.start)
 
@@ -503,17 +513,12 @@ def _make_a_proposal_stale(scene: Scene) -> Undo | None:
         )
 
     def heal_control() -> None:
-        undos[1]()
+        undos[2]()
 
     scene.world.after(SECOND, "the laggard is cut off", cut)
     scene.world.after(2_600 * MILLISECOND, "the controller sees it", heal_control)
 
-    def undo() -> None:
-        joiner.start()
-        for each in undos:
-            each()
-
-    return undo
+    return _all_of(undos)
 
 
 STALE_PROPOSAL: Final = Family(
@@ -537,7 +542,7 @@ def _joins_unheard(scene: Scene) -> Undo | None:
     if held.intersection(controllers):
         return None  # It would be cut off from a member, too.
     joiner = scene.dice.choice([each for each in others if each.name in held])
-    undos: list[Undo] = []
+    undos: list[Undo] = [joiner.start]
     joiner.kill()
     scene.world.after(SECOND, "the joiner is back", joiner.start)
 
@@ -554,12 +559,7 @@ def _joins_unheard(scene: Scene) -> Undo | None:
 
     scene.world.after(1_100 * MILLISECOND, "has it joined?", look, 15_000)
 
-    def undo() -> None:
-        joiner.start()
-        for each in undos:
-            each()
-
-    return undo
+    return _all_of(undos)
 
 
 JOINS_UNHEARD: Final = Family(
@@ -606,11 +606,7 @@ def _given_back_at_once(scene: Scene) -> Undo | None:
     scene.world.after(350 * MILLISECOND, "it is given back", move, state.replicas)
     scene.world.after(700 * MILLISECOND, "the leader hears of it", undos[0])
 
-    def undo() -> None:
-        for each in undos:
-            each()
-
-    return undo
+    return _all_of(undos)
 
 
 GIVEN_BACK: Final = Family(
