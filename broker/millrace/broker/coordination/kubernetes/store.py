@@ -254,8 +254,8 @@ class KubernetesStore:
             raise CoordinationObjectTooLargeError(
                 f"{self._resources.objects[key]} would have {len(text)} bytes, more than "
                 f"coordination.kubernetes.object_bytes_max = {self._object_bytes_max}: there are "
-                "too many partitions or topic settings in it. Delete topics, or raise this limit "
-                "and etcd's --max-request-bytes; nothing was written"
+                "too many partitions or topic settings in it. Delete topics, or raise this limit, "
+                "etcd's --max-request-bytes and maxLength in crds/; nothing was written"
             )
         return text
 
