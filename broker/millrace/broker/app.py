@@ -175,7 +175,7 @@ class Broker:
         )
         limits = replace(config.limits, connections_max=connections)
         self._server = make_server(limits)
-        self._replica_server = make_server(limits)
+        self._replica_server = make_server(limits, is_for_brokers=True)
         self._health = health.aio.HealthServicer()
         self._metrics_server: Any = None
 

@@ -92,8 +92,8 @@ class KubernetesConfig:
     )
     object_bytes_max: int = setting(
         1_500_000,
-        "The largest object that is sent; a larger one is refused here. etcd takes 1.5 MiB, and the "
-        "definitions in `crds/` as much of a state, unless they are told otherwise.",
+        "The largest object that is sent; a larger one is refused here. etcd takes 1.5 MiB, and "
+        "the definitions in `crds/` as much of a state, unless they are told otherwise.",
         unit=Unit.BYTES,
         minimum=64 << 10,
         maximum=1 << 30,
@@ -366,7 +366,8 @@ class LimitsConfig:
 
     message_bytes_max: int = setting(
         8 << 20,
-        "The largest message on the wire, in either direction.",
+        "The largest message on the wire, in either direction; the metadata that brokers get "
+        "excepted.",
         unit=Unit.BYTES,
         minimum=64 << 10,
         maximum=512 << 20,

@@ -11,13 +11,21 @@ _WINDOW_BYTES: Final = 4 << 20
 """What a stream may have sent beyond the message that is being read."""
 
 
-def make_server(limits: LimitsConfig) -> grpc.aio.Server:
-    """Return a server without services or ports."""
+def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.aio.Server:
+    """Return a server without services or ports.
+
+    Args:
+        is_for_brokers: what it sends may be as large as it likes: a broker gets the cluster's
+            metadata in one message, whose objects have bounds of their own (`shard_bytes_max`).
+    """
     idle_ms = limits.connection_idle_ms_max
     return grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", limits.message_bytes_max),
-            ("grpc.max_send_message_length", limits.message_bytes_max),
+            (
+                "grpc.max_send_message_length",
+                -1 if is_for_brokers else limits.message_bytes_max,
+            ),
             ("grpc.max_allowed_incoming_connections", limits.connections_max),
             ("grpc.max_concurrent_streams", limits.connection_streams_max),
             ("grpc.server_handshake_timeout_ms", limits.handshake_ms_max),

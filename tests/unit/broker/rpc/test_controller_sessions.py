@@ -51,11 +51,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running() -> AsyncIterator[Running]:
+async def running(limits: LimitsConfig = LIMITS) -> AsyncIterator[Running]:
     store = MemoryStore()
     kept: list[ControllerEpoch] = []
     failures: list[BaseException] = []
-    server = make_server(LIMITS)
+    server = make_server(limits, is_for_brokers=True)
     port = server.add_insecure_port("127.0.0.1:0")
     shell = ControllerShell(
         ClusterConfig(),
@@ -65,7 +65,7 @@ async def running() -> AsyncIterator[Running]:
         address=f"127.0.0.1:{port}",
         on_failure=failures.append,
     )
-    service = ControllerService(controller=shell, limits=LIMITS)
+    service = ControllerService(controller=shell, limits=limits)
     shell.observer = service
 
     async def keep(controller_epoch: ControllerEpoch) -> None:
@@ -73,7 +73,7 @@ async def running() -> AsyncIterator[Running]:
 
     channel = ControllerChannel(
         ClusterConfig(),
-        LIMITS,
+        limits,
         find_controller=lambda: shell.holder,
         cluster_id=None,
         controller_epoch=ControllerEpoch(0),
@@ -255,5 +255,36 @@ def test_a_session_with_a_controller_that_is_none_any_more_ends_though_nobody_sa
                     await asyncio.gather(session, return_exceptions=True)
         finally:
             await silent.stop(None)
+
+    asyncio.run(scenario())
+
+
+def test_metadata_is_sent_whole_however_large_it_is() -> None:
+    async def scenario() -> None:
+        limits = LimitsConfig(message_bytes_max=64 << 10)
+        async with running(limits) as the:
+            for number in range(20):
+                topic = cluster_pb2.NewTopic(name=f"t{number}", partitions=200)
+                request = cluster_pb2.CreateTopicsRequest(topics=[topic])
+                await the.channel.forward(pb.ControllerRequest(create_topics=request))
+            whole = sum(len(stored.value) for stored in the.shell.objects().values())
+            assert whole > limits.message_bytes_max
+            another = ControllerChannel(
+                ClusterConfig(),
+                limits,
+                find_controller=lambda: the.shell.holder,
+                cluster_id=None,
+                controller_epoch=ControllerEpoch(0),
+                keep_controller_epoch=the.channel._keep_controller_epoch,
+                on_failure=the.failures.append,
+            )
+            session = asyncio.create_task(another.run())
+            try:
+                async with asyncio.timeout(10):
+                    await another.ready()
+                assert len(another.metadata.topics) == 20
+            finally:
+                session.cancel()
+                await asyncio.gather(session, return_exceptions=True)
 
     asyncio.run(scenario())
