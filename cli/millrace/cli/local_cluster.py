@@ -42,16 +42,21 @@ class Ready:
     metrics_address: str | None
 
 
+def log_directory(data_dir: Path, number: int) -> Path:
+    """Return where a broker has its logs; the first one where `millrace up` alone has them."""
+    return data_dir / ("log" if number == 0 else f"log-{number}")
+
+
 def configuration(data_dir: Path, number: int, *, port: int, metrics_port: int) -> str:
     """Return the TOML file of one broker.
 
     Args:
-        data_dir: of the cluster; the first broker has what `millrace up` alone has there.
+        data_dir: of the cluster.
         number: of the broker, from 0.
         port: of the first broker, for clients; 0: any.
         metrics_port: likewise; -1: none.
     """
-    logs = data_dir / ("log" if number == 0 else f"log-{number}")
+    logs = log_directory(data_dir, number)
     apart = number * PORTS_APART
     return "\n".join(
         (
@@ -91,17 +96,24 @@ class LocalCluster:
         """Whether a signal came."""
         return self._stopping.is_set()
 
-    def start(self) -> list[Ready]:
+    def start(self, *, in_turn: bool) -> list[Ready]:
         """Start all brokers; return once clients can connect to each.
+
+        Args:
+            in_turn: one after another, for the first time: the cluster numbers them as they come,
+                and people expect broker 2 to be `broker-2`.
 
         Raises:
             StartFailedError: one did not get ready.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        ready = []
         for path in self._paths:
             self._spawn(path)
-        return [self._wait_until_ready(path) for path in self._paths]
+            if in_turn:
+                ready.append(self._wait_until_ready(path))
+        return ready or [self._wait_until_ready(path) for path in self._paths]
 
     def supervise(self) -> None:
         """Start brokers again that end by themselves, until a signal comes.

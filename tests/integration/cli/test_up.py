@@ -88,6 +88,8 @@ def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_pat
         assert process.stderr is not None
         brokers = json.loads(process.stdout.readline())["brokers"]
         millrace = CommandLine(",".join(each["address"] for each in brokers))
+        described = json.loads(millrace.ok("cluster", "describe", "--output", "json"))["brokers"]
+        assert [each["name"] for each in described] == ["broker-0", "broker-1", "broker-2"]
         millrace.ok("topic", "create", "greetings", "--replication-factor", "3")
         millrace.ok("produce", "greetings", stdin="hello\n")
         os.kill(brokers[0]["pid"], signal.SIGKILL)

@@ -101,6 +101,8 @@ def _run_cluster(
         raise click.BadParameter(f"the last broker's ports would be above {_PORT_MAX}")
     folder = Path(data_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
+    logs = [local_cluster.log_directory(folder, number) for number in range(brokers)]
+    is_first = not all(each.exists() for each in logs)
     paths = []
     for number in range(brokers):
         paths.append(folder / f"broker-{number}.toml")
@@ -109,7 +111,7 @@ def _run_cluster(
     environment = {} if is_verbose else {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}
     cluster = local_cluster.LocalCluster(paths, environment)
     try:
-        ready = cluster.start()
+        ready = cluster.start(in_turn=is_first)
         if output == "json":
             print_json(
                 {"brokers": [asdict(each) for each in ready], "data": str(folder)}, indent=None
