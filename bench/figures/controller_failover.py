@@ -8,15 +8,10 @@ clients. The dead one stays dead until then. The value is the slowest round.
 
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from statistics import median
-from typing import Any
 
-from bench.many_partitions import fill
-from bench.measure import Bench, Bound, Outcome, figure, say
-from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
-from bench.peers.api_server import running_api_server
+from bench.comparisons.either_store import measure_with_either_store
+from bench.measure import Bench, Outcome, figure
+from bench.millrace_cluster import MillraceCluster
 from bench.processes import until
 
 from millrace.client import RetriableError
@@ -29,33 +24,20 @@ SECONDS_MAX, API_SERVER_SECONDS_MAX = 3, 8
 
 def measure(bench: Bench) -> Outcome:
     """Kill the controller once a round, with either store."""
-    sqlite = _rounds(bench, bench.directory / "sqlite", {})
-    with running_api_server(bench.directory / "api-server") as settings:
-        api_server = _rounds(bench, bench.directory / "kubernetes", settings)
-    return Outcome(
-        bounds=[
-            Bound(what="slowest failover in s", value=sqlite["slowest"], at_most=SECONDS_MAX),
-            Bound(
-                what="likewise with an API server",
-                value=api_server["slowest"],
-                at_most=API_SERVER_SECONDS_MAX,
-            ),
-        ],
-        detail={"partitions": PARTITIONS, "sqlite": sqlite, "api_server": api_server},
+
+    def fail_over(cluster: MillraceCluster, topics: list[str]) -> dict[str, float]:
+        time.sleep(bench.seconds)
+        return _fail_over(cluster, topics)
+
+    return measure_with_either_store(
+        bench,
+        fail_over,
+        what="failover",
+        counts=("administration", "leaders"),
+        partitions=PARTITIONS,
+        seconds_max=SECONDS_MAX,
+        api_server_seconds_max=API_SERVER_SECONDS_MAX,
     )
-
-
-def _rounds(bench: Bench, directory: Path, settings: Mapping[str, str]) -> dict[str, Any]:
-    taken: list[dict[str, float]] = []
-    with running_millrace_cluster(directory, settings) as cluster:
-        topics = fill(cluster, PARTITIONS)
-        for number in range(1, bench.rounds + 1):
-            time.sleep(bench.seconds)
-            taken.append(_fail_over(cluster, topics))
-            say(f"round {number}/{bench.rounds} {taken[-1]}")
-            cluster.wait_until_in_sync(topics)
-    slowest = [max(each.values()) for each in taken]
-    return {"slowest": max(slowest), "median": median(slowest), "rounds": taken}
 
 
 def _fail_over(cluster: MillraceCluster, topics: list[str]) -> dict[str, float]:

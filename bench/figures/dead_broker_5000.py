@@ -9,14 +9,11 @@ that was sent after the kill. The value is the slowest round; detection is part 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
-from typing import Any
 
+from bench.comparisons.either_store import measure_with_either_store
 from bench.loads.spec import Load, Moved, command_line
-from bench.many_partitions import fill
-from bench.measure import Bench, Bound, Outcome, figure, say
-from bench.millrace_cluster import MillraceCluster, running_millrace_cluster
-from bench.peers.api_server import running_api_server
+from bench.measure import Bench, Outcome, figure
+from bench.millrace_cluster import MillraceCluster
 from bench.processes import LoadFailedError, last_json, start, stop, until
 
 from millrace.client import MillraceError, SyncProducer, TopicDescription
@@ -30,36 +27,23 @@ SECONDS_MAX, API_SERVER_SECONDS_MAX = 4, 8
 
 def measure(bench: Bench) -> Outcome:
     """Have one broker lead everything, and kill it, once a round, with either store."""
-    sqlite = _rounds(bench, bench.directory / "sqlite", {})
-    with running_api_server(bench.directory / "api-server") as settings:
-        api_server = _rounds(bench, bench.directory / "kubernetes", settings)
-    return Outcome(
-        bounds=[
-            Bound(what="slowest take-over in s", value=sqlite["slowest"], at_most=SECONDS_MAX),
-            Bound(
-                what="likewise with an API server",
-                value=api_server["slowest"],
-                at_most=API_SERVER_SECONDS_MAX,
-            ),
-        ],
-        detail={"partitions": PARTITIONS, "sqlite": sqlite, "api_server": api_server},
+
+    def take_over(cluster: MillraceCluster, topics: list[str]) -> dict[str, float]:
+        controller = cluster.controller()
+        victim = next(each for each in sorted(cluster.names) if each != controller)
+        _lead_by(cluster, victim, topics)
+        time.sleep(bench.seconds)
+        return _die(cluster, victim, topics, bench.directory / "watcher.log")
+
+    return measure_with_either_store(
+        bench,
+        take_over,
+        what="take-over",
+        counts=("all_served", "writes"),
+        partitions=PARTITIONS,
+        seconds_max=SECONDS_MAX,
+        api_server_seconds_max=API_SERVER_SECONDS_MAX,
     )
-
-
-def _rounds(bench: Bench, directory: Path, settings: Mapping[str, str]) -> dict[str, Any]:
-    taken: list[dict[str, float]] = []
-    with running_millrace_cluster(directory, settings) as cluster:
-        topics = fill(cluster, PARTITIONS)
-        for number in range(1, bench.rounds + 1):
-            controller = cluster.controller()
-            victim = next(each for each in sorted(cluster.names) if each != controller)
-            _lead_by(cluster, victim, topics)
-            time.sleep(bench.seconds)
-            taken.append(_die(cluster, victim, topics, directory / "watcher.log"))
-            say(f"round {number}/{bench.rounds} {taken[-1]}")
-            cluster.wait_until_in_sync(topics)
-    slowest = [max(each["all_served"], each["writes"]) for each in taken]
-    return {"slowest": max(slowest), "median": median(slowest), "rounds": taken}
 
 
 def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> None:
