@@ -133,6 +133,14 @@ def test_what_was_expected_and_happened_counts() -> None:
     assert report.is_good, report.text()
 
 
+def test_changes_count_by_who_saw_most_of_them() -> None:
+    cluster = PerfectCluster(keys=1)
+    for observer, versions in (("watcher", (1, 2, 3)), ("late", (1, 3))):
+        for version in versions:
+            cluster.metadata(0, version, observer=observer, leader=version, leader_epoch=version)
+    assert check(cluster.ops).measures["leader_changes"] == 2
+
+
 def test_a_group_may_go_back_and_jump_and_an_assigned_reader_may_not() -> None:
     cluster = PerfectCluster(keys=1)
     cluster.run(200)
