@@ -13,12 +13,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants import report
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.hunt import Budget, Found, hunt_all
 from tests.sim.mutants.runs import runs
 from tests.sim.run import Factory, Outcome, describe, plan_of, run, shrink
-from tests.sim.scenarios import SCENARIOS
 from tests.sim.swarm import Plan
 from tests.sim.world import MINUTE, SECOND
 
@@ -95,7 +95,7 @@ def play_scenarios(options: list[str]) -> int:
     parser.add_argument("about", nargs="*", help="such as B9 or P23")
     arguments = parser.parse_args(options)
     failed = 0
-    for scenario in SCENARIOS:
+    for scenario in ALL_SCENARIOS:
         if arguments.about and scenario.about not in arguments.about:
             continue
         for seed in range(scenario.seeds):

@@ -41,6 +41,7 @@ from tests.sim.messages import (
 )
 from tests.sim.network import Received, Stream, StreamEnded, StreamOpened, StreamReceived
 from tests.sim.serving import FollowerService
+from tests.sim.witness import Witness
 from tests.sim.world import Violation
 
 from millrace.broker.storage.file_system import FileSystem
@@ -98,6 +99,7 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import BatchLimits, check, walk
 from millrace.core.records.header import HEADER_BYTES, stamp, verify_body
 from millrace.core.replication.follower import AdvanceLogStart, Append, StartAnew, Truncate
+from millrace.core.replication.in_sync import IsrProposal
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.leader_session import SessionRequest
 from millrace.core.replication.replicas import (
@@ -143,6 +145,7 @@ class SimulatedBroker:
     Args:
         config: the cluster's.
         replication: the broker's.
+        witness: shown what it does.
         hear_of_damage: told of a broker whose batches do not match their checksums.
         new_host: makes the controller's part of it.
 
@@ -155,7 +158,8 @@ class SimulatedBroker:
     def __init__(
         self,
         config: ClusterConfig,
-        replication: ReplicationConfig = REPLICATION,
+        replication: ReplicationConfig,
+        witness: Witness,
         hear_of_damage: Callable[[str], object] = lambda _: None,
         new_host: type[ControllerHost] = ControllerHost,
     ) -> None:
@@ -165,6 +169,7 @@ class SimulatedBroker:
         self.is_damaged = False
         self._config = config
         self._replication = replication
+        self._witness = witness
         self._hear_of_damage = hear_of_damage
         self._new_host = new_host
         self._targets: dict[TopicPartition, Target] = {}
@@ -177,6 +182,8 @@ class SimulatedBroker:
         self._leaders: dict[BrokerId, Stream] = {}
         self._wants_shutdown = False
         self._is_stopping = False
+        self._told_to_stop_at = 0
+        self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
 
     @property
     def life(self) -> BrokerLife | None:
@@ -212,11 +219,18 @@ class SimulatedBroker:
         self._controller_epoch = ControllerEpoch(controller_epoch)
         self._broker_epoch = BrokerEpoch(broker_epoch)
         self._incarnation = f"{dice.getrandbits(64):016x}"
+        self._witness.logs.on_started(
+            machine, self.directory, self._incarnation, (controller_epoch, broker_epoch)
+        )
         self._cache = MetadataCache(
             CLUSTER_ID if controller_epoch else None, self._controller_epoch
         )
-        self.host = self._new_host(machine, self._config, knows_cluster=controller_epoch > 0)
-        self._appender = Appender(machine, self._on_written, self._on_log_failed)
+        self.host = self._new_host(
+            machine, self._config, self._witness, knows_cluster=controller_epoch > 0
+        )
+        self._appender = Appender(
+            machine, self._on_written, self._on_log_failed, self._witness.logs
+        )
         for period_ms, work in (
             (self.host.times.retry_ms, self.host.look_at_lease),
             (self._config.controller_tick_ms, self.host.tick),
@@ -243,6 +257,7 @@ class SimulatedBroker:
         match event:
             case Terminated():
                 self._wants_shutdown = True
+                self._told_to_stop_at = self._machine.world.now
                 if self._life is None:
                     self._machine.exit("told to, before it was registered")
             case Received(sender, message):
@@ -286,6 +301,8 @@ class SimulatedBroker:
                 name = self._cache.image.cluster.brokers[leader].name
                 stream = self._machine.network.open_stream(name, FetchStream(self._life))
                 self._leaders[leader] = stream
+            assert self._life is not None
+            self._witness.replicas.on_said(self._life, leader, request, self.replicas, self.logs)
             stream.send(request)
 
     def _on_ended(self, stream: Stream) -> None:
@@ -368,11 +385,17 @@ class SimulatedBroker:
         if self._is_stopping:
             return
         self._is_stopping = True
+        assert self._life is not None
+        waited_us = self._machine.world.now - self._told_to_stop_at
+        self._witness.states.on_stopping(self._life, waited_us)
+
+        def close() -> None:
+            self.directory.close(clean=True, broker_epoch=self._broker_epoch)
+            self._witness.logs.on_closed(self._machine)
 
         def done(result: object) -> None:
             self._machine.exit(f"told to: {result or 'all is closed'}")
 
-        close = partial(self.directory.close, clean=True, broker_epoch=self._broker_epoch)
         self._machine.run(THREAD, close, done)
 
     def _register(self) -> None:
@@ -413,7 +436,12 @@ class SimulatedBroker:
             self._save_life()
         self.replicas = Replicas(answer.life, self._replication)
         self.service = FollowerService(
-            self._machine, self.replicas, self.logs, self._perform, self._on_damaged
+            self._machine,
+            self.replicas,
+            self.logs,
+            self._perform,
+            self._on_damaged,
+            self._witness.replicas,
         )
         if self._cache.image is not None:
             self._perform(self.replicas.on_image(self._cache.image, self._now))
@@ -452,11 +480,15 @@ class SimulatedBroker:
                 case ApplyImage(image):
                     if self.replicas is not None:
                         self._perform(self.replicas.on_image(image, self._now))
+                        self._witness.replicas.on_image(self._machine, self.replicas, self.logs)
                 case AskFullState():
                     if self._control is not None:
                         self._control.send(AskAll())
 
     def _save_life(self) -> None:
+        self._witness.logs.on_saving_life(
+            self._machine, (self._controller_epoch, self._broker_epoch)
+        )
         payload = f"{self._controller_epoch} {self._broker_epoch}".encode()
         write_sealed(self._machine.disk, LIFE, "life", payload)
 
@@ -482,22 +514,17 @@ class SimulatedBroker:
                 case DropReplica(topic_partition):
                     self._close_log(topic_partition)
                     self._machine.run(
-                        THREAD,
-                        partial(
-                            self.directory.delete_partition,
-                            topic_partition,
-                            self._machine.clock.wall(),
-                        ),
-                        self._on_dropped,
+                        THREAD, partial(self._drop, topic_partition), self._on_dropped
                     )
                 case LogChange(topic_partition, change, generation):
                     self._change_log(topic_partition, change, generation)
-                case Completed(_, waiters):
+                case Completed(topic_partition, waiters):
                     for waiter in waiters:
-                        self._acknowledge(waiter)
+                        self._acknowledge(topic_partition, waiter)
                 case Advanced(topic_partition):
                     replica = None if self.replicas is None else self.replicas.find(topic_partition)
                     if replica is not None:
+                        self._witness.replicas.on_advanced(replica, self.logs[topic_partition])
                         self.logs[topic_partition].high_watermark = replica.high_watermark
                     self.service.on_advanced(topic_partition)
                 case Extended(topic_partition):
@@ -506,6 +533,9 @@ class SimulatedBroker:
                     raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")
                 case ProposeIsr(proposals):
                     assert self._life is not None
+                    assert self.replicas is not None
+                    self._proposed = proposals
+                    self._witness.replicas.on_proposed(self.replicas, proposals)
                     changes = [
                         AlterPartition(
                             topic_id=topic_partition.topic_id,
@@ -524,7 +554,11 @@ class SimulatedBroker:
         if isinstance(answers, list):
             answers = [each if isinstance(each, MillraceError) else None for each in answers]
         assert isinstance(answers, list | MillraceError)
-        self._perform(self.replicas.on_isr_answers(answers, self._now))
+        proposed = self._proposed
+        effects = self.replicas.on_isr_answers(answers, self._now)
+        errors = answers if isinstance(answers, list) else [answers] * len(proposed)
+        self._witness.replicas.on_isr_answers(self.replicas, proposed, errors)
+        self._perform(effects)
 
     def _open_log(self, topic_partition: TopicPartition, topic: Topic) -> None:
         def opened(result: object) -> None:
@@ -546,6 +580,7 @@ class SimulatedBroker:
             # What recovery found may be in the page cache alone, and no append may ever come that
             # flushes it: a producer that repeats its last batch would wait for ever.
             log.flush()
+            self._witness.logs.on_opened(self._machine, log)
             return log
 
         self._machine.run(THREAD, open_and_flush, opened)
@@ -553,6 +588,10 @@ class SimulatedBroker:
     def _close_log(self, topic_partition: TopicPartition) -> None:
         self.logs.pop(topic_partition, None)
         self._targets.pop(topic_partition, None)
+
+    def _drop(self, topic_partition: TopicPartition) -> None:
+        self._witness.logs.on_cutting(self._machine, topic_partition)
+        self.directory.delete_partition(topic_partition, self._machine.clock.wall())
 
     def _on_dropped(self, result: object) -> None:
         if isinstance(result, Exception):
@@ -574,7 +613,7 @@ class SimulatedBroker:
                 )
                 self._appender.change(
                     target,
-                    lambda: target.log.truncate_to(end_offset, self._machine.clock.wall()),
+                    partial(self._truncate, target.log, end_offset),
                     partial(self._on_truncated, topic_partition),
                 )
             case AdvanceLogStart(start_offset):
@@ -583,6 +622,11 @@ class SimulatedBroker:
                 )
             case StartAnew(start_offset):
                 raise Violation(f"storage cannot begin {topic_partition} at {start_offset}")
+
+    def _truncate(self, log: PartitionLog, end_offset: Offset) -> None:
+        self._witness.logs.on_cutting(self._machine, log.topic_partition)
+        log.truncate_to(end_offset, self._machine.clock.wall())
+        self._witness.logs.on_cut(self._machine, log)
 
     def _on_truncated(self, topic_partition: TopicPartition) -> None:
         assert self.replicas is not None
@@ -597,6 +641,11 @@ class SimulatedBroker:
             assert written.error is not None
             if not isinstance(written.error, StorageFullError | CorruptLogError):
                 self._fail(written.error)
+            replica = self.replicas.find(topic_partition)
+            if replica is not None:
+                self._witness.replicas.on_taken_back(replica, written.failed_at)
+            if isinstance(written.error, StorageFullError):
+                self._witness.logs.on_not_written(self._machine, written.target.log)
             self._perform(
                 self.replicas.on_write_failed(
                     topic_partition, written.failed_at, written.error, self._now
@@ -637,6 +686,8 @@ class SimulatedBroker:
         def done(result: object) -> None:
             if isinstance(result, Exception) and not isinstance(result, StorageFullError):
                 self._fail(result)
+            if not isinstance(result, Exception):
+                self._witness.logs.on_checkpoint(self._machine, self.logs)
             for topic_partition, log in self.logs.items():
                 assert self.replicas is not None
                 replica = self.replicas.find(topic_partition)
@@ -687,6 +738,10 @@ class SimulatedBroker:
                 diverging=message.diverging,
             )
             effects = self.replicas.on_fetched(leader, fetched, self._now)
+            if effects and found is not None:
+                assert self._life is not None
+                replica = self.replicas.find(found[0])
+                self._witness.replicas.on_fetched(self._life, leader, message, replica, effects)
         self._perform(effects)
 
     # --- Clients -----------------------------------------------------------------------------
@@ -737,6 +792,8 @@ class SimulatedBroker:
         acks = message.acks or Acks.LEADER
         owner = None if message.acks is None else (stream, message.number)
         waiter = leader.append(header, acks, owner, self._machine.clock.wall())
+        log = self.logs[message.topic_partition]
+        self._witness.replicas.on_appended(leader, log, header, acks, waiter)
         if not waiter.is_duplicate:
             stamped = stamp(
                 message.batch[:HEADER_BYTES],
@@ -745,13 +802,12 @@ class SimulatedBroker:
                 append_timestamp=waiter.append_timestamp,
             )
             body = message.batch[HEADER_BYTES:]
-            self._appender.append(
-                self._targets[message.topic_partition],
-                [StampedBatch.of(header, stamped, body, waiter.append_timestamp)],
-                leader.generation,
-            )
+            batch = StampedBatch.of(header, stamped, body, waiter.append_timestamp)
+            self._witness.replicas.on_stamped(leader, batch)
+            target = self._targets[message.topic_partition]
+            self._appender.append(target, [batch], leader.generation)
         if waiter.is_done:
-            self._acknowledge(waiter)
+            self._acknowledge(message.topic_partition, waiter)
 
     def _leader_of(self, topic_partition: TopicPartition) -> PartitionLeader:
         if self.replicas is None:
@@ -761,7 +817,10 @@ class SimulatedBroker:
             raise NotLeaderError("another broker leads", appended=Appended.NO)
         return replica.leader
 
-    def _acknowledge(self, waiter: Waiter) -> None:
+    def _acknowledge(self, topic_partition: TopicPartition, waiter: Waiter) -> None:
+        replica = None if self.replicas is None else self.replicas.find(topic_partition)
+        log = self.logs.get(topic_partition)
+        self._witness.replicas.on_answered(replica, log, waiter)
         if waiter.owner is None:
             return
         assert isinstance(waiter.owner, tuple)
@@ -772,7 +831,15 @@ class SimulatedBroker:
         leader = self._leader_of(message.topic_partition)
         leader.check_epoch(message.leader_epoch)
         leader.check_end_offset()
-        return End(message.number, leader.last_stable_offset, leader.leader_epoch)
+        answer = End(message.number, leader.last_stable_offset, leader.leader_epoch)
+        self._judge_answer(message.topic_partition, message.leader_epoch, answer)
+        return answer
+
+    def _judge_answer(
+        self, topic_partition: TopicPartition, expected: LeaderEpoch, answer: Batches | End
+    ) -> None:
+        assert self.replicas is not None
+        self._witness.replicas.on_read(self.replicas.get(topic_partition), expected, answer)
 
     def _read(self, message: Read) -> Batches:
         if message.may_be_follower and self.replicas is not None:
@@ -797,7 +864,9 @@ class SimulatedBroker:
         if message.offset < high_watermark:
             plan = log.plan_read(message.offset, _READ_BYTES, high_watermark)
         data = b"" if plan is None else log.read(plan)
-        return Batches(message.number, data, high_watermark)
+        answer = Batches(message.number, data, high_watermark)
+        self._judge_answer(message.topic_partition, message.leader_epoch, answer)
+        return answer
 
 
 def _is_flushed(topic: Topic) -> bool:
