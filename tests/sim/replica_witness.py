@@ -108,6 +108,7 @@ class ReplicaWitness:
         self._reports: dict[tuple[TopicPartition, LeaderEpoch], Reports] = {}
         self._begun: set[tuple[TopicPartition, LeaderEpoch]] = set()
         self._ledgers: dict[tuple[BrokerLife, TopicPartition], _Ledger] = {}
+        self._high_watermarks: dict[tuple[BrokerLife, TopicPartition], Offset] = {}
         self._sums: dict[tuple[TopicPartition, LeaderEpoch, Offset], int] = {}
 
     # --- Following ---------------------------------------------------------------------------
@@ -233,8 +234,10 @@ class ReplicaWitness:
         return min(written, flushed) if _is_flushed(leader) else written
 
     def on_advanced(self, replica: Replica, log: PartitionLog) -> None:
-        """The role or the high watermark of a replica moved; the log knows the one before."""
-        before, after = log.high_watermark, replica.high_watermark
+        """The role or the high watermark of a replica may have moved."""
+        after = replica.high_watermark
+        key = replica.broker, replica.topic_partition
+        before, self._high_watermarks[key] = self._high_watermarks.get(key, after), after
         leader, follower = replica.leader, replica.follower
         if follower is not None and after > follower.written_offset:
             raise Violation(
