@@ -162,7 +162,7 @@ class SimulatedCluster:
         self.stored_cluster: ClusterState | None = None
         logs = LogWitness()
         replicas = ReplicaWitness(logs)
-        states = StateWitness(self, logs, replicas, self.running, self._is_led)
+        states = StateWitness(self, logs, replicas, self._is_led)
         self.witness = Witness(logs, replicas, states)
         self.machines: dict[str, Machine] = {
             f"broker-{number}": Machine(
@@ -268,10 +268,6 @@ class SimulatedCluster:
         if self.store.weather != StoreWeather() or self.network.has_been_cut(STORE_NAME):
             self._had_odd_store = True
         return self._had_odd_store
-
-    def running(self) -> dict[BrokerLife, SimulatedBroker]:
-        """The brokers that run and are registered, by their lives."""
-        return {node.life: node for node in self.nodes().values() if node.life is not None}
 
     def _is_led(self) -> bool:
         return any(

@@ -18,6 +18,7 @@ from tests.sim.messages import Ask, AskAll
 from tests.sim.network import Stream
 from tests.sim.scenarios import (
     AWAY,
+    CUT_A_FOLLOWER,
     Busy,
     BusyOfFour,
     ForgetfulController,
@@ -312,6 +313,7 @@ _BOUNCES: Final[Sequence[Step]] = (
     (17.0, "F02", 1.0),
     (19.5, "F02", 0.2),
     (20.0, "F01", 0.3),
+    (21.0, "F09", 2.2),
 )
 
 RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
@@ -329,7 +331,6 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "a partition keeps its handle when its position is another",
             "what a follower reported in an earlier leader epoch counts",
             "reports of sessions of another leader epoch count",
-            "the high watermark moves while too few are in sync",
             "a member that has said nothing in this epoch is not waited for",
             "the high watermark goes back",
             "a leader counts on itself alone",
@@ -351,7 +352,6 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "a follower joins below the high watermark",
             "a leader proposes to leave",
             "the leader epoch stays when the leader changes",
-            "whoever is alive may be elected",
             "who is fenced goes on leading",
             "old replicas go before the new ones are there",
             "producer states are not kept while following",
@@ -423,7 +423,18 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "who is eligible stays so when enough are in sync without it",
             "nobody stays eligible who leaves the in-sync replicas",
             "the earlier life stays in sync until it is missed",
+            "the high watermark moves while too few are in sync",
+            "a leader appends although too few are in sync",
+            "a new leader says where the log ends before it knows",
         ],
+    ),
+    Scenario(
+        about="P25",
+        name="a leader dies while one of its followers is out of touch with it",
+        cluster=Busy,
+        steps=[AWAY, (10, CUT_A_FOLLOWER, 5), (13, "F02", 1.5)],
+        seeds=6,
+        mutants=["whoever is alive may be elected"],
     ),
     Scenario(
         about="P3, P4, P5, P45",

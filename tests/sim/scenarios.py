@@ -686,6 +686,8 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
             "an unclean election is not on record",
             "unclean elections need nobody's leave",
             "who may have lost records stays eligible",
+            "a broker that crashed is taken for one that was shut down",
+            "the earlier life stays in sync until it is missed",
             "batches of another partition, and changed ones, pass recovery",
         ],
     ),

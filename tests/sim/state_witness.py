@@ -69,7 +69,6 @@ class StateWitness:
         cluster: what is stored, and who runs.
         logs: knows how processes found their disks.
         replicas: knows what leaders have asked for.
-        lives: the registered lives of the brokers that run.
         is_led: whether some controller is active, and does not stand still.
     """
 
@@ -78,18 +77,17 @@ class StateWitness:
         cluster: Judged,
         logs: LogWitness,
         replicas: ReplicaWitness,
-        lives: Callable[[], Mapping[BrokerLife, object]],
         is_led: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
         self._logs = logs
         self._replicas = replicas
-        self._lives = lives
         self._is_led = is_led
         self._not_led_at = 0
         self._written: dict[tuple[str, int], StoredObject] = {}
         self._wipes: dict[str, int] = {}
         self._fenced_since: dict[BrokerLife, int] = {}
+        self._were_alive: set[BrokerLife] = set()
 
     # --- What is stored ----------------------------------------------------------------------
 
@@ -112,6 +110,7 @@ class StateWitness:
                 self._fenced_since.setdefault(broker.life, self._cluster.now)
             else:
                 self._fenced_since.pop(broker.life, None)
+                self._were_alive.add(broker.life)
             known = None if before is None else before.brokers.get(broker_id)
             if known is None or known.life != broker.life:
                 self._on_registered(broker)
@@ -212,8 +211,10 @@ class StateWitness:
     def _judge_eligible(self, topic: Topic, before: PartitionState, after: PartitionState) -> None:
         is_flushed = topic.config.durability is Durability.FSYNC
         disks = [machine.disk for machine in self._cluster.machines.values()]
-        if not is_flushed or self._cluster.has_lost_disks or any(d.is_damaged for d in disks):
+        if not is_flushed or self._cluster.has_lost_disks:
             return
+        if any(disk.is_damaged or disk.failures for disk in disks):
+            return  # A replica that cannot be read is done without.
         kept = {life.broker_id for life in (*after.isr, *after.elr)}
         for life in (*before.isr, *before.elr):
             if life.broker_id in after.replicas and life.broker_id not in kept:
@@ -231,8 +232,7 @@ class StateWitness:
                 return  # It alone was in sync last (P31).
         stored = self._cluster.stored_cluster
         assert stored is not None
-        running = self._lives()
         for broker_id in before.replicas:
-            broker = stored.brokers[broker_id]
-            if broker.is_fenced and broker.life not in running:
-                raise Violation(f"{what}, and {broker.life} is not back")
+            life = stored.brokers[broker_id].life
+            if life not in self._were_alive and not self._cluster.has_odd_store:
+                raise Violation(f"{what}, and {life} is not back")
