@@ -680,13 +680,7 @@ class SimulatedBroker:
 
     def _tick(self) -> None:
         if self.replicas is not None:
-            effects = self.replicas.tick(self._now)
-            for topic_partition in self.replicas:
-                # It may have moved, and nobody waits for that.
-                self._witness.replicas.on_advanced(
-                    self.replicas.get(topic_partition), self.logs[topic_partition]
-                )
-            self._perform(effects)
+            self._perform(self.replicas.tick(self._now))
 
     def _checkpoint(self) -> None:
         def done(result: object) -> None:
