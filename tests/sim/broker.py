@@ -441,7 +441,7 @@ class SimulatedBroker:
             self.logs,
             self._perform,
             self._on_damaged,
-            self._witness.replicas,
+            witness=self._witness.replicas,
         )
         if self._cache.image is not None:
             self._perform(self.replicas.on_image(self._cache.image, self._now))

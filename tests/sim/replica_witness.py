@@ -257,8 +257,7 @@ class ReplicaWitness:
         for life in (*state.isr, *(() if proposal is None else proposal.isr)):
             if life != leader.broker and self._reported(leader, life) < after:
                 raise Violation(
-                    f"{what}, commits up to {after}; {life} reported "
-                    f"{self._reported(leader, life)}"
+                    f"{what}, commits up to {after}; {life} reported {self._reported(leader, life)}"
                 )
         known = self.committed.get(replica.topic_partition, Offset(0))
         self.committed[replica.topic_partition] = max(known, after)
@@ -435,7 +434,10 @@ def _shared(said: _Said, log: PartitionLog) -> Offset:
     end = said.end_offset
     if end <= start:
         return end
-    own = [*_from(log.leader_epochs.entries, start), EpochStart(NO_LEADER_EPOCH, log.log_end_offset)]
+    own = [
+        *_from(log.leader_epochs.entries, start),
+        EpochStart(NO_LEADER_EPOCH, log.log_end_offset),
+    ]
     theirs = [*_from(said.epochs, start), EpochStart(NO_LEADER_EPOCH, end)]
     for one, other in zip(own, theirs, strict=False):
         if one != other:

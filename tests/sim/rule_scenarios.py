@@ -15,7 +15,7 @@ from tests.sim.controlling import ControllerHost
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.machine import Machine
 from tests.sim.messages import Ask, AskAll
-from tests.sim.network import Stream
+from tests.sim.network import Stream, Weather
 from tests.sim.scenarios import (
     AWAY,
     CUT_A_FOLLOWER,
@@ -69,7 +69,7 @@ class Everyday(BusyOfFour):
 
 
 class LateHost(ControllerHost):
-    """It looks at changes of in-sync replicas up to some seconds late, behind all that came since."""
+    """It looks at changes of in-sync replicas late, behind what came up to seconds later."""
 
     def on_message(self, stream: Stream, message: Ask | AskAll) -> None:
         look = partial(super().on_message, stream, message)
@@ -122,9 +122,17 @@ class Heedless(Busy):
 class Witnesses(ScenarioCluster):
     """Nothing but the checkpoint and the last segment is damaged: other files tell of both."""
 
+    topics = (TopicPlan(partitions=1, loads=(Load(every_us=100 * MILLISECOND),)),)
+
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.witness.logs.believes_witnesses = True
+
+
+class RestlessOfFour(Restless):
+    """One broker, which may be the controller, has no replica."""
+
+    brokers = 4
 
 
 class NeverShort(BusyOfFour):
@@ -147,26 +155,43 @@ def _follower(scene: Scene, *, may_control: bool = True) -> Machine | None:
     return scene.machines[scene.dice.choice(names)] if names else None
 
 
-def _two_die(scene: Scene) -> Undo | None:
+def _two_die(scene: Scene, *, is_slow: bool) -> Undo | None:
     """A follower dies, a moment later the leader, and only the follower is back.
 
     The third has batches then that nobody else has, and leads; what is committed it does not know.
+    With `is_slow` they come late to the follower, when it may join as far as the controller knows.
     """
     leader, follower = scene.pick("leader"), _follower(scene)
     if leader is None or follower is None:
         return None
+    names = scene.role("follower")
+    third = [name for name in names if name not in (leader.name, follower.name)]
+    undos = [follower.start, leader.start]
+    if is_slow:
+        if {leader.name, follower.name, *third}.intersection(scene.role("controller")):
+            return None  # What it says as such would be late, too.
+        links = [(name, follower.name) for name in third]
+        undos.append(scene.network.impose(links, Weather(delay_us=2 * SECOND)))
     follower.kill()
     scene.world.after(150 * MILLISECOND, "the leader dies, too", leader.kill)
     scene.world.after(scene.duration_us * 2 // 3, "the follower is back", follower.start)
 
     def undo() -> None:
-        follower.start()
-        leader.start()
+        for each in undos:
+            each()
 
     return undo
 
 
-TWO_DIE: Final = Family("F02", "a follower dies, and then its leader", _two_die, _ANY)
+TWO_DIE: Final = Family(
+    "F02", "a follower dies, and then its leader", partial(_two_die, is_slow=False), _ANY
+)
+TWO_DIE_AND_ONE_IS_SLOW: Final = Family(
+    "F02",
+    "a follower dies, and then its leader, and it is back and slow",
+    partial(_two_die, is_slow=True),
+    _ANY,
+)
 
 
 def _restore_an_old_marker(scene: Scene) -> Undo | None:
@@ -199,7 +224,7 @@ def _segments(machine: Machine, suffix: str = ".log") -> list[str]:
     return [path for path in machine.disk.files() if path.endswith(suffix)]
 
 
-def _lose_checkpoint_and_last_segment(scene: Scene) -> Undo | None:
+def _lose_the_last_segment(scene: Scene, *, with_checkpoint: bool) -> Undo | None:
     disk = scene.victim.disk
     segments, indexes = _segments(scene.victim), _segments(scene.victim, ".index")
     checkpoint = f"{_DATA}/{CHECKPOINT}"
@@ -208,15 +233,21 @@ def _lose_checkpoint_and_last_segment(scene: Scene) -> Undo | None:
     if disk.is_damaged or len(segments) < 2 or not is_known or scene.victim.node is None:
         return None
     scene.victim.kill()
-    for path in (last, checkpoint):
+    for path in (last, checkpoint) if with_checkpoint else (last,):
         disk.damaged.append(path)
         disk.unlink(path)
         disk.fsync_directory(path.rpartition("/")[0])
     return scene.victim.start
 
 
+LOST_LAST: Final = Family(
+    "F31", "the last segment is gone", partial(_lose_the_last_segment, with_checkpoint=False), _ANY
+)
 LOST_TOGETHER: Final = Family(
-    "F31", "checkpoint and last segment are gone", _lose_checkpoint_and_last_segment, _ANY
+    "F31",
+    "the checkpoint and the last segment are gone",
+    partial(_lose_the_last_segment, with_checkpoint=True),
+    _ANY,
 )
 
 
@@ -414,12 +445,11 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         mutants=["a write that was refused, or has no answer, counts as done"],
     ),
     Scenario(
-        about="P22, P26, P37",
+        about="P9, P11, P26, P37",
         name="a follower dies, then its leader; the third has more than the follower that is back",
         cluster=Restless,
         steps=_every(TWO_DIE, 6, 12, 2, 9),
         mutants=[
-            "a follower joins below where the epoch began",
             "who is eligible stays so when enough are in sync without it",
             "nobody stays eligible who leaves the in-sync replicas",
             "the earlier life stays in sync until it is missed",
@@ -427,6 +457,19 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "a leader appends although too few are in sync",
             "a new leader says where the log ends before it knows",
         ],
+    ),
+    Scenario(
+        about="P22",
+        name="likewise, and what the new leader has comes late to the follower that is back",
+        cluster=RestlessOfFour,
+        steps=[
+            AWAY,
+            (9, TWO_DIE_AND_ONE_IS_SLOW, 9),
+            (19, "F38", 2.6),
+            (24, TWO_DIE_AND_ONE_IS_SLOW, 9),
+        ],
+        seeds=8,
+        mutants=["a follower joins below where the epoch began"],
     ),
     Scenario(
         about="P25",
@@ -485,6 +528,13 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     ),
     Scenario(
         about="P65",
+        name="the last segment is gone",
+        cluster=Witnesses,
+        steps=_every(LOST_LAST, 20, 2.1, 8, 0.3),
+        mutants=["a log that lost flushed batches is cut to what is left"],
+    ),
+    Scenario(
+        about="P65",
         name="the checkpoint and the last segment are gone",
         cluster=Witnesses,
         steps=_every(LOST_TOGETHER, 20, 2.1, 8, 0.3),
@@ -506,4 +556,3 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         mutants=["small files are believed whatever their checksum"],
     ),
 )
-

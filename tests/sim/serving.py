@@ -52,6 +52,7 @@ class FollowerService:
         logs: dict[TopicPartition, PartitionLog],
         perform: Callable[[list[Effect]], object],
         damaged: Callable[[TopicPartition, CorruptLogError], object],
+        *,
         witness: ReplicaWitness,
     ) -> None:
         self._machine = machine
@@ -157,9 +158,7 @@ class FollowerService:
         effects = self._replicas.on_follower_progress(
             topic_partition, life, leader_epoch, progress, now
         )
-        self._witness.on_report(
-            self._replicas.get(topic_partition), life, leader_epoch, progress
-        )
+        self._witness.on_report(self._replicas.get(topic_partition), life, leader_epoch, progress)
         self._perform(effects)
 
     def on_advanced(self, topic_partition: TopicPartition) -> None:

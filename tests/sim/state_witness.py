@@ -227,9 +227,9 @@ class StateWitness:
             return
         if after.partition_epoch == before.partition_epoch + 1 and (before.isr or before.elr):
             raise Violation(f"{what}, though others have everything")
-        if after.leader == before.last_known_leader != NO_BROKER:
-            if before.last_known_elr == (after.leader,):
-                return  # It alone was in sync last (P31).
+        last = before.last_known_leader
+        if last == after.leader != NO_BROKER and before.last_known_elr == (last,):
+            return  # It alone was in sync last (P31).
         stored = self._cluster.stored_cluster
         assert stored is not None
         for broker_id in before.replicas:

@@ -157,7 +157,8 @@ def hunt_all(
     """
     skips = done or [0] * len(mutants)
     work = [(each, runs, budget, skip) for each, skip in zip(mutants, skips, strict=True)]
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([runs.__module__])  # Once, and not for each mutant.
     with context.Pool(processes, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(_hunt_one, work)
 

@@ -65,7 +65,8 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
         "millrace.core.replication.leader_session:LeaderSession.open",
         "handle = self._next_handle",
         'handle = int.from_bytes(topic_partition.topic_id[:4], "big") << 16\n'
-        "    handle += topic_partition.partition",
+        "    handle += topic_partition.partition\n"
+        "    self._due = sorted(each for each in self._due if each[1] != handle)",
     ),
     mutant(
         "a follower keeps batches whose checksums do not hold",

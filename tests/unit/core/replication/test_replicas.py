@@ -434,9 +434,7 @@ def silent(leader: World) -> list[Effect]:
 def test_readers_hear_of_what_is_committed_because_nobody_waits_for_the_silent(
     leader: World,
 ) -> None:
-    member, joiner = (
-        n for n in leader.cluster.state(leader.topic_id).replicas if n != leader.here
-    )
+    member, joiner = (n for n in leader.cluster.state(leader.topic_id).replicas if n != leader.here)
     leader.cluster.change_isr(leader.topic_id, leader.here, member)
     leader.learn()
     silent(leader)  # A proposal is in flight, so that the joiner cannot be proposed.
