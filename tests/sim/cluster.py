@@ -24,12 +24,16 @@ from tests.sim.coordination import NAME as STORE_NAME
 from tests.sim.coordination import SimulatedStore, StoreWeather
 from tests.sim.faults import FAMILIES, Family
 from tests.sim.invariants import Invariants
+from tests.sim.log_witness import LogWitness
 from tests.sim.machine import Machine
 from tests.sim.messages import Administer
 from tests.sim.network import Network, NetworkEvent
 from tests.sim.operator import Operator
+from tests.sim.replica_witness import ReplicaWitness
+from tests.sim.state_witness import StateWitness
 from tests.sim.telling import named, told
 from tests.sim.telling import state as told_state
+from tests.sim.witness import Witness
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.log import PartitionLog
@@ -60,6 +64,7 @@ from millrace.core.replication.rules import ReplicationConfig
 
 _EVENTS_PER_LOOK: Final = 512
 """After every event what it touched is judged; after so many, everything."""
+_EVENTS_PER_LATE_LOOK: Final = 1024
 _FINAL_US: Final = 60 * SECOND
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
@@ -182,7 +187,11 @@ class SimulatedCluster:
         self.stored_topics: dict[TopicId, Topic] = {}
         self.stored_cluster: ClusterState | None = None
         self.deleted: dict[TopicId, None] = {}
-        self.machines = {
+        logs = LogWitness()
+        replicas = ReplicaWitness(logs)
+        states = StateWitness(self, logs, replicas, self._is_led)
+        self.witness = Witness(logs, replicas, states)
+        self.machines: dict[str, Machine] = {
             f"broker-{number}": Machine(
                 world, f"broker-{number}", self.network, self.store, self._new_broker
             )
@@ -274,8 +283,9 @@ class SimulatedCluster:
             self.config,
             self.replication,
             self.invariants,
-            self.operator.hear_of_damage,
-            self.new_host,
+            self.witness,
+            hear_of_damage=self.operator.hear_of_damage,
+            new_host=self.new_host,
         )
 
     # --- Cluster -----------------------------------------------------------------------------
@@ -304,6 +314,12 @@ class SimulatedCluster:
         if self.store.weather != StoreWeather() or self.network.has_been_cut(STORE_NAME):
             self._had_odd_store = True
         return self._had_odd_store
+
+    def _is_led(self) -> bool:
+        return any(
+            node.host.is_active and not self.machines[name].is_frozen
+            for name, node in self.nodes().items()
+        )
 
     def live_replicas(self, state: PartitionState) -> list[BrokerLife]:
         """The registered lives of a partition's replicas that are not fenced."""
@@ -379,6 +395,8 @@ class SimulatedCluster:
         self._events += 1
         if self._events % _EVENTS_PER_LOOK == 0:
             self.invariants.look()
+        if self._events % _EVENTS_PER_LATE_LOOK == 0:
+            self.witness.states.look()
 
     def begin_quiet(self) -> None:
         self._acknowledged_before = {each: each.acknowledged for each in self.producers}
@@ -454,9 +472,11 @@ class SimulatedCluster:
     def _on_stored(self, number: int) -> None:
         _, key, stored, writer = self.store.writes[number]
         self.invariants.on_write(stored.controller_epoch, writer)
+        self.witness.states.on_written(key, stored)
         if key == CLUSTER_KEY:
             before, self.stored_cluster = self.stored_cluster, decode_cluster(stored)
             self.invariants.on_cluster(before, self.stored_cluster)
+            self.witness.states.on_cluster(before, self.stored_cluster)
             return
         shard = decode_shard(SHARD_KEYS.index(key), stored)
         self._tombstones[shard.number] = shard.deletions
@@ -474,6 +494,7 @@ class SimulatedCluster:
                 if self._world.trace.is_detailed:
                     self._world.note(f"{named(topic_partition)}: {told_state(state)}")
                 self.invariants.on_state(topic_partition, known, state)
+                self.witness.states.on_state(topic_partition, topic, known, state)
                 self._record(
                     self.recorders[topic_id],
                     INFO,

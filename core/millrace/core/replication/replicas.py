@@ -579,7 +579,8 @@ class Replicas:
         done, proposal = held.replica.tick(now)
         if proposal is not None:
             self._to_propose[topic_partition] = proposal
-        return self._note(topic_partition, held, done, now) if done else []
+        has_moved = held.replica.high_watermark != held.told_high_watermark
+        return self._note(topic_partition, held, done, now) if done or has_moved else []
 
     def _propose(self) -> list[Effect]:
         """Send the proposals that have gathered, one request at a time."""
