@@ -775,6 +775,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="a replica is taken away and given back, and its leader hears of both at once",
         cluster=Impatient,
         steps=[AWAY, *_again(GIVEN_BACK, 11, 6, 4, 4)],
+        quiet_s=45,  # What was sent last may take half a minute to arrive.
         seeds=6,
         mutants=["what a follower reported in an earlier leader epoch counts"],
     ),
