@@ -38,7 +38,7 @@ from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import CorruptBatchError, CorruptLogError
-from millrace.core.ids import Offset, TopicId, TopicPartition
+from millrace.core.ids import BrokerId, Offset, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.model import (
@@ -68,6 +68,8 @@ _EVENTS_PER_LATE_LOOK: Final = 1024
 _FINAL_US: Final = 60 * SECOND
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
+_IN_SYNC_US: Final = 15 * SECOND
+"""A machine with an empty disk has everything again within this time."""
 _FLUSHED_US: Final = 5 * SECOND
 """A topic that becomes durable is flushed everywhere within this time."""
 
@@ -416,10 +418,27 @@ class SimulatedCluster:
                     f"{self.describe()}"
                 )
         for state in self.states.values():
-            if len(state.isr) < len(state.replicas) or state.adding or state.removing:
+            is_moving = bool(state.adding or state.removing)
+            if self._behind(state) or (is_moving and not self._just_replaced()):
                 raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
         if any(self._tombstones.values()):
             raise Violation(f"deletions are not done, though all is quiet: {self._tombstones}")
+
+    def _behind(self, state: PartitionState) -> list[BrokerId]:
+        """Replicas that should be in sync and are not: damage may be found late, even in quiet."""
+        assert self.stored_cluster is not None
+        in_sync = [life.broker_id for life in state.isr]
+        late = self._just_replaced()
+        brokers = self.stored_cluster.brokers
+        return [
+            each
+            for each in state.replicas
+            if each not in in_sync and brokers[each].name not in late
+        ]
+
+    def _just_replaced(self) -> list[str]:
+        since = self._world.now - _IN_SYNC_US
+        return [name for name, at in self.operator.replaced_at.items() if at > since]
 
     def finish(self) -> Mapping[str, float]:
         for producer in self.producers:
