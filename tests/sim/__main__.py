@@ -13,12 +13,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants import report
 from tests.sim.mutants.catalogue import MUTANTS
-from tests.sim.mutants.hunt import Budget, Found, hunt_all
+from tests.sim.mutants.hunt import Found, hunt_within
 from tests.sim.mutants.runs import runs
 from tests.sim.run import Factory, Outcome, describe, plan_of, run, shrink
-from tests.sim.scenarios import SCENARIOS
 from tests.sim.swarm import Plan
 from tests.sim.world import MINUTE, SECOND
 
@@ -70,7 +70,7 @@ def parse() -> argparse.Namespace:
 def look_for_mutants(options: list[str]) -> int:
     """Print each mutant when it is caught or has survived; fail where one survives or is none."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim mutants")
-    parser.add_argument("--minutes", type=float, default=10, help="of a core, for each mutant")
+    parser.add_argument("--minutes", type=float, default=10, help="for all of them together")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at a time")
     parser.add_argument("names", nargs="*", help="parts of names, or rules such as P13")
     arguments = parser.parse_args(options)
@@ -81,8 +81,7 @@ def look_for_mutants(options: list[str]) -> int:
         or any(name == each.rule or name in each.name for name in arguments.names)
     ]
     found: list[Found] = []
-    budget = Budget(cpu_s=arguments.minutes * 60)
-    for each in hunt_all(mutants, runs, budget, arguments.processes):
+    for each in hunt_within(mutants, runs, arguments.minutes * 60, arguments.processes):
         print(report.line(each), flush=True)
         found.append(each)
     print(report.summary(found))
@@ -95,7 +94,7 @@ def play_scenarios(options: list[str]) -> int:
     parser.add_argument("about", nargs="*", help="such as B9 or P23")
     arguments = parser.parse_args(options)
     failed = 0
-    for scenario in SCENARIOS:
+    for scenario in ALL_SCENARIOS:
         if arguments.about and scenario.about not in arguments.about:
             continue
         for seed in range(scenario.seeds):

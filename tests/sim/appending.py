@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tests.sim.log_witness import LogWitness
 from tests.sim.machine import Machine
 
 from millrace.broker.storage.log import PartitionLog
@@ -61,6 +62,7 @@ class Appender:
         machine: whose thread and disk.
         done: told of every log that a round wrote to.
         failed: told when a change of a log failed.
+        witness: shown what is flushed.
     """
 
     def __init__(
@@ -68,10 +70,12 @@ class Appender:
         machine: Machine,
         done: Callable[[Written], object],
         failed: Callable[[Target, StorageError], object],
+        witness: LogWitness,
     ) -> None:
         self._machine = machine
         self._done = done
         self._failed = failed
+        self._witness = witness
         self._work: list[_Append | _Change] = []
         self._to_flush: dict[int, Target] = {}
         self._is_running = False
@@ -137,6 +141,7 @@ class Appender:
             except StorageError as error:
                 outcomes.append(_bound(self._failed, target, error))
             else:
+                self._witness.on_flushed(self._machine, target.log)
                 outcomes.append(_bound(self._done, Written(target, end_offset, flushed_offset)))
         return outcomes
 

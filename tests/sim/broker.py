@@ -42,6 +42,7 @@ from tests.sim.messages import (
 )
 from tests.sim.network import Received, Stream, StreamEnded, StreamOpened, StreamReceived
 from tests.sim.serving import FollowerService
+from tests.sim.witness import Witness
 from tests.sim.world import Violation
 
 from millrace.broker.storage.file_system import FileSystem
@@ -102,6 +103,7 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import BatchLimits, check, walk
 from millrace.core.records.header import HEADER_BYTES, stamp, verify_body
 from millrace.core.replication.follower import AdvanceLogStart, Append, StartAnew, Truncate
+from millrace.core.replication.in_sync import IsrProposal
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.leader_session import SessionRequest
 from millrace.core.replication.replicas import (
@@ -128,7 +130,7 @@ LIFE: Final = f"{DIRECTORY}/life"
 TICK_MS_MAX: Final = 300
 CHECKPOINT_MS: Final = 1000
 SCRUB_MS: Final = 2000
-SCRUB_BYTES: Final = 20_000
+SCRUB_BYTES: Final = 40_000
 RETAIN_MS: Final = 3000
 TRASH_MS: Final = 20_000
 REGISTER_AGAIN_MS: Final = 300
@@ -173,6 +175,7 @@ class SimulatedBroker:
         config: the cluster's.
         replication: the broker's.
         judge: whom it shows what it does.
+        witness: shown what it does.
         hear_of_damage: told of a broker whose batches do not match their checksums.
         new_host: makes the controller's part of it.
 
@@ -187,6 +190,8 @@ class SimulatedBroker:
         config: ClusterConfig,
         replication: ReplicationConfig,
         judge: Judge,
+        witness: Witness,
+        *,
         hear_of_damage: Callable[[str], object] = lambda _: None,
         new_host: type[ControllerHost] = ControllerHost,
     ) -> None:
@@ -198,6 +203,7 @@ class SimulatedBroker:
         self._replication = replication
         self._judge = judge
         self._touched = judge.touched
+        self._witness = witness
         self._hear_of_damage = hear_of_damage
         self._new_host = new_host
         self._targets: dict[TopicPartition, Target] = {}
@@ -211,6 +217,8 @@ class SimulatedBroker:
         self._wants_shutdown = False
         self._is_stopping = False
         self._is_deleting = False
+        self._told_to_stop_at = 0
+        self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
 
     @property
     def life(self) -> BrokerLife | None:
@@ -246,11 +254,18 @@ class SimulatedBroker:
         self._controller_epoch = ControllerEpoch(controller_epoch)
         self._broker_epoch = BrokerEpoch(broker_epoch)
         self._incarnation = f"{dice.getrandbits(64):016x}"
+        self._witness.logs.on_started(
+            machine, self.directory, self._incarnation, (controller_epoch, broker_epoch)
+        )
         self._cache = MetadataCache(
             CLUSTER_ID if controller_epoch else None, self._controller_epoch
         )
-        self.host = self._new_host(machine, self._config, knows_cluster=controller_epoch > 0)
-        self._appender = Appender(machine, self._on_written, self._on_log_failed)
+        self.host = self._new_host(
+            machine, self._config, self._witness, knows_cluster=controller_epoch > 0
+        )
+        self._appender = Appender(
+            machine, self._on_written, self._on_log_failed, self._witness.logs
+        )
         for period_ms, work in (
             (self.host.times.retry_ms, self.host.look_at_lease),
             (self._config.controller_tick_ms, self.host.tick),
@@ -280,6 +295,7 @@ class SimulatedBroker:
                 self._on_streamed(stream, message)
             case Terminated():
                 self._wants_shutdown = True
+                self._told_to_stop_at = self._machine.world.now
                 if self._life is None:
                     self._machine.exit("told to, before it was registered")
             case Received(sender, message):
@@ -321,13 +337,15 @@ class SimulatedBroker:
                 self._send_request(leader, request)
 
     def _send_request(self, leader: BrokerId, request: SessionRequest) -> None:
+        assert self._life is not None
+        assert self.replicas is not None
         stream = self._leaders.get(leader)
         if stream is None:
-            assert self._life is not None
             assert self._cache.image is not None
             name = self._cache.image.cluster.brokers[leader].name
             stream = self._machine.network.open_stream(name, FetchStream(self._life))
             self._leaders[leader] = stream
+        self._witness.replicas.on_said(self._life, leader, request, self.replicas, self.logs)
         stream.send(request)
 
     def _on_ended(self, stream: Stream) -> None:
@@ -410,11 +428,17 @@ class SimulatedBroker:
         if self._is_stopping:
             return
         self._is_stopping = True
+        assert self._life is not None
+        waited_us = self._machine.world.now - self._told_to_stop_at
+        self._witness.states.on_stopping(self._life, waited_us)
+
+        def close() -> None:
+            self.directory.close(clean=True, broker_epoch=self._broker_epoch)
+            self._witness.logs.on_closed(self._machine)
 
         def done(result: object) -> None:
             self._machine.exit(f"told to: {result or 'all is closed'}")
 
-        close = partial(self.directory.close, clean=True, broker_epoch=self._broker_epoch)
         self._machine.run(THREAD, close, done)
 
     def _register(self) -> None:
@@ -455,7 +479,12 @@ class SimulatedBroker:
             self._save_life()
         self.replicas = Replicas(answer.life, self._replication)
         self.service = FollowerService(
-            self._machine, self.replicas, self.logs, self._perform, self._on_damaged
+            self._machine,
+            self.replicas,
+            self.logs,
+            self._perform,
+            self._on_damaged,
+            witness=self._witness.replicas,
         )
         if self._cache.image is not None:
             self._follow(self._cache.image)
@@ -495,6 +524,7 @@ class SimulatedBroker:
                     self._judge.on_image(self._machine.name, image)
                     if self.replicas is not None:
                         self._follow(image)
+                        self._witness.replicas.on_image(self._machine, self.replicas, self.logs)
                 case AskFullState():
                     if self._control is not None:
                         self._control.send(AskAll())
@@ -534,9 +564,13 @@ class SimulatedBroker:
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         self._judge.on_deleting(self._machine.name, topic_partition)
+        self._witness.logs.on_cutting(self._machine, topic_partition)
         self.directory.delete_partition(topic_partition, self._machine.clock.wall())
 
     def _save_life(self) -> None:
+        self._witness.logs.on_saving_life(
+            self._machine, (self._controller_epoch, self._broker_epoch)
+        )
         payload = f"{self._controller_epoch} {self._broker_epoch}".encode()
         write_sealed(self._machine.disk, LIFE, "life", payload)
 
@@ -554,12 +588,13 @@ class SimulatedBroker:
             match effect:
                 case LogChange(topic_partition, change, generation):
                     self._change_log(topic_partition, change, generation)
-                case Completed(_, waiters):
+                case Completed(topic_partition, waiters):
                     for waiter in waiters:
-                        self._acknowledge(waiter)
+                        self._acknowledge(topic_partition, waiter)
                 case Advanced(topic_partition):
                     replica = None if self.replicas is None else self.replicas.find(topic_partition)
                     if replica is not None:
+                        self._witness.replicas.on_advanced(replica, self.logs[topic_partition])
                         self.logs[topic_partition].high_watermark = replica.high_watermark
                         if replica.leader is not None:
                             self._touched[topic_partition] = None
@@ -581,6 +616,9 @@ class SimulatedBroker:
                     raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")
                 case ProposeIsr(proposals):
                     assert self._life is not None
+                    assert self.replicas is not None
+                    self._proposed = proposals
+                    self._witness.replicas.on_proposed(self.replicas, proposals)
                     changes = [
                         AlterPartition(
                             topic_id=topic_partition.topic_id,
@@ -599,7 +637,11 @@ class SimulatedBroker:
         if isinstance(answers, list):
             answers = [each if isinstance(each, MillraceError) else None for each in answers]
         assert isinstance(answers, list | MillraceError)
-        self._perform(self.replicas.on_isr_answers(answers, self._now))
+        proposed = self._proposed
+        effects = self.replicas.on_isr_answers(answers, self._now)
+        errors = answers if isinstance(answers, list) else [answers] * len(proposed)
+        self._witness.replicas.on_isr_answers(self.replicas, proposed, errors)
+        self._perform(effects)
 
     def _open_log(self, topic_partition: TopicPartition, topic: Topic) -> None:
         def opened(result: object) -> None:
@@ -623,6 +665,7 @@ class SimulatedBroker:
             # What recovery found may be in the page cache alone, and no append may ever come that
             # flushes it: a producer that repeats its last batch would wait for ever.
             log.flush()
+            self._witness.logs.on_opened(self._machine, log)
             return log
 
         self._machine.run(THREAD, open_and_flush, opened)
@@ -675,7 +718,7 @@ class SimulatedBroker:
                 )
                 self._appender.change(
                     target,
-                    lambda: target.log.truncate_to(end_offset, self._machine.clock.wall()),
+                    partial(self._truncate, target.log, end_offset),
                     partial(self._on_truncated, topic_partition),
                 )
             case AdvanceLogStart(start_offset):
@@ -688,9 +731,19 @@ class SimulatedBroker:
                 )
                 self._appender.change(
                     target,
-                    lambda: target.log.start_anew(start_offset, self._machine.clock.wall()),
+                    partial(self._start_anew, target.log, start_offset),
                     partial(self._on_started_anew, topic_partition),
                 )
+
+    def _truncate(self, log: PartitionLog, end_offset: Offset) -> None:
+        self._witness.logs.on_cutting(self._machine, log.topic_partition)
+        log.truncate_to(end_offset, self._machine.clock.wall())
+        self._witness.logs.on_cut(self._machine, log)
+
+    def _start_anew(self, log: PartitionLog, start_offset: Offset) -> None:
+        self._witness.logs.on_cutting(self._machine, log.topic_partition)
+        log.start_anew(start_offset, self._machine.clock.wall())
+        self._witness.logs.on_cut(self._machine, log)
 
     def _on_truncated(self, topic_partition: TopicPartition) -> None:
         assert self.replicas is not None
@@ -711,6 +764,11 @@ class SimulatedBroker:
             assert written.error is not None
             if not isinstance(written.error, StorageFullError | CorruptLogError):
                 self._fail(written.error)
+            replica = self.replicas.find(topic_partition)
+            if replica is not None:
+                self._witness.replicas.on_taken_back(replica, written.failed_at)
+            if isinstance(written.error, StorageFullError):
+                self._witness.logs.on_not_written(self._machine, written.target.log)
             self._perform(
                 self.replicas.on_write_failed(
                     topic_partition, written.failed_at, written.error, self._now
@@ -753,6 +811,8 @@ class SimulatedBroker:
         def done(result: object) -> None:
             if isinstance(result, Exception) and not isinstance(result, StorageFullError):
                 self._fail(result)
+            if not isinstance(result, Exception):
+                self._witness.logs.on_checkpoint(self._machine, self.logs)
             for topic_partition in self.logs:
                 self._note_flushed(topic_partition)
 
@@ -822,6 +882,10 @@ class SimulatedBroker:
                 diverging=message.diverging,
             )
             effects = self.replicas.on_fetched(leader, fetched, self._now)
+            if effects and found is not None:
+                assert self._life is not None
+                replica = self.replicas.find(found[0])
+                self._witness.replicas.on_fetched(self._life, leader, message, replica, effects)
         self._perform(effects)
 
     # --- Clients -----------------------------------------------------------------------------
@@ -881,6 +945,8 @@ class SimulatedBroker:
         owner = None if message.acks is None else (stream, message.number)
         waiter = leader.append(header, acks, owner, self._machine.clock.wall())
         self._touched[message.topic_partition] = None
+        log = self.logs[message.topic_partition]
+        self._witness.replicas.on_appended(leader, log, header, acks, waiter)
         if not waiter.is_duplicate:
             stamped = stamp(
                 message.batch[:HEADER_BYTES],
@@ -889,13 +955,12 @@ class SimulatedBroker:
                 append_timestamp=waiter.append_timestamp,
             )
             body = message.batch[HEADER_BYTES:]
-            self._appender.append(
-                self._targets[message.topic_partition],
-                [StampedBatch.of(header, stamped, body, waiter.append_timestamp)],
-                leader.generation,
-            )
+            batch = StampedBatch.of(header, stamped, body, waiter.append_timestamp)
+            self._witness.replicas.on_stamped(leader, batch)
+            target = self._targets[message.topic_partition]
+            self._appender.append(target, [batch], leader.generation)
         if waiter.is_done:
-            self._acknowledge(waiter)
+            self._acknowledge(message.topic_partition, waiter)
 
     def _leader_of(self, topic_partition: TopicPartition) -> PartitionLeader:
         if self.replicas is None:
@@ -905,7 +970,10 @@ class SimulatedBroker:
             raise NotLeaderError("another broker leads", appended=Appended.NO)
         return replica.leader
 
-    def _acknowledge(self, waiter: Waiter) -> None:
+    def _acknowledge(self, topic_partition: TopicPartition, waiter: Waiter) -> None:
+        replica = None if self.replicas is None else self.replicas.find(topic_partition)
+        log = self.logs.get(topic_partition)
+        self._witness.replicas.on_answered(replica, log, waiter)
         if waiter.owner is None:
             return
         assert isinstance(waiter.owner, tuple)
@@ -916,7 +984,15 @@ class SimulatedBroker:
         leader = self._leader_of(message.topic_partition)
         leader.check_epoch(message.leader_epoch)
         leader.check_end_offset()
-        return End(message.number, leader.last_stable_offset, leader.leader_epoch)
+        answer = End(message.number, leader.last_stable_offset, leader.leader_epoch)
+        self._judge_answer(message.topic_partition, message.leader_epoch, answer)
+        return answer
+
+    def _judge_answer(
+        self, topic_partition: TopicPartition, expected: LeaderEpoch, answer: Batches | End
+    ) -> None:
+        assert self.replicas is not None
+        self._witness.replicas.on_read(self.replicas.get(topic_partition), expected, answer)
 
     def _read(self, message: Read) -> Batches:
         if message.may_be_follower and self.replicas is not None:
@@ -941,7 +1017,9 @@ class SimulatedBroker:
         if message.offset < high_watermark:
             plan = log.plan_read(message.offset, _READ_BYTES, high_watermark)
         data = b"" if plan is None else log.read(plan)
-        return Batches(message.number, data, high_watermark)
+        answer = Batches(message.number, data, high_watermark)
+        self._judge_answer(message.topic_partition, message.leader_epoch, answer)
+        return answer
 
 
 def _is_flushed(topic: Topic) -> bool:

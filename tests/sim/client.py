@@ -12,8 +12,8 @@ They look for leaders by asking any broker, after every refusal and every silenc
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Final
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Op, Recorder, Send
@@ -53,14 +53,16 @@ from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    TOPIC_ID_BYTES,
     LeaderEpoch,
     Offset,
     ProducerEpoch,
     ProducerId,
+    TopicId,
     TopicPartition,
     WallMs,
 )
-from millrace.core.records.batch import open_batch, prepare, walk
+from millrace.core.records.batch import PreparedBatch, open_batch, prepare, walk
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
 from millrace.core.replication.leader import Acks
@@ -69,6 +71,7 @@ RETRY_US: Final = 400 * MILLISECOND
 BACKOFF_US: Final = 50 * MILLISECOND
 
 _VALUE_BYTES: Final = 8
+_NOWHERE: Final = TopicPartition(TopicId(bytes(TOPIC_ID_BYTES)), 0)
 _VALUES_OF_EACH: Final = 10**9
 _LIVES_OF_EACH: Final = 10**6
 
@@ -327,12 +330,10 @@ class Producer(Client):
     def _seal(self, count: int) -> _Batch:
         values = range(self._next_value, self._next_value + count)
         self._next_value += count
-        columns = Columns(
-            count,
-            WallMs(1_000_000),
-            values=[value.to_bytes(_VALUE_BYTES, "big") for value in values],
-        )
-        prepared = prepare(self.topic_partition, columns)
+        data = b"".join([value.to_bytes(_VALUE_BYTES, "big") for value in values])
+        layout = _layout(count)
+        body = bytes(layout.body)[: -len(data)] + data
+        prepared = replace(layout, topic_partition=self.topic_partition, body=body)
         if self.load.acks is None:
             head = prepared.finish(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
         else:
@@ -539,7 +540,7 @@ class Consumer(Client):
     def _go_to(self, offset: Offset) -> None:
         self.offset = offset
         self._last_epoch = NO_LEADER_EPOCH
-        self._record(INFO, "seek", details={self.key: self.offset})
+        self._record(OK, "seek", details={self.key: self.offset})
 
 
 class EndReader(Client):
@@ -578,6 +579,13 @@ class EndReader(Client):
         self._attempts = {}
         pause = 1 + int(self._dice.expovariate(1 / self._every_us))
         self._world.after(pause, f"{self.name} asks", self.start)
+
+
+@cache
+def _layout(count: int) -> PreparedBatch:
+    """Return a batch of so many values: one of others differs from it in its last bytes alone."""
+    values = [bytes(_VALUE_BYTES)] * count
+    return prepare(_NOWHERE, Columns(count, WallMs(1_000_000), values=values))
 
 
 @lru_cache(maxsize=1 << 14)  # What a consumer has polled, the final one reads again.

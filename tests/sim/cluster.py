@@ -24,17 +24,21 @@ from tests.sim.coordination import NAME as STORE_NAME
 from tests.sim.coordination import SimulatedStore, StoreWeather
 from tests.sim.faults import FAMILIES, Family
 from tests.sim.invariants import Invariants
+from tests.sim.log_witness import LogWitness
 from tests.sim.machine import Machine
 from tests.sim.messages import Administer
 from tests.sim.network import Network, NetworkEvent
 from tests.sim.operator import Operator
+from tests.sim.replica_witness import ReplicaWitness
+from tests.sim.state_witness import StateWitness
 from tests.sim.telling import named, told
 from tests.sim.telling import state as told_state
+from tests.sim.witness import Witness
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import CorruptBatchError, CorruptLogError
-from millrace.core.ids import Offset, TopicId, TopicPartition
+from millrace.core.ids import BrokerId, Offset, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.model import (
@@ -60,9 +64,12 @@ from millrace.core.replication.rules import ReplicationConfig
 
 _EVENTS_PER_LOOK: Final = 512
 """After every event what it touched is judged; after so many, everything."""
+_EVENTS_PER_LATE_LOOK: Final = 1024
 _FINAL_US: Final = 60 * SECOND
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
+_IN_SYNC_US: Final = 15 * SECOND
+"""A machine with an empty disk has everything again within this time."""
 _FLUSHED_US: Final = 5 * SECOND
 """A topic that becomes durable is flushed everywhere within this time."""
 
@@ -182,7 +189,11 @@ class SimulatedCluster:
         self.stored_topics: dict[TopicId, Topic] = {}
         self.stored_cluster: ClusterState | None = None
         self.deleted: dict[TopicId, None] = {}
-        self.machines = {
+        logs = LogWitness()
+        replicas = ReplicaWitness(logs)
+        states = StateWitness(self, logs, replicas, self._is_led)
+        self.witness = Witness(logs, replicas, states)
+        self.machines: dict[str, Machine] = {
             f"broker-{number}": Machine(
                 world, f"broker-{number}", self.network, self.store, self._new_broker
             )
@@ -274,8 +285,9 @@ class SimulatedCluster:
             self.config,
             self.replication,
             self.invariants,
-            self.operator.hear_of_damage,
-            self.new_host,
+            self.witness,
+            hear_of_damage=self.operator.hear_of_damage,
+            new_host=self.new_host,
         )
 
     # --- Cluster -----------------------------------------------------------------------------
@@ -304,6 +316,12 @@ class SimulatedCluster:
         if self.store.weather != StoreWeather() or self.network.has_been_cut(STORE_NAME):
             self._had_odd_store = True
         return self._had_odd_store
+
+    def _is_led(self) -> bool:
+        return any(
+            node.host.is_active and not self.machines[name].is_frozen
+            for name, node in self.nodes().items()
+        )
 
     def live_replicas(self, state: PartitionState) -> list[BrokerLife]:
         """The registered lives of a partition's replicas that are not fenced."""
@@ -379,6 +397,8 @@ class SimulatedCluster:
         self._events += 1
         if self._events % _EVENTS_PER_LOOK == 0:
             self.invariants.look()
+        if self._events % _EVENTS_PER_LATE_LOOK == 0:
+            self.witness.states.look()
 
     def begin_quiet(self) -> None:
         self._acknowledged_before = {each: each.acknowledged for each in self.producers}
@@ -398,10 +418,27 @@ class SimulatedCluster:
                     f"{self.describe()}"
                 )
         for state in self.states.values():
-            if len(state.isr) < len(state.replicas) or state.adding or state.removing:
+            is_moving = bool(state.adding or state.removing)
+            if self._behind(state) or (is_moving and not self._just_replaced()):
                 raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
         if any(self._tombstones.values()):
             raise Violation(f"deletions are not done, though all is quiet: {self._tombstones}")
+
+    def _behind(self, state: PartitionState) -> list[BrokerId]:
+        """Replicas that should be in sync and are not: damage may be found late, even in quiet."""
+        assert self.stored_cluster is not None
+        in_sync = [life.broker_id for life in state.isr]
+        late = self._just_replaced()
+        brokers = self.stored_cluster.brokers
+        return [
+            each
+            for each in state.replicas
+            if each not in in_sync and brokers[each].name not in late
+        ]
+
+    def _just_replaced(self) -> list[str]:
+        since = self._world.now - _IN_SYNC_US
+        return [name for name, at in self.operator.replaced_at.items() if at > since]
 
     def finish(self) -> Mapping[str, float]:
         for producer in self.producers:
@@ -454,9 +491,11 @@ class SimulatedCluster:
     def _on_stored(self, number: int) -> None:
         _, key, stored, writer = self.store.writes[number]
         self.invariants.on_write(stored.controller_epoch, writer)
+        self.witness.states.on_written(key, stored)
         if key == CLUSTER_KEY:
             before, self.stored_cluster = self.stored_cluster, decode_cluster(stored)
             self.invariants.on_cluster(before, self.stored_cluster)
+            self.witness.states.on_cluster(before, self.stored_cluster)
             return
         shard = decode_shard(SHARD_KEYS.index(key), stored)
         self._tombstones[shard.number] = shard.deletions
@@ -474,6 +513,7 @@ class SimulatedCluster:
                 if self._world.trace.is_detailed:
                     self._world.note(f"{named(topic_partition)}: {told_state(state)}")
                 self.invariants.on_state(topic_partition, known, state)
+                self.witness.states.on_state(topic_partition, topic, known, state)
                 self._record(
                     self.recorders[topic_id],
                     INFO,

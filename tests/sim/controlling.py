@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from tests.sim.machine import Machine
 from tests.sim.messages import Answer, Ask, AskAll, AskEnds, FullState, Pushed
 from tests.sim.network import Stream
+from tests.sim.witness import Witness
 
 from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.core.errors import NotControllerError
@@ -44,6 +45,7 @@ class ControllerHost:
     Args:
         machine: whose life this is.
         config: the cluster's.
+        witness: shown what brokers are told.
         knows_cluster: whether this broker has been in the cluster before.
 
     Attributes:
@@ -54,11 +56,14 @@ class ControllerHost:
 
     times: ClassVar[LeaseTimes] = TIMES
 
-    def __init__(self, machine: Machine, config: ClusterConfig, *, knows_cluster: bool) -> None:
+    def __init__(
+        self, machine: Machine, config: ClusterConfig, witness: Witness, *, knows_cluster: bool
+    ) -> None:
         self.controller: Controller | None = None
         self.holder = NOBODY
         self._machine = machine
         self._config = config
+        self._witness = witness
         self._known_cluster_id = CLUSTER_ID if knows_cluster else None
         self._election = LeaseElection(machine.name, machine.name, self.times)
         self._streams: dict[Stream, BrokerLife | None] = {}
@@ -129,6 +134,7 @@ class ControllerHost:
                 case PublishImage(_, objects):
                     if self._known_cluster_id is None:
                         self._known_cluster_id = CLUSTER_ID
+                    self._witness.states.on_published(self._machine.name, objects)
                     self._publish(objects)
                 case Respond(request_id, result):
                     self._respond(request_id, result)
@@ -163,8 +169,11 @@ class ControllerHost:
         if controller is self.controller:
             self._machine.store.read_all([key], done)
 
+    def _may_write(self) -> bool:
+        return self._election.is_held(self._now)  # P38
+
     def _write(self, controller: Controller, key: str, stored: StoredObject) -> None:
-        if not self._election.is_held(self._now):  # P38
+        if not self._may_write():
             self._perform(controller, controller.resign("the lease ran out"))
             return
 

@@ -76,6 +76,21 @@ class SimulatedDisk(Disk):
         cost, self._cost = int(self._cost), 0.0
         return cost
 
+    def is_durable(self, path: str) -> bool:
+        """Whether a file would survive a power cut as it is: its bytes, its name and directories.
+
+        Not so what a failed flush should have written, though programs read it.
+        """
+        directory: Entry = self.root
+        for name in filter(None, path.split("/")):
+            assert isinstance(directory, Directory)
+            entry = directory.names.get(name)
+            if entry is None or directory.durable.get(name) is not entry:
+                return False
+            directory = entry
+        assert isinstance(directory, Inode)
+        return not directory.never_written and directory.flushed_bytes >= len(directory.data)
+
     # --- What faults do to it ----------------------------------------------------------------
 
     def restart(self) -> None:

@@ -49,7 +49,7 @@ class HoursCluster(BrokerCluster):
 
 
 STAYING: Final = frozenset(
-    "F10 F16 F17 F18 F19 F20 F22 F23 F33 F34 F40 F42 F43 F70 F72 F73".split()  # noqa: SIM905
+    "F10 F12 F15 F16 F17 F18 F19 F20 F22 F23 F33 F34 F40 F42 F43 F70 F72 F73".split()  # noqa: SIM905
 )
 """Families after which leaders mostly go on leading."""
 

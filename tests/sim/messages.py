@@ -82,6 +82,8 @@ class Sent:
     fetch_offset: Offset
     high_watermark: Offset
     log_start_offset: Offset
+    leader_epoch: LeaderEpoch
+    """In which it was said: for who judges; the follower does not hear it."""
     data: bytes = b""
     diverging: EpochEnd | None = None
 

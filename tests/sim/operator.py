@@ -21,10 +21,12 @@ class Operator:
 
     Attributes:
         replaced: machines that got an empty disk, in the order of time.
+        replaced_at: when each of them did last.
     """
 
     def __init__(self, world: World, machines: Mapping[str, Machine]) -> None:
         self.replaced: list[str] = []
+        self.replaced_at: dict[str, int] = {}
         self._world = world
         self._machines = machines
         self._exits: dict[str, int] = {}
@@ -60,6 +62,7 @@ class Operator:
         self._exits[machine.name] = len(machine.exits)
         self._reported.pop(machine.name, None)
         self.replaced.append(machine.name)
+        self.replaced_at[machine.name] = self._world.now
         machine.cut_power()
         machine.disk.wipe()
         machine.start()

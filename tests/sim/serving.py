@@ -6,14 +6,16 @@ from typing import Final
 from tests.sim.machine import Machine
 from tests.sim.messages import FetchStream, Sent, Unserved
 from tests.sim.network import Stream
+from tests.sim.replica_witness import ReplicaWitness
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import CorruptLogError, MillraceError, NotLeaderError
 from millrace.core.fetch.session import FetchSession, Position, SessionLimits
-from millrace.core.ids import MonotonicMs, Offset, TopicPartition
+from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicPartition
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.replication.leader import PartitionLeader
 from millrace.core.replication.leader_session import SessionRequest
+from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.replicas import Effect, Replicas
 
 LIMITS: Final = SessionLimits(
@@ -40,6 +42,7 @@ class FollowerService:
         logs: those that are open.
         perform: does what the replicas want.
         damaged: told of a log that cannot be read.
+        witness: shown what is served, and what is reported.
     """
 
     def __init__(
@@ -49,12 +52,15 @@ class FollowerService:
         logs: dict[TopicPartition, PartitionLog],
         perform: Callable[[list[Effect]], object],
         damaged: Callable[[TopicPartition, CorruptLogError], object],
+        *,
+        witness: ReplicaWitness,
     ) -> None:
         self._machine = machine
         self._replicas = replicas
         self._logs = logs
         self._perform = perform
         self._damaged = damaged
+        self._witness = witness
         self._served: dict[Stream, _Served] = {}
         self._to_serve: dict[Stream, None] = {}
 
@@ -94,6 +100,14 @@ class FollowerService:
                 diverging = leader.diverging(
                     position.fetch_offset, position.last_fetched_epoch, log.leader_epochs
                 )
+                self._witness.on_served(
+                    leader.broker,
+                    log,
+                    served.life,
+                    handle,
+                    position,
+                    diverges=diverging is not None,
+                )
                 if diverging is not None:
                     stream.send(
                         Sent(
@@ -101,6 +115,7 @@ class FollowerService:
                             position.fetch_offset,
                             leader.high_watermark,
                             start_offset,
+                            leader.leader_epoch,
                             diverging=diverging,
                         )
                     )
@@ -117,11 +132,7 @@ class FollowerService:
                     now,
                 )
                 served.handles[topic_partition] = handle
-                self._perform(
-                    self._replicas.on_follower_progress(
-                        topic_partition, served.life, position.leader_epoch, progress, now
-                    )
-                )
+                self._report(topic_partition, served.life, position.leader_epoch, progress, now)
             except MillraceError:
                 self._refuse(stream, served, handle, topic_partition)
         for handle, progress in request.progress:
@@ -129,18 +140,26 @@ class FollowerService:
             if found is None:
                 continue  # It was refused a moment ago.
             try:
-                self._perform(
-                    self._replicas.on_follower_progress(
-                        found.topic_partition,
-                        served.life,
-                        found.current_leader_epoch,
-                        progress,
-                        now,
-                    )
+                self._report(
+                    found.topic_partition, served.life, found.current_leader_epoch, progress, now
                 )
             except MillraceError:
                 self._refuse(stream, served, handle, found.topic_partition)
         self._to_serve[stream] = None
+
+    def _report(
+        self,
+        topic_partition: TopicPartition,
+        life: BrokerLife,
+        leader_epoch: LeaderEpoch,
+        progress: FollowerProgress,
+        now: MonotonicMs,
+    ) -> None:
+        effects = self._replicas.on_follower_progress(
+            topic_partition, life, leader_epoch, progress, now
+        )
+        self._witness.on_report(self._replicas.get(topic_partition), life, leader_epoch, progress)
+        self._perform(effects)
 
     def on_advanced(self, topic_partition: TopicPartition) -> None:
         """A partition has news, or another role."""
@@ -196,7 +215,8 @@ class FollowerService:
         elif told == (position.told_high_watermark, position.told_log_start_offset):
             return None
         position.told_high_watermark, position.told_log_start_offset = told
-        return Sent(position.handle, position.fetch_offset, *told, data), end_offset
+        sent = Sent(position.handle, position.fetch_offset, *told, leader.leader_epoch, data)
+        return sent, end_offset
 
     def _leader(self, topic_partition: TopicPartition) -> tuple[PartitionLeader, PartitionLog]:
         replica = self._replicas.get(topic_partition)

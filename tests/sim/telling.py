@@ -29,6 +29,7 @@ from tests.sim.network import Received, StreamEnded, StreamOpened, StreamReceive
 
 from millrace.core.errors import CorruptBatchError, MillraceError, UnsupportedFormatError
 from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.requests import AlterPartitions, Heartbeat, HeartbeatAnswer
 from millrace.core.records.batch import walk
@@ -85,23 +86,25 @@ def _of_clients(message: object) -> str:
             return f"produce #{number} to {named(topic_partition)}, {wants}: {_batches(batch)}"
         case Produced(number, base_offset, error):
             return f"produced #{number}: {_failed(error) or f'at offset {base_offset}'}"
-        case Read() | AskEnd() | AskLeaders() | Leaders() | Batches(_, b"", _, None, None):
+        case Read() | AskEnd() | AskLeaders() | Leaders():
             return ""
-        case Batches(number, data, high_watermark, diverging, error):
-            what = _failed(error) or (f"diverges: {diverging}" if diverging else _batches(data))
-            return f"read #{number}: {what}; committed to {high_watermark}"
-        case End(number, end_offset, _, error):
-            return f"end #{number}: {_failed(error) or end_offset}"
+        case Batches(data=b"", diverging=None, error=None):
+            return ""
+        case Batches():
+            what = _failed(message.error) or _read(message.data, message.diverging)
+            return f"read #{message.number}: {what}; committed to {message.high_watermark}"
+        case End():
+            return f"end #{message.number}: {_failed(message.error) or message.end_offset}"
     return _short(str(message))
 
 
 def _of_followers(message: Sent | Unserved | SessionRequest) -> str:
     match message:
-        case Sent(handle, fetch_offset, high_watermark, log_start_offset, data, diverging):
-            what = f"diverges: {diverging}" if diverging else _batches(data)
+        case Sent():
+            what = _read(message.data, message.diverging)
             return (
-                f"to position {handle}, from {fetch_offset}: {what}; "
-                f"committed to {high_watermark}, begins at {log_start_offset}"
+                f"to position {message.handle}, from {message.fetch_offset}: {what}; "
+                f"committed to {message.high_watermark}, begins at {message.log_start_offset}"
             )
         case Unserved(handle, log_start_offset):
             return f"position {handle} is refused; the log begins at {log_start_offset}"
@@ -127,6 +130,10 @@ def _of_the_controller(message: Ask | Answer | FullState | Pushed) -> str:
             return _short(f"#{number}: {_result(result)}")
     versions = [f"{key} version {stored.version}" for key, stored in message.objects.items()]
     return f"metadata: {', '.join(versions)}"
+
+
+def _read(data: bytes, diverging: EpochEnd | None) -> str:
+    return _batches(data) if diverging is None else f"diverges: {diverging}"
 
 
 def _session(request: SessionRequest) -> str:

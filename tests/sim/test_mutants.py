@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.sim.mutants import report
 from tests.sim.mutants.catalogue import MUTANTS
-from tests.sim.mutants.hunt import Budget, Found, hunt
+from tests.sim.mutants.hunt import Budget, Found, hunt, hunt_within
 from tests.sim.mutants.mutant import Mutant, NoMutantError, mutant, planted
 from tests.sim.run import Outcome, plan_of, run
 from tests.sim.toy_cluster import ToyCluster
@@ -123,3 +123,13 @@ def test_the_report_counts_what_is_caught_in_time() -> None:
     assert len(report.caught(found)) == 2
     assert len(report.caught(found, within_s=10)) == 1
     assert "2 of 2" in report.summary(found)
+
+
+def test_a_hunt_for_many_goes_on_in_rounds_until_its_time_is_over() -> None:
+    survives = mutant("nothing", "P1", "tests.sim.world:World.note", "self.now", "(self.now)")
+    gone = mutant("gone", "P1", f"{EPOCHS}.gone", "a", "b")
+    first, last = hunt_within([survives, gone], toy_runs, 6, processes=2)
+    assert (first.mutant, last.mutant) == (gone, survives)
+    assert first.problem.startswith("there is no")
+    assert last.caught_by is None
+    assert last.runs > 1

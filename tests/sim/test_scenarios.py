@@ -4,10 +4,11 @@ That every scenario finds the mutants that it names is what `make mutants` looks
 """
 
 import pytest
+from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.mutant import planted
 from tests.sim.run import describe
-from tests.sim.scenarios import SCENARIOS, Scenario
+from tests.sim.scenarios import Scenario
 
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 QUICK = ("P14, P15", "P23", "B22")
@@ -17,13 +18,13 @@ def id_of(scenario: Scenario) -> str:
     return f"{scenario.about} {scenario.name}"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=id_of)
+@pytest.mark.parametrize("scenario", ALL_SCENARIOS, ids=id_of)
 def test_it_is_survived(scenario: Scenario) -> None:
     outcome = scenario.run(0)
     assert outcome.violation is None, describe(outcome, scenario.command(0))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=id_of)
+@pytest.mark.parametrize("scenario", ALL_SCENARIOS, ids=id_of)
 def test_it_names_mutants_that_there_are(scenario: Scenario) -> None:
     assert all(name in BY_NAME for name in scenario.mutants)
 
@@ -32,7 +33,7 @@ def test_it_names_mutants_that_there_are(scenario: Scenario) -> None:
     ("scenario", "mutant"),
     [
         (scenario, mutant)
-        for scenario in SCENARIOS
+        for scenario in ALL_SCENARIOS
         if scenario.about in QUICK
         for mutant in scenario.mutants
     ],

@@ -73,6 +73,16 @@ def test_a_replica_that_was_away_for_too_long_begins_anew() -> None:
     assert min(log.log_start_offset for log in logs) > 0
 
 
+class LateReaders(SimulatedCluster):
+    topics = (TopicPlan(partitions=1, config=BY_SIZE, loads=(STEADY,), polls_every_us=8_000_000),)
+
+
+def test_a_reader_that_is_late_goes_on_where_the_log_begins() -> None:
+    cluster, _, _ = ran(LateReaders, quiet_s=60)
+    [recorder] = cluster.recorders.values()
+    assert any(op.f == "seek" and op.process.startswith("consumer") for op in recorder.ops)
+
+
 class Disposable(SimulatedCluster):
     """One topic is deleted and made again; nothing may happen to the other."""
 

@@ -2,12 +2,16 @@
 
 A mutant is *caught* by the first run that is not clean. A run that fails because the mutant is no
 sound code (a name that is not there) is no catch but a mistake in the catalogue.
+
+Many are looked for in rounds. Each round looks a little longer for those that are left, and goes on
+where the one before ended; so a time that is given for all of them goes to those that need it.
 """
 
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from tests.sim.mutants.mutant import Mutant, NoMutantError, planted
@@ -18,6 +22,7 @@ Runs = Callable[[Mutant], Iterator[tuple[str, Callable[[], Outcome]]]]
 """Gives names and runs, without end, each of which is clean while there is no mutant."""
 
 UNSOUND: Final = ("NameError", "AttributeError", "TypeError", "UnboundLocalError", "SyntaxError")
+_FIRST_S: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +49,54 @@ class Found:
     executions: int = 0
     problem: str = ""
 
+    def after(self, earlier: "Found") -> "Found":
+        """Return what is found now and before."""
+        executions = self.executions + earlier.executions
+        return replace(
+            self,
+            runs=self.runs + earlier.runs,
+            simulated_s=self.simulated_s + earlier.simulated_s,
+            cpu_s=self.cpu_s + earlier.cpu_s,
+            executions=executions,
+            problem=self.problem if self.executions or not executions else "",
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more runs might find it, or execute its function at all."""
+        return self.caught_by is None and (not self.problem or self.runs > 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long one mutant is looked for.
+    """How long one mutant is looked for; the run that is under way then still ends.
 
     Attributes:
         cpu_s: seconds of one core.
         simulated_s: seconds of virtual time.
+        ends_at: the time, by `time.monotonic`.
     """
 
     cpu_s: float = 600.0
     simulated_s: float = float("inf")
+    ends_at: float = float("inf")
 
 
-def hunt(mutant: Mutant, runs: Runs, budget: Budget) -> Found:
-    """Plant a mutant, and run until it is caught or the budget is used up."""
+def hunt(mutant: Mutant, runs: Runs, budget: Budget, skip: int = 0) -> Found:
+    """Plant a mutant, and run until it is caught or the budget is used up.
+
+    Args:
+        mutant: which one.
+        runs: what is run.
+        budget: for how long.
+        skip: how many of the runs were done before.
+    """
     began = time.process_time()
     count = simulated_us = 0
     caught_by, violation = None, ""
     try:
         with planted(mutant) as executions:
-            for name, run in runs(mutant):
+            for name, run in islice(runs(mutant), skip, None):
                 outcome = run()
                 count += 1
                 simulated_us += outcome.simulated_us
@@ -75,6 +106,7 @@ def hunt(mutant: Mutant, runs: Runs, budget: Budget) -> Found:
                 if (
                     time.process_time() - began >= budget.cpu_s
                     or simulated_us >= budget.simulated_s * SECOND
+                    or time.monotonic() >= budget.ends_at
                 ):
                     break
     except NoMutantError as error:
@@ -103,14 +135,53 @@ def _headline(violation: str) -> str:
     return f"{lines[0]}: {lines[-1]}" if lines[0] == "an exception" else lines[0]
 
 
-def _hunt_one(arguments: tuple[Mutant, Runs, Budget]) -> Found:
+def _hunt_one(arguments: tuple[Mutant, Runs, Budget, int]) -> Found:
     return hunt(*arguments)
 
 
 def hunt_all(
-    mutants: Sequence[Mutant], runs: Runs, budget: Budget, processes: int
+    mutants: Sequence[Mutant],
+    runs: Runs,
+    budget: Budget,
+    processes: int,
+    done: Sequence[int] = (),
 ) -> Iterator[Found]:
-    """Look for many mutants, so many at a time; yield them as they are done."""
-    context = multiprocessing.get_context("spawn")
+    """Look for many mutants, so many at a time; yield them as they are done.
+
+    Args:
+        mutants: which.
+        runs: what is run against each.
+        budget: of each.
+        processes: how many at a time.
+        done: of each, how many runs were done before; empty: none.
+    """
+    skips = done or [0] * len(mutants)
+    work = [(each, runs, budget, skip) for each, skip in zip(mutants, skips, strict=True)]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([runs.__module__])  # Once, and not for each mutant.
     with context.Pool(processes, maxtasksperchild=1) as pool:
-        yield from pool.imap_unordered(_hunt_one, [(each, runs, budget) for each in mutants])
+        yield from pool.imap_unordered(_hunt_one, work)
+
+
+def hunt_within(
+    mutants: Sequence[Mutant], runs: Runs, seconds: float, processes: int
+) -> Iterator[Found]:
+    """Look for many mutants, for so many seconds in all; yield each when it is caught.
+
+    Those that survive come last.
+    """
+    ends_at = time.monotonic() + seconds
+    budget_s = _FIRST_S
+    left = {each: Found(each) for each in mutants}
+    while left and time.monotonic() < ends_at:
+        wanted = list(left)
+        done = [left[each].runs for each in wanted]
+        for now in hunt_all(wanted, runs, Budget(budget_s, ends_at=ends_at), processes, done):
+            found = now.after(left[now.mutant])
+            if found.is_open:
+                left[now.mutant] = found
+            else:
+                del left[now.mutant]
+                yield found
+        budget_s *= 2
+    yield from left.values()

@@ -58,15 +58,15 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
         "if True:",
     ),
     mutant(
-        "any response is applied while a position is open",
+        # Follower and session both know an old answer: what the follower checks shows only where
+        # the session's handles do not tell one position from the next.
+        "a partition keeps its handle when its position is another",
         "P7",
-        f"{_FOLLOWER}._is_open",
-        "and position.leader == self.leader",
-        "",
-        "and position.leader_epoch == self.leader_epoch",
-        "",
-        "and position.number == self._opened",
-        "",
+        "millrace.core.replication.leader_session:LeaderSession.open",
+        "handle = self._next_handle",
+        'handle = int.from_bytes(topic_partition.topic_id[:4], "big") << 16\n'
+        "    handle += topic_partition.partition\n"
+        "    self._due = sorted(each for each in self._due if each[1] != handle)",
     ),
     mutant(
         "a follower keeps batches whose checksums do not hold",

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
+from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.cluster import BrokerCluster
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.run import Outcome, plan_of, run
-from tests.sim.scenarios import SCENARIOS
+from tests.sim.scenarios import Scenario
 from tests.sim.world import MINUTE
 
 _SEEDS_BETWEEN: Final = 8
@@ -25,15 +26,21 @@ def swarm(seed: int) -> Outcome:
 
 def runs(mutant: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     """Yield names and runs, without end; each is clean while there is no mutant."""
-    for scenario in SCENARIOS:
-        if mutant.name in scenario.mutants:
-            for seed in range(scenario.seeds):
+    made_for = [each for each in ALL_SCENARIOS if mutant.name in each.mutants]
+    made_for.sort(key=_length)  # What is cheap first.
+    for seed in range(max((each.seeds for each in made_for), default=0)):
+        for scenario in made_for:
+            if seed < scenario.seeds:
                 yield f"{scenario.about}, seed {seed}", partial(scenario.run, seed)
     turn = 0
     while True:
         for seed in range(turn * _SEEDS_BETWEEN, (turn + 1) * _SEEDS_BETWEEN):
             yield f"swarm, seed {seed}", partial(swarm, seed)
-        for scenario in SCENARIOS:
+        for scenario in ALL_SCENARIOS:
             if turn < scenario.seeds and mutant.name not in scenario.mutants:
                 yield f"{scenario.about}, seed {turn}", partial(scenario.run, turn)
         turn += 1
+
+
+def _length(scenario: Scenario) -> float:
+    return max((at + duration for at, _, duration in scenario.steps), default=0.0)

@@ -619,7 +619,8 @@ class Replicas:
         done, proposal = held.replica.tick(now)
         if proposal is not None:
             self._to_propose[topic_partition] = proposal
-        effects = self._note(topic_partition, held, done, now) if done else []
+        has_moved = held.replica.high_watermark != held.told_high_watermark
+        effects = self._note(topic_partition, held, done, now) if done or has_moved else []
         self._schedule(topic_partition, held, now)
         return effects
 

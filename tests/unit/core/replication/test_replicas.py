@@ -457,6 +457,31 @@ def silent(leader: World) -> list[Effect]:
     return effects
 
 
+def test_readers_hear_of_what_is_committed_because_nobody_waits_for_the_silent(
+    leader: World,
+) -> None:
+    member, joiner = (n for n in leader.cluster.state(leader.topic_id).replicas if n != leader.here)
+    leader.cluster.change_isr(leader.topic_id, leader.here, member)
+    leader.learn()
+    silent(leader)  # A proposal is in flight, so that the joiner cannot be proposed.
+    leader.machine.on_flushed(leader.partition, Offset(1), MonotonicMs(1500))
+    report(leader, member, 1, now=1500)
+    report(leader, joiner, 1, now=1500)
+    machine = leader.machine.get(leader.partition).leader
+    assert machine is not None
+    machine.append(header_of(1), Acks.LEADER, "owner", WALL)
+    leader.log.end_at(2)
+    leader.machine.on_written(leader.partition, Offset(2), MonotonicMs(1500))
+    leader.machine.on_flushed(leader.partition, Offset(2), MonotonicMs(1500))
+    report(leader, member, 2, now=1500)
+    assert machine.high_watermark == 1
+    effects: list[Effect] = []
+    for at in range(1500, 3000, 100):
+        effects += leader.machine.tick(MonotonicMs(at))
+    assert machine.high_watermark == 2
+    assert Advanced(leader.partition) in effects
+
+
 def test_one_request_with_proposals_is_in_flight_at_a_time(leader: World) -> None:
     proposed = [each for each in silent(leader) if isinstance(each, ProposeIsr)]
     assert len(proposed) == 1

@@ -1,0 +1,8 @@
+"""All named scenarios: bugs that others had, and rules that stand alone against a mistake."""
+
+from typing import Final
+
+from tests.sim.rule_scenarios import RULE_SCENARIOS
+from tests.sim.scenarios import SCENARIOS, Scenario
+
+ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (*SCENARIOS, *RULE_SCENARIOS)

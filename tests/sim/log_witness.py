@@ -1,0 +1,237 @@
+"""What brokers do with their disks, held against the rule that says so, step by step.
+
+A broker believes what its disk told it. Here stands what the platter has, and what a log held
+before its process died, so a promise of the storage code that is empty shows when it is given, and
+not when the power goes.
+
+- What is flushed is on the platter, bytes and names (P13, P63, P69); so are the small files that
+  are replaced as a whole (P69), and every leader epoch that recovery will not find by itself (P2).
+- A log that is opened holds what was flushed (P65), whole batches (P66), and knows their epochs and
+  producers (P45); its closed segments are what their files are (P68).
+- Only a directory that was closed in order is taken for one (P27).
+
+Where bytes were changed behind the process's back, only what recovery can know is judged.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from tests.sim.disk import SimulatedDisk
+from tests.sim.machine import Machine
+from tests.sim.world import Violation
+
+from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_directory import LogDirectory
+from millrace.broker.storage.producer_snapshots import SUFFIX as SNAPSHOT
+from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
+from millrace.broker.storage.segment import parse_offset_name
+from millrace.core.errors import CorruptBatchError, UnsupportedFormatError
+from millrace.core.ids import NO_PRODUCER_ID, Offset, TopicPartition
+from millrace.core.records.batch import walk
+from millrace.core.records.header import BatchHeader, verify_body
+
+_REPLACED: Final = ("life", "identity", CHECKPOINT)
+"""Files of a log directory that must survive as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a process found its directory.
+
+    Attributes:
+        was_closed: the life before had closed it in order, and nothing was written since.
+        wipes: how often the machine had got an empty disk.
+    """
+
+    was_closed: bool
+    wipes: int
+
+
+@dataclass(slots=True)
+class _Promise:
+    """Up to where a log was flushed, and up to where recovery knows that."""
+
+    wipes: int
+    flushed_offset: Offset
+    recovery_point: Offset
+
+
+class LogWitness:
+    """See the module. One for all machines, which outlives their processes.
+
+    Attributes:
+        starts: of each incarnation that was started.
+        believes_witnesses: whether a log must not be shortened even where its directory's
+            checkpoint is damaged: then nothing else may be that could have told.
+    """
+
+    def __init__(self) -> None:
+        self.starts: dict[str, Start] = {}
+        self.believes_witnesses = False
+        self._closed: dict[str, int] = {}
+        self._lives: dict[str, set[tuple[int, int]]] = {}
+        self._promises: dict[tuple[str, TopicPartition], _Promise] = {}
+        self._epochs_seen: dict[tuple[str, int, TopicPartition], object] = {}
+
+    # --- Directories -------------------------------------------------------------------------
+
+    def on_closed(self, machine: Machine) -> None:
+        """A process has closed its directory, and ends."""
+        self._closed[machine.name] = machine.disk.wipes
+
+    def on_started(
+        self, machine: Machine, directory: LogDirectory, incarnation: str, life: tuple[int, int]
+    ) -> None:
+        """A process has opened its directory, and read which life it is."""
+        wipes = machine.disk.wipes
+        was_closed = self._closed.pop(machine.name, -1) == wipes
+        if directory.was_clean and not was_closed:
+            raise Violation(f"{machine.name} takes its directory for closed in order: it was not")
+        self.starts[incarnation] = Start(was_closed, wipes)
+        if life not in self._lives.get(machine.name, ()) and life != (0, 0):
+            raise Violation(f"{machine.name} remembers {life}, which it never wrote")
+
+    def on_saving_life(self, machine: Machine, life: tuple[int, int]) -> None:
+        """A process replaces what it remembers of its lives."""
+        self._lives.setdefault(machine.name, set()).add(life)
+
+    # --- Flushes -----------------------------------------------------------------------------
+
+    def on_flushed(self, machine: Machine, log: PartitionLog) -> None:
+        """A log says that all of it is flushed."""
+        path = log._segments[-1].path
+        if not machine.disk.exists(path):
+            return  # The partition was dropped meanwhile.
+        if not machine.disk.is_durable(path):
+            raise Violation(f"{machine.name} takes {path} for flushed, and it is not")
+        self._promises[machine.name, log.topic_partition] = _Promise(
+            machine.disk.wipes, log.flushed_offset, self._known_point(machine, log)
+        )
+
+    def _known_point(self, machine: Machine, log: PartitionLog) -> Offset:
+        known = self._promises.get((machine.name, log.topic_partition))
+        is_known = known is not None and known.wipes == machine.disk.wipes
+        return known.recovery_point if known is not None and is_known else Offset(0)
+
+    def on_cutting(self, machine: Machine, topic_partition: TopicPartition) -> None:
+        """A log is about to be cut, emptied or dropped: nothing that it had is promised."""
+        self._promises.pop((machine.name, topic_partition), None)
+
+    def on_checkpoint(self, machine: Machine, logs: dict[TopicPartition, PartitionLog]) -> None:
+        """The recovery points of all logs are durable."""
+        disk = machine.disk
+        for topic_partition, log in logs.items():
+            promise = self._promises.get((machine.name, topic_partition))
+            if promise is not None:
+                promise.recovery_point = log.recovery_point
+        if disk.failures or disk.is_damaged:
+            return
+        for name in _REPLACED:
+            self._judge_file(machine, f"/data/{name}")
+        for topic_partition, log in logs.items():
+            self._judge_epochs(machine, topic_partition, log)
+
+    def _judge_file(self, machine: Machine, path: str) -> None:
+        if machine.disk.exists(path) and not machine.disk.is_durable(path):
+            raise Violation(f"{path} of {machine.name} would not survive a power cut")
+
+    def _judge_epochs(
+        self, machine: Machine, topic_partition: TopicPartition, log: PartitionLog
+    ) -> None:
+        """What begins below the recovery point is never read again by recovery."""
+        due = [each for each in log.leader_epochs.entries if each.start_offset < log.recovery_point]
+        key = machine.name, machine.lives, topic_partition
+        if not due or self._epochs_seen.get(key) == due[-1]:
+            return
+        path = f"{log.directory}/{EPOCHS}"
+        self._judge_file(machine, path)
+        lines = machine.disk.contents(path).splitlines() if machine.disk.exists(path) else []
+        for epoch, start_offset in due:
+            if f"{epoch} {start_offset}".encode() not in lines:
+                raise Violation(f"{path} of {machine.name} does not say that {epoch} began")
+        self._epochs_seen[key] = due[-1]
+
+    # --- Logs --------------------------------------------------------------------------------
+
+    def on_opened(self, machine: Machine, log: PartitionLog) -> None:
+        """A log was opened, recovered and flushed."""
+        disk, what = machine.disk, f"{machine.name} opens {log.topic_partition}"
+        promise = self._promises.get((machine.name, log.topic_partition))
+        if promise is not None and promise.wipes == disk.wipes:
+            end = promise.flushed_offset
+            if disk.is_damaged:  # A damaged tail looks like a torn one.
+                end = promise.recovery_point
+                if not self.believes_witnesses and _is_checkpoint_damaged(disk):
+                    end = Offset(0)
+            if log.log_end_offset < end:
+                raise Violation(f"{what} up to {log.log_end_offset}, and had flushed up to {end}")
+        for found in log._segments[:-1]:
+            if disk.size(found.path) != found.size:
+                raise Violation(f"{what}, and takes {found.path} for {found.size} bytes long")
+        self.on_flushed(machine, log)
+        self.judge_contents(machine, log)
+
+    def on_cut(self, machine: Machine, log: PartitionLog) -> None:
+        """A log was cut."""
+        for name in machine.disk.list(log.directory):
+            as_of = parse_offset_name(name, SNAPSHOT)
+            if as_of is not None and as_of > log.log_end_offset:
+                raise Violation(f"{machine.name} cuts {log.topic_partition}, and keeps {name}")
+        self.on_flushed(machine, log)
+        self.judge_contents(machine, log)
+
+    def on_not_written(self, machine: Machine, log: PartitionLog) -> None:
+        """Batches were not written, for the disk is full."""
+        active = log._segments[-1]
+        if machine.disk.size(active.path) != active.size:
+            raise Violation(f"{machine.name} leaves half a batch in {active.path}")
+
+    def judge_contents(self, machine: Machine, log: PartitionLog) -> None:
+        """What a log knows of its batches is so, at least of those in its last segment."""
+        what = f"{machine.name}, {log.topic_partition}"
+        headers, is_sound = self._headers(machine, log)
+        for header in headers:
+            offset = max(header.base_offset, log.log_start_offset)
+            if log.leader_epochs.epoch_of(offset) != header.leader_epoch:
+                raise Violation(
+                    f"{what}: offset {offset} is of leader epoch {header.leader_epoch}, and the "
+                    f"epochs are {log.leader_epochs.entries}"
+                )
+        states = log.producer_states
+        for producer_id in states:
+            entry = states.entry(producer_id)
+            if entry is not None and entry.batches[-1].last_offset >= log.log_end_offset:
+                raise Violation(f"{what}: it knows {entry}, and ends at {log.log_end_offset}")
+        if not is_sound:
+            return
+        newest = {each.producer_id: each for each in headers if each.producer_id != NO_PRODUCER_ID}
+        for producer_id, header in newest.items():
+            entry = states.entry(producer_id)
+            if entry is None or entry.batches[-1].base_offset != header.base_offset:
+                raise Violation(f"{what}: of producer {producer_id} it knows {entry}, not {header}")
+
+    def _headers(self, machine: Machine, log: PartitionLog) -> tuple[list[BatchHeader], bool]:
+        """Return the headers of the last batches, and whether none of them is damaged.
+
+        Of all batches where the disk is damaged, because small files may be.
+        """
+        disk = machine.disk
+        found: list[BatchHeader] = []
+        try:
+            for each in log._segments if disk.is_damaged else log._segments[-1:]:
+                for header, batch in walk(disk.contents(each.path)[: each.size]):
+                    if header.next_offset > log.log_start_offset:
+                        verify_body(log.topic_partition, header, batch)
+                        found.append(header)
+        except (CorruptBatchError, UnsupportedFormatError, FileNotFoundError) as error:
+            if not disk.is_damaged:
+                raise Violation(
+                    f"{machine.name} keeps in {log.topic_partition} what is no batch: {error}"
+                ) from None
+            return found, False
+        return found, True
+
+
+def _is_checkpoint_damaged(disk: SimulatedDisk) -> bool:
+    return any(path.endswith(CHECKPOINT) for path in disk.damaged)

@@ -1,0 +1,453 @@
+"""What leaders and followers do, held against the rule that says so, step by step.
+
+The machines know what they were told. Here stands who was told what, by whom, and in which leader
+epoch, and what lies in everybody's log at that moment; so a step that a rule forbids shows when it
+is done, whether or not it does harm this time.
+
+- A follower says what is true of its log (P4). Its leader serves it only if that is a prefix of
+  its own (P4), and it cuts nothing that both share (P5).
+- An answer is applied in the leader epoch in which it was given (P7), and holds what the leader of
+  its epoch wrote, bit for bit (P1, P8).
+- The high watermark never goes back, stands still while too few are in sync, and passes only what
+  every replica has reported in this leader epoch that is in sync or may be (P9, P12, P13, P20).
+- Readers get what is committed, from the leader epoch that they know (P6, P10), and hear where the
+  log ends only when that is known (P11).
+- A producer's batches follow on one another, and none is taken for another (P14, P42, P43, P64);
+  what it is told of them is so (P15 to P18).
+- Who is proposed has everything that may be committed (P22), the leader among them (P24), and a
+  proposal is given up only when it surely was not applied (P20, P21).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import crc32c
+from tests.sim.log_witness import LogWitness
+from tests.sim.machine import Machine
+from tests.sim.messages import Batches, End, Sent
+from tests.sim.world import Violation
+
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.stamped_batch import StampedBatch
+from millrace.core.errors import Appended, IneligibleReplicaError, MillraceError
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    ProducerId,
+    TopicPartition,
+)
+from millrace.core.log.leader_epochs import EpochStart
+from millrace.core.log.producer_states import BATCHES_KEPT
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.topic_config import Durability
+from millrace.core.records.header import BatchHeader
+from millrace.core.replication.follower import Append, FetchFrom, Truncate
+from millrace.core.replication.in_sync import IsrProposal
+from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replication.leader_session import SessionRequest
+from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.replica import Replica
+from millrace.core.replication.replicas import Effect, LogChange, Replicas
+
+_PROPOSALS_KEPT: Final = 500
+_BATCHES_KEPT: Final = 4 * BATCHES_KEPT
+
+
+@dataclass(slots=True)
+class _Said:
+    """A position, as its follower opened it: which epochs its log has, and what both share."""
+
+    epochs: tuple[EpochStart, ...]
+    start_offset: Offset
+    end_offset: Offset
+    shared: Offset
+
+
+@dataclass(slots=True)
+class _Given:
+    """A batch that a leader gave offsets to."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: Offset
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """What one leader gave offsets to, by producer; a leader that comes later begins another."""
+
+    leader: PartitionLeader
+    producers: dict[ProducerId, deque[_Given]]
+
+
+Reports = dict[BrokerLife, tuple[Offset, Offset]]
+"""How far each follower has said that it is, written and flushed, at the furthest."""
+
+
+class ReplicaWitness:
+    """See the module. One for all brokers.
+
+    Args:
+        logs: judges what a new leader knows of its log.
+
+    Attributes:
+        committed: the highest high watermark that a leader of a partition had.
+        proposals: of each partition, the newest last.
+    """
+
+    def __init__(self, logs: LogWitness) -> None:
+        self.committed: dict[TopicPartition, Offset] = {}
+        self.proposals: dict[TopicPartition, deque[IsrProposal]] = {}
+        self._logs = logs
+        self._said: dict[tuple[BrokerLife, BrokerId, int], _Said] = {}
+        self._reports: dict[tuple[TopicPartition, LeaderEpoch], Reports] = {}
+        self._begun: set[tuple[TopicPartition, LeaderEpoch]] = set()
+        self._ledgers: dict[tuple[BrokerLife, TopicPartition], _Ledger] = {}
+        self._high_watermarks: dict[tuple[BrokerLife, TopicPartition], Offset] = {}
+        self._sums: dict[tuple[TopicPartition, LeaderEpoch, Offset], int] = {}
+
+    # --- Following ---------------------------------------------------------------------------
+
+    def on_said(
+        self,
+        life: BrokerLife,
+        leader: BrokerId,
+        request: SessionRequest,
+        replicas: Replicas,
+        logs: Mapping[TopicPartition, PartitionLog],
+    ) -> None:
+        """A follower says to a leader where it stands."""
+        for handle, topic_partition, position, progress in request.added:
+            replica, log = replicas.find(topic_partition), logs.get(topic_partition)
+            if replica is None or replica.follower is None or log is None:
+                continue
+            start = max(log.log_start_offset, replica.follower.log_start_offset)
+            end, epochs = position.fetch_offset, log.leader_epochs
+            epoch = epochs.epoch_of(Offset(end - 1)) if end > start else NO_LEADER_EPOCH
+            if position.last_fetched_epoch != epoch:
+                raise Violation(f"{life} says {position}, and its log is of {epochs.entries}")
+            if progress.flushed_offset > log.flushed_offset:
+                raise Violation(f"{life} says {progress}; {log.flushed_offset} is flushed")
+            self._said[life, leader, handle] = _Said(epochs.entries, start, end, start)
+
+    def on_served(
+        self,
+        leader: BrokerLife,
+        log: PartitionLog,
+        follower: BrokerLife,
+        handle: int,
+        position: FetchFrom,
+        *,
+        diverges: bool,
+    ) -> None:
+        """A leader took up a position, or said that it diverges."""
+        said = self._said.get((follower, leader.broker_id, handle))
+        if said is None or said.end_offset != position.fetch_offset:
+            return
+        shared = _shared(said, log)
+        if diverges:
+            said.shared = shared
+        elif shared < said.end_offset:
+            raise Violation(
+                f"{leader} serves {position} of {follower}, whose log is of {said.epochs}, and its "
+                f"own of {log.leader_epochs.entries}"
+            )
+
+    def on_fetched(
+        self,
+        life: BrokerLife,
+        leader: BrokerId,
+        message: Sent,
+        replica: Replica | None,
+        effects: Iterable[Effect],
+    ) -> None:
+        """A follower took what a leader sent; these are its effects."""
+        changes = [each.change for each in effects if isinstance(each, LogChange)]
+        for change in changes:
+            if not isinstance(change, Append | Truncate):
+                continue
+            follower = None if replica is None else replica.follower
+            if follower is None or (follower.leader, follower.leader_epoch) != (
+                leader,
+                message.leader_epoch,
+            ):
+                raise Violation(f"{life} applies what {leader} sent in {message.leader_epoch}")
+            if isinstance(change, Truncate):
+                said = self._said.get((life, leader, message.handle))
+                if said is not None and change.end_offset < said.shared:
+                    raise Violation(
+                        f"{life} cuts {follower.topic_partition} to {change.end_offset}, and "
+                        f"shares it with {leader} up to {said.shared}"
+                    )
+                continue
+            for batch in change.batches:
+                assert isinstance(batch, StampedBatch)
+                key = follower.topic_partition, batch.leader_epoch, batch.base_offset
+                if self._sums.get(key) != _sum(batch):
+                    raise Violation(f"{life} keeps {key} as nobody wrote it")
+
+    # --- Leading -----------------------------------------------------------------------------
+
+    def on_image(self, machine: Machine, replicas: Replicas, logs: "Logs") -> None:
+        """A broker has followed the metadata."""
+        for topic_partition in replicas:
+            leader = replicas.get(topic_partition).leader
+            if leader is None or leader.is_resigned:
+                continue
+            key = topic_partition, leader.leader_epoch
+            if key in self._begun:
+                continue
+            self._begun.add(key)
+            reports = self._reports.get(key, {})
+            for follower in leader.followers:
+                if follower.life is not None and follower.life not in reports:
+                    raise Violation(
+                        f"{leader.broker} counts what {follower.life} reported before leader epoch "
+                        f"{leader.leader_epoch} of {topic_partition}"
+                    )
+            self._logs.judge_contents(machine, logs[topic_partition])
+
+    def on_report(
+        self, replica: Replica, life: BrokerLife, epoch: LeaderEpoch, progress: FollowerProgress
+    ) -> None:
+        """A leader took a follower's report, of a session that was opened in a leader epoch."""
+        leader = replica.leader
+        assert leader is not None
+        if epoch != leader.leader_epoch:
+            raise Violation(f"{leader.broker} in {leader.leader_epoch} takes a report of {epoch}")
+        reports = self._reports.setdefault((leader.topic_partition, epoch), {})
+        written, flushed = reports.get(life, (-1, -1))
+        if progress.log_end_offset > written or progress.flushed_offset > flushed:
+            reports[life] = (
+                max(progress.log_end_offset, Offset(written)),
+                max(progress.flushed_offset, Offset(flushed)),
+            )
+
+    def _reported(self, leader: PartitionLeader, life: BrokerLife) -> Offset:
+        reports = self._reports.get((leader.topic_partition, leader.leader_epoch), {})
+        written, flushed = reports.get(life, (Offset(-1), Offset(-1)))
+        return min(written, flushed) if _is_flushed(leader) else written
+
+    def on_advanced(self, replica: Replica, log: PartitionLog) -> None:
+        """The role or the high watermark of a replica may have moved."""
+        after = replica.high_watermark
+        key = replica.broker, replica.topic_partition
+        before, self._high_watermarks[key] = self._high_watermarks.get(key, after), after
+        leader, follower = replica.leader, replica.follower
+        if follower is not None and after > follower.written_offset:
+            raise Violation(
+                f"{replica.broker}, follower of {replica.topic_partition}, ends at "
+                f"{follower.written_offset}, and takes {after} for committed"
+            )
+        if leader is None or leader.is_resigned or after == before:
+            return
+        what = f"{leader.broker}, leader of {replica.topic_partition} in {leader.leader_epoch}"
+        if after < before:
+            raise Violation(f"{what}, takes its high watermark back from {before} to {after}")
+        state, rules, proposal = leader.state, leader.rules, leader.proposal
+        if len(state.isr) < min(rules.min_insync_replicas, state.replication_factor):
+            raise Violation(f"{what}, commits up to {after}, and in sync are {state.isr}")
+        if after > _kept(leader, log):
+            raise Violation(f"{what}, commits up to {after}, and keeps {_kept(leader, log)}")
+        for life in (*state.isr, *(() if proposal is None else proposal.isr)):
+            if life != leader.broker and self._reported(leader, life) < after:
+                raise Violation(
+                    f"{what}, commits up to {after}; {life} reported {self._reported(leader, life)}"
+                )
+        known = self.committed.get(replica.topic_partition, Offset(0))
+        self.committed[replica.topic_partition] = max(known, after)
+
+    # --- Readers -----------------------------------------------------------------------------
+
+    def on_read(self, replica: Replica, expected: LeaderEpoch, answer: Batches | End) -> None:
+        """A replica answered a reader, who expected a leader epoch."""
+        leader = replica.leader
+        end = answer.end_offset if isinstance(answer, End) else answer.high_watermark
+        what = f"{replica.broker} answers {end} of {replica.topic_partition}"
+        if end > replica.high_watermark:
+            raise Violation(f"{what}, and {replica.high_watermark} is committed")
+        if leader is None:
+            return
+        if expected not in (NO_LEADER_EPOCH, leader.leader_epoch):
+            raise Violation(f"{what} in {leader.leader_epoch} to one who knows {expected}")
+        if isinstance(answer, End) and end < leader.leader_epoch_start_offset:
+            raise Violation(f"{what}; it began at {leader.leader_epoch_start_offset}")
+
+    # --- Producers ---------------------------------------------------------------------------
+
+    def on_appended(
+        self,
+        leader: PartitionLeader,
+        log: PartitionLog,
+        header: BatchHeader,
+        acks: Acks,
+        waiter: Waiter,
+    ) -> None:
+        """A leader gave a batch offsets, or took it for one that it has."""
+        what = f"{leader.broker}, leader of {leader.topic_partition} in {leader.leader_epoch}"
+        state, rules = leader.state, leader.rules
+        is_short = len(state.isr) < min(rules.min_insync_replicas, state.replication_factor)
+        if acks is Acks.ALL and is_short and not waiter.is_duplicate:
+            raise Violation(f"{what}, appends, and in sync are {state.isr}")
+        if header.producer_id == NO_PRODUCER_ID:
+            return
+        given = self._given(leader, log, header)
+        sequences = header.base_sequence, header.last_sequence
+        if waiter.is_duplicate:
+            if not any(
+                (each.base_sequence, each.last_sequence) == sequences
+                and each.base_offset == waiter.base_offset
+                for each in given
+            ):
+                raise Violation(f"{what}, takes {header} for what it has not, of {given}")
+            return
+        if given and header.base_sequence != given[-1].last_sequence + 1:
+            raise Violation(f"{what}, appends {header} behind {given}")
+        given.append(_Given(*sequences, waiter.base_offset))
+        entry = leader.producers.entry(header.producer_id)
+        if entry is None or len(entry.batches) < min(len(given), BATCHES_KEPT):
+            raise Violation(f"{what}, remembers {entry} of {given}")
+
+    def _given(
+        self, leader: PartitionLeader, log: PartitionLog, header: BatchHeader
+    ) -> deque[_Given]:
+        key = leader.broker, leader.topic_partition
+        ledger = self._ledgers.get(key)
+        if ledger is None or ledger.leader is not leader:
+            ledger = self._ledgers[key] = _Ledger(leader, {})
+        found = ledger.producers.get(header.producer_id)
+        if found is None:
+            entry = log.producer_states.entry(header.producer_id)
+            found = deque(maxlen=_BATCHES_KEPT)
+            if entry is not None and entry.epoch == header.producer_epoch:
+                for each in entry.batches:
+                    found.append(_Given(each.base_sequence, each.last_sequence, each.base_offset))
+            ledger.producers[header.producer_id] = found
+        return found
+
+    def on_stamped(self, leader: PartitionLeader, batch: StampedBatch) -> None:
+        """A leader hands a batch to its log."""
+        if batch.leader_epoch != leader.leader_epoch:
+            raise Violation(f"{leader.broker} in {leader.leader_epoch} stamps {batch.leader_epoch}")
+        key = leader.topic_partition, batch.leader_epoch, batch.base_offset
+        self._sums[key] = _sum(batch)
+
+    def on_taken_back(self, replica: Replica, base_offset: Offset) -> None:
+        """What was given offsets from here on was not written, as its leader will hear."""
+        leader = replica.leader
+        ledger = self._ledgers.get((replica.broker, replica.topic_partition))
+        if leader is None or ledger is None or ledger.leader is not leader:
+            return
+        for given in ledger.producers.values():
+            while given and given[-1].base_offset >= base_offset:
+                given.pop()
+
+    def on_answered(
+        self, replica: Replica | None, log: PartitionLog | None, waiter: Waiter
+    ) -> None:
+        """A producer is told what became of its batch."""
+        what = f"the batch at {waiter.base_offset} is "
+        if waiter.error is not None:
+            is_there = log is not None and log.log_end_offset > waiter.base_offset
+            if is_there and waiter.error.appended is Appended.NO:
+                raise Violation(f"{what}refused, as if it were not there: {waiter.error}")
+            return
+        if replica is None or log is None:
+            raise Violation(f"{what}acknowledged by one who has no replica")
+        end = replica.high_watermark
+        if waiter.acks is Acks.LEADER and replica.leader is not None:
+            end = _kept(replica.leader, log)
+        if waiter.last_offset >= end:
+            raise Violation(f"{what}acknowledged by {replica.broker}, where {end} is committed")
+
+    # --- In-sync replicas --------------------------------------------------------------------
+
+    def on_proposed(
+        self, replicas: Replicas, proposals: Iterable[tuple[TopicPartition, IsrProposal]]
+    ) -> None:
+        """A leader asks for other in-sync replicas."""
+        for topic_partition, proposal in proposals:
+            known = self.proposals.setdefault(topic_partition, deque(maxlen=_PROPOSALS_KEPT))
+            if not known or known[-1] != proposal:
+                known.append(proposal)
+            replica = replicas.find(topic_partition)
+            leader = None if replica is None else replica.leader
+            if leader is None or leader.proposal != proposal:
+                continue  # The state is a newer one.
+            what = f"{leader.broker}, leader of {topic_partition}, proposes {proposal}"
+            if leader.broker not in proposal.isr:
+                raise Violation(f"{what}, and is not in it")
+            if not {*leader.maximal_isr}.issuperset((*leader.state.isr, *proposal.isr)):
+                raise Violation(f"{what}, and counts on {leader.maximal_isr}")
+            least = max(leader.high_watermark, leader.leader_epoch_start_offset)
+            for life in proposal.isr:
+                if life not in leader.state.isr and self._reported(leader, life) < least:
+                    raise Violation(
+                        f"{what}; {life} reported {self._reported(leader, life)}, of {least}"
+                    )
+
+    def on_isr_answers(
+        self,
+        replicas: Replicas,
+        proposed: Sequence[tuple[TopicPartition, IsrProposal]],
+        answers: Sequence[MillraceError | None],
+    ) -> None:
+        """A leader has heard what became of its proposals."""
+        for (topic_partition, proposal), answer in zip(proposed, answers, strict=True):
+            replica = replicas.find(topic_partition)
+            leader = None if replica is None else replica.leader
+            if leader is None or leader.is_resigned or answer is None:
+                continue
+            is_open = leader.state.partition_epoch == proposal.partition_epoch
+            if (
+                is_open
+                and leader.leader_epoch == proposal.leader_epoch
+                and leader.proposal != proposal
+                and not isinstance(answer, IneligibleReplicaError)
+            ):
+                raise Violation(f"{leader.broker} gives {proposal} up because of {answer!r}")
+
+
+Logs = Mapping[TopicPartition, PartitionLog]
+
+
+def _is_flushed(leader: PartitionLeader) -> bool:
+    return leader.rules.durability is Durability.FSYNC
+
+
+def _kept(leader: PartitionLeader, log: PartitionLog) -> Offset:
+    return log.flushed_offset if _is_flushed(leader) else log.log_end_offset
+
+
+def _sum(batch: StampedBatch) -> int:
+    return crc32c.crc32c(batch.body, crc32c.crc32c(batch.header))
+
+
+def _shared(said: _Said, log: PartitionLog) -> Offset:
+    """Return up to where a follower's log is a prefix of its leader's, by their epochs."""
+    start = max(said.start_offset, log.log_start_offset)
+    end = said.end_offset
+    if end <= start:
+        return end
+    own = [
+        *_from(log.leader_epochs.entries, start),
+        EpochStart(NO_LEADER_EPOCH, log.log_end_offset),
+    ]
+    theirs = [*_from(said.epochs, start), EpochStart(NO_LEADER_EPOCH, end)]
+    for one, other in zip(own, theirs, strict=False):
+        if one != other:
+            return min(one.start_offset, other.start_offset)
+    return end
+
+
+def _from(entries: Sequence[EpochStart], start: Offset) -> list[EpochStart]:
+    """Return epochs as if nothing lay before an offset."""
+    first = max((at for at, each in enumerate(entries) if each.start_offset <= start), default=-1)
+    if first < 0:
+        return list(entries)
+    return [EpochStart(entries[first].epoch, start), *entries[first + 1 :]]

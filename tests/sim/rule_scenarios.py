@@ -1,0 +1,591 @@
+"""Named scenarios in which a rule decides: where a broker without it does at once what it must not.
+
+Those of `scenarios` are bugs that others had. These are made for the witnesses: each brings a
+cluster where some rule is the only thing between it and a forbidden step, as directly as can be, so
+that a mutant of that rule is looked for here first.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from tests.sim.client import Load
+from tests.sim.cluster import TopicPlan
+from tests.sim.controlling import ControllerHost
+from tests.sim.faults import Family, Scene, Undo
+from tests.sim.machine import Machine
+from tests.sim.messages import Ask, AskAll
+from tests.sim.network import Stream, Weather
+from tests.sim.scenarios import (
+    AWAY,
+    CUT_A_FOLLOWER,
+    Busy,
+    BusyOfFour,
+    ForgetfulController,
+    Forward,
+    Restless,
+    Scenario,
+    ScenarioCluster,
+    Step,
+)
+from tests.sim.world import MILLISECOND, SECOND, Violation, World
+
+from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
+from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.requests import AlterPartitions
+from millrace.core.records.batch import walk
+from millrace.core.records.header import HEADER_BYTES
+from millrace.core.replication.leader import Acks
+
+_DATA: Final = "/data"
+_MARKER: Final = f"{_DATA}/clean-shutdown"
+_ANY: Final = (SECOND, SECOND)
+
+
+def _every(
+    what: str | Family, first_s: float, pause_s: float, times: int, for_s: float
+) -> list[Step]:
+    return [(first_s + at * pause_s, what, for_s) for at in range(times)]
+
+
+# --- Clusters --------------------------------------------------------------------------------
+
+
+class Everyday(BusyOfFour):
+    """All kinds of clients at once."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            loads=(
+                *Busy.topics[0].loads,
+                Load(every_us=100 * MILLISECOND, acks=Acks.LEADER),
+            ),
+            asks_ends=True,
+            reads_followers=True,
+        ),
+    )
+
+
+class LateHost(ControllerHost):
+    """It looks at changes of in-sync replicas late, behind what came up to seconds later."""
+
+    def on_message(self, stream: Stream, message: Ask | AskAll) -> None:
+        look = partial(super().on_message, stream, message)
+        if isinstance(message, Ask) and isinstance(message.request, AlterPartitions):
+            self._machine.clock.set_timer(self._machine.random.randrange(2_500), look)
+        else:
+            look()
+
+
+class LateController(Restless):
+    """Controllers that are late with what leaders ask for."""
+
+    brokers = 4
+    new_host = LateHost
+
+
+class HeedlessHost(ControllerHost):
+    """A controller that does not look whether it still is one; brokers hear late who is."""
+
+    sane_from_us = 26 * SECOND
+
+    @property
+    def _is_heedless(self) -> bool:
+        return self._machine.world.now < self.sane_from_us
+
+    def look_at_lease(self) -> None:
+        if self.controller is None or not self._is_heedless:
+            super().look_at_lease()
+
+    def _on_lease(self, result: object) -> None:
+        if not self._is_heedless:
+            super()._on_lease(result)
+        elif self.controller is None:
+            if self._machine.random.random() < 0.7:
+                super()._on_lease(result)
+            else:
+                self._machine.clock.set_timer(1_000, partial(super()._on_lease, result))
+
+    def _may_write(self) -> bool:
+        return self._is_heedless or super()._may_write()
+
+
+class Heedless(Busy):
+    """Several controllers at a time: each acts on until the store refuses what it writes (P34)."""
+
+    new_host = HeedlessHost
+    config = ClusterConfig(broker_reconnect_grace_ms=3_000)
+
+
+class Witnesses(ScenarioCluster):
+    """Nothing but the checkpoint and the last segment is damaged: other files tell of both."""
+
+    topics = (TopicPlan(partitions=1, loads=(Load(every_us=15 * MILLISECOND),)),)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.witness.logs.believes_witnesses = True
+
+
+class RestlessOfFour(Restless):
+    """One broker, which may be the controller, has no replica."""
+
+    brokers = 4
+
+
+class NeverShort(BusyOfFour):
+    """Two are always in sync, though one lags and another one wants to stop."""
+
+    def check(self) -> None:
+        super().check()
+        if self._world.now > 6 * SECOND and any(len(s.isr) < 2 for s in self.states.values()):
+            raise Violation(f"too few are in sync, and nobody died: {self.states}")
+
+
+# --- Faults ----------------------------------------------------------------------------------
+
+
+def _follower(scene: Scene, *, may_control: bool = True) -> Machine | None:
+    """A replica's machine that leads nothing."""
+    names = [name for name in scene.role("follower") if name not in scene.role("leader")]
+    if not may_control:
+        names = [name for name in names if name not in scene.role("controller")]
+    return scene.machines[scene.dice.choice(names)] if names else None
+
+
+def _give_the_lease_away(scene: Scene) -> Undo | None:
+    """The lease names a broker that has no replica: it takes it up at once."""
+    playing = {*scene.role("leader"), *scene.role("follower")}
+    others = [name for name in scene.machines if name not in playing]
+    if not others:
+        return None
+    scene.store.steal_lease(others[0])
+    return lambda: None
+
+
+LEASE_GIVEN: Final = Family(
+    "F40", "a broker without replicas is given the lease", _give_the_lease_away, _ANY
+)
+
+
+def _give_the_lease_back(scene: Scene) -> Undo | None:
+    """The lease names a controller that was replaced, and a broker starts, and believes it."""
+    lease = scene.store.lease
+    old = [name for name in scene.role("controller") if lease and name != lease.holder]
+    starting = [name for name in scene.machines if name not in scene.role("controller")]
+    if not old or not starting:
+        return None
+    machine = scene.machines[scene.dice.choice(starting)]
+    scene.store.steal_lease(old[0])
+    machine.kill()
+    return machine.start
+
+
+LEASE_GIVEN_BACK: Final = Family(
+    "F40", "a controller that was replaced has the lease again", _give_the_lease_back, _ANY
+)
+
+
+def _two_die(scene: Scene, *, is_slow: bool) -> Undo | None:
+    """A follower dies, a moment later the leader, and only the follower is back.
+
+    The third has batches then that nobody else has, and leads; what is committed it does not know.
+    With `is_slow` they come late to the follower, when it may join as far as the controller knows.
+    """
+    leader, follower = scene.pick("leader"), _follower(scene)
+    if leader is None or follower is None:
+        return None
+    names = scene.role("follower")
+    third = [name for name in names if name not in (leader.name, follower.name)]
+    undos = [follower.start, leader.start]
+    if is_slow:
+        if {leader.name, follower.name, *third}.intersection(scene.role("controller")):
+            return None  # What it says as such would be late, too.
+        links = [(name, follower.name) for name in third]
+        undos.append(scene.network.impose(links, Weather(delay_us=2 * SECOND)))
+    follower.kill()
+    scene.world.after(150 * MILLISECOND, "the leader dies, too", leader.kill)
+    scene.world.after(scene.duration_us * 2 // 3, "the follower is back", follower.start)
+
+    def undo() -> None:
+        for each in undos:
+            each()
+
+    return undo
+
+
+TWO_DIE: Final = Family(
+    "F02", "a follower dies, and then its leader", partial(_two_die, is_slow=False), _ANY
+)
+TWO_DIE_AND_ONE_IS_SLOW: Final = Family(
+    "F02",
+    "a follower dies, and then its leader, and it is back and slow",
+    partial(_two_die, is_slow=True),
+    _ANY,
+)
+
+
+def _restore_an_old_marker(scene: Scene) -> Undo | None:
+    """A machine is stopped in order, started, killed, and gets the marker of the stop back."""
+    machine = _follower(scene, may_control=False)
+    if machine is None:
+        return None
+    machine.terminate()
+    step = scene.duration_us // 10
+
+    def start() -> None:
+        if machine.node is None and machine.disk.exists(_MARKER):
+            marker = machine.disk.contents(_MARKER)
+            scene.world.after(7 * step, "it dies", crash, marker)
+        machine.start()
+
+    def crash(marker: bytes) -> None:
+        machine.kill()
+        machine.disk.write(_MARKER, marker)
+        machine.start()
+
+    scene.world.after(2 * step, "it is started again", start)
+    return machine.start
+
+
+OLD_MARKER: Final = Family("F30", "an old marker is put back", _restore_an_old_marker, _ANY)
+
+
+def _segments(machine: Machine, suffix: str = ".log") -> list[str]:
+    return [path for path in machine.disk.files() if path.endswith(suffix)]
+
+
+def _lose_the_last_segment(scene: Scene, *, with_checkpoint: bool) -> Undo | None:
+    disk = scene.victim.disk
+    segments, indexes = _segments(scene.victim), _segments(scene.victim, ".index")
+    checkpoint = f"{_DATA}/{CHECKPOINT}"
+    last = segments[-1] if segments else ""
+    is_known = last.replace(".log", ".index") in indexes and disk.exists(checkpoint)
+    if disk.is_damaged or len(segments) < 2 or not is_known or scene.victim.node is None:
+        return None
+    scene.victim.kill()
+    for path in (last, checkpoint) if with_checkpoint else (last,):
+        disk.damaged.append(path)
+        disk.unlink(path)
+        disk.fsync_directory(path.rpartition("/")[0])
+    return scene.victim.start
+
+
+LOST_LAST: Final = Family(
+    "F31", "the last segment is gone", partial(_lose_the_last_segment, with_checkpoint=False), _ANY
+)
+LOST_TOGETHER: Final = Family(
+    "F31",
+    "the checkpoint and the last segment are gone",
+    partial(_lose_the_last_segment, with_checkpoint=True),
+    _ANY,
+)
+
+
+def _cut_a_closed_segment(scene: Scene) -> Undo | None:
+    disk, closed = scene.victim.disk, _segments(scene.victim)[:-1]
+    if disk.is_damaged or not closed or scene.victim.node is None:
+        return None
+    scene.victim.kill()
+    path = scene.dice.choice(closed)
+    disk.damaged.append(path)
+    disk.write(path, disk.contents(path)[: disk.size(path) // 2])
+    return scene.victim.start
+
+
+CUT_CLOSED: Final = Family("F31", "a closed segment is cut short", _cut_a_closed_segment, _ANY)
+
+
+def _flip_in_a_small_file(scene: Scene) -> Undo | None:
+    """A bit of what a sealed file says flips, while its process is dead."""
+    disk = scene.victim.disk
+    names = ("life", CHECKPOINT, EPOCHS)
+    files = [path for path in disk.files() if path.rpartition("/")[2] in names]
+    if disk.is_damaged or not files or scene.victim.node is None:
+        return None
+    scene.victim.kill()
+    path = scene.dice.choice(files)
+    head = disk.contents(path).index(b"\n") + 1
+    disk.damaged.append(path)
+    disk.flip_bit(path, scene.dice.randrange(head, disk.size(path)), scene.dice.randrange(4))
+    return scene.victim.start
+
+
+FLIP_SMALL: Final = Family("F30", "a bit of a small file flips", _flip_in_a_small_file, _ANY)
+
+
+def _flip_behind_a_follower(scene: Scene) -> Undo | None:
+    """What a follower has yet to fetch is damaged at its leader."""
+    leader, follower = scene.pick("leader"), _follower(scene)
+    if leader is None or follower is None:
+        return None
+    follower.kill()
+    sizes = {path: leader.disk.size(path) for path in _segments(leader)}
+
+    def flip() -> None:
+        path = _segments(leader)[-1]
+        begin = sizes.get(path, 0)
+        batches = [bytes(batch) for _, batch in walk(leader.disk.contents(path)[begin:])]
+        if batches and leader.node is not None:
+            before = sum(map(len, batches[: len(batches) // 2]))
+            leader.disk.damaged.append(path)
+            leader.disk.flip_bit(path, begin + before + HEADER_BYTES)
+        follower.start()
+
+    scene.world.after(scene.duration_us // 2, "a bit flips", flip)
+    return follower.start
+
+
+FLIP_BEHIND: Final = Family(
+    "F29", "a bit flips that a follower has yet to fetch", _flip_behind_a_follower, _ANY
+)
+
+
+def _lag_and_stop(scene: Scene) -> Undo | None:
+    """A follower does not see its leader, and the other one wants to stop."""
+    leader, laggard = scene.pick("leader"), _follower(scene, may_control=False)
+    if leader is None or laggard is None or leader.name in scene.role("controller"):
+        return None
+    names = [name for name in scene.role("follower") if name not in (leader.name, laggard.name)]
+    if not names:
+        return None
+    other = scene.machines[names[0]]
+    heal = scene.cut([leader.name], [laggard.name])
+    scene.world.after(scene.duration_us // 2, "the other one wants to stop", other.terminate)
+
+    def undo() -> None:
+        heal()
+        scene.world.after(6 * SECOND, "it is started again", other.start)
+
+    return undo
+
+
+LAG_AND_STOP: Final = Family("F49", "one lags, and another one wants to stop", _lag_and_stop, _ANY)
+
+
+# --- The scenarios ---------------------------------------------------------------------------
+
+_BOUNCES: Final[Sequence[Step]] = (
+    (5.0, "F01", 0.3),
+    *_every("F17", 6.0, 0.2, 5, 0.1),
+    (7.2, "F02", 2.5),
+    *_every("F71", 10.5, 0.7, 8, 0.3),
+    *_every("F17", 11.0, 0.5, 8, 0.1),
+    (16.5, "F01", 0.4),
+    (17.0, "F02", 1.0),
+    (19.5, "F02", 0.2),
+    (20.0, "F01", 0.3),
+    (21.0, "F09", 2.2),
+)
+
+RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
+    Scenario(
+        about="P1 to P45",
+        name="brokers bounce, connections are reset and replicas are moved",
+        cluster=Everyday,
+        steps=_BOUNCES,
+        seeds=4,
+        mutants=[
+            "batches are stamped with no leader's epoch",
+            "where an epoch began is not on the disk before its batches are",
+            "an epoch ends where the log ends",
+            "requests of any leader epoch are answered",
+            "a partition keeps its handle when its position is another",
+            "what a follower reported in an earlier leader epoch counts",
+            "reports of sessions of another leader epoch count",
+            "a member that has said nothing in this epoch is not waited for",
+            "the high watermark goes back",
+            "a leader counts on itself alone",
+            "readers see what is not committed",
+            "a new leader says where the log ends before it knows",
+            "a follower takes the leader's high watermark beyond its own log",
+            "a follower tells a reader that is ahead of it that its offset does not exist",
+            "a leader counts what it has not flushed",
+            "what a follower has not flushed counts",
+            "a flush only tells",
+            "acks=all is acknowledged when the leader has it",
+            "who no longer leads says that nothing was appended",
+            "who no longer leads acknowledges what waits",
+            "a repetition is acknowledged before its original is committed",
+            "a repeated batch is appended again",
+            "four batches of a producer are remembered",
+            "a member that is being added is not waited for before its addition is known",
+            "a member that is being removed is not waited for any more",
+            "a follower joins below the high watermark",
+            "a leader proposes to leave",
+            "the leader epoch stays when the leader changes",
+            "who is fenced goes on leading",
+            "old replicas go before the new ones are there",
+            "producer states are not kept while following",
+            "producer states end with the newest snapshot",
+            "small files are renamed before they are flushed",
+            "a renamed file's directory is not flushed",
+            "a new segment's name is not flushed",
+        ],
+    ),
+    Scenario(
+        about="P19, P21",
+        name="what leaders ask for is looked at late, when much is otherwise",
+        cluster=LateController,
+        steps=[
+            AWAY,
+            *_every("F01", 7, 1.3, 14, 0.3),
+            *_every("F02", 9.5, 4, 4, 0.6),
+            *_every("F17", 8, 1.7, 9, 0.1),
+            *_every("F71", 12, 3, 4, 0.6),
+        ],
+        seeds=6,
+        mutants=[
+            "a proposal on an older state is applied",
+            "a proposal of an older leader is applied",
+            "a proposal may name who is fenced, or an earlier life",
+            "entries of earlier lives count",
+            "a proposal without an answer is taken back",
+        ],
+    ),
+    Scenario(
+        about="P28, P37",
+        name="leaders are back at once, and hear of themselves before they hear of others",
+        cluster=ForgetfulController,
+        steps=_every("F02", 6, 2.5, 10, 0.15),
+        seeds=6,
+        mutants=[
+            "a broker leads because an earlier life of it does",
+            "a broker may lead before it knows that it is registered",
+            "a proposal on an older state is applied",
+        ],
+    ),
+    Scenario(
+        about="P34 to P39",
+        name="controllers do not notice that others have taken over",
+        cluster=Heedless,
+        steps=[*_every("F01", 7, 2.1, 8, 0.3), *_every("F02", 8, 4, 4, 0.4), (24, "F17", 2.5)],
+        seeds=6,
+        mutants=[
+            "each controller takes the epoch of the one before",
+            "what another controller wrote counts as the own write",
+            "a write that was refused, or has no answer, counts as done",
+        ],
+    ),
+    Scenario(
+        about="P39",
+        name="a controller that was replaced has the lease again, and a broker starts",
+        cluster=Heedless,
+        steps=_every(LEASE_GIVEN_BACK, 7, 2.3, 8, 0.1),
+        mutants=["a broker follows a controller that was replaced"],
+    ),
+    Scenario(
+        about="P36",
+        name="the store refuses, and loses answers, while brokers come and go",
+        cluster=Busy,
+        steps=[(6, "F43", 12), (18.5, "F43", 8), *_every("F01", 6.5, 1.5, 12, 0.3)],
+        mutants=["a write that was refused, or has no answer, counts as done"],
+    ),
+    Scenario(
+        about="P9, P11, P26, P37",
+        name="a follower dies, then its leader; the third has more than the follower that is back",
+        cluster=Restless,
+        steps=_every(TWO_DIE, 6, 12, 2, 9),
+        mutants=[
+            "who is eligible stays so when enough are in sync without it",
+            "nobody stays eligible who leaves the in-sync replicas",
+            "the earlier life stays in sync until it is missed",
+            "the high watermark moves while too few are in sync",
+            "a leader appends although too few are in sync",
+            "a new leader says where the log ends before it knows",
+        ],
+    ),
+    Scenario(
+        about="P22",
+        name="likewise, and what the new leader has comes late to the follower that is back",
+        cluster=RestlessOfFour,
+        steps=[(4.5, LEASE_GIVEN, 0.1), *_every(TWO_DIE_AND_ONE_IS_SLOW, 8, 12, 2, 9)],
+        mutants=["a follower joins below where the epoch began"],
+    ),
+    Scenario(
+        about="P25",
+        name="a leader dies while one of its followers is out of touch with it",
+        cluster=Busy,
+        steps=[AWAY, (10, CUT_A_FOLLOWER, 5), (13, "F02", 1.5)],
+        seeds=6,
+        mutants=["whoever is alive may be elected"],
+    ),
+    Scenario(
+        about="P3, P4, P5, P45",
+        name="a leader goes on alone for long, and has to cut what it has",
+        cluster=Forward,
+        steps=_every("F11", 6, 13, 2, 8),
+        mutants=[
+            "a follower cuts its log once, and does not ask again whether it diverges",
+            "an epoch ends where the log ends",
+            "a leader serves followers whose log is no prefix of its own",
+            "a follower cuts its log at its high watermark",
+            "producer states are those of before the log was cut",
+            "producer states of what was cut stay on the disk",
+        ],
+    ),
+    Scenario(
+        about="P8",
+        name="what a follower has yet to fetch is damaged at its leader",
+        cluster=Busy,
+        steps=[(7, FLIP_BEHIND, 4)],
+        mutants=["a follower keeps batches whose checksums do not hold"],
+    ),
+    Scenario(
+        about="P27",
+        name="the marker of an earlier stop is put back",
+        cluster=Busy,
+        steps=[(6, OLD_MARKER, 12)],
+        mutants=["any clean-shutdown marker counts"],
+    ),
+    Scenario(
+        about="P27",
+        name="machines are stopped in order, started, and die soon after",
+        cluster=Busy,
+        steps=[
+            step
+            for at in (6.0, 10.0, 14.0, 18.0, 22.0)
+            for step in ((at, "F47", 1.5), *_every("F01", at + 2.5, 0.5, 2, 0.1))
+        ],
+        mutants=["the clean-shutdown marker stays when the directory is used again"],
+    ),
+    Scenario(
+        about="P32",
+        name="one follower lags, and the other one wants to stop",
+        cluster=NeverShort,
+        steps=[AWAY, (12, LAG_AND_STOP, 5)],
+        seeds=6,
+        mutants=["who stops leaves the in-sync replicas though too few remain"],
+    ),
+    Scenario(
+        about="P65",
+        name="the last segment is gone",
+        cluster=Witnesses,
+        steps=_every(LOST_LAST, 20, 2.1, 8, 0.3),
+        mutants=["a log that lost flushed batches is cut to what is left"],
+    ),
+    Scenario(
+        about="P65",
+        name="the checkpoint and the last segment are gone",
+        cluster=Witnesses,
+        steps=_every(LOST_TOGETHER, 20, 2.1, 8, 0.3),
+        mutants=["the recovery point is the checkpoint's alone, not the highest of its witnesses"],
+    ),
+    Scenario(
+        about="P68",
+        name="a closed segment is cut short",
+        cluster=Busy,
+        steps=[(10, CUT_CLOSED, 0.3)],
+        mutants=["a closed segment is what its index says, whatever the file is"],
+    ),
+    Scenario(
+        about="P68",
+        name="bits of small files flip while their broker is dead",
+        cluster=Busy,
+        steps=_every(FLIP_SMALL, 7, 3.3, 5, 0.3),
+        seeds=6,
+        mutants=["small files are believed whatever their checksum"],
+    ),
+)

@@ -1,0 +1,240 @@
+"""What controllers decide, held against the rule that says so, at every state that is stored.
+
+Stored states follow one another; what a state may become is said by the state, by the brokers as
+they are, and by what leaders have asked for. Several changes may become one write, so what is
+judged by the state before is judged of single steps only.
+
+- A new leader is a new leader epoch, and was in sync or eligible, unless an unclean election is on
+  record (P25, P30); that needs leave, or all replicas back and nobody who has everything (P31).
+- Somebody joins the in-sync replicas because the leader asked for it, on the state that there was,
+  and in its registered life (P19, P37).
+- Who leaves them while too few are left stays eligible (P26); when enough are in sync nobody is.
+- Who starts again stays eligible only with what it had (P27); its earlier life is nowhere (P37).
+- Who is fenced leads nothing, and is not in sync (P29); who stops has handed over (P32).
+- What is told to brokers is stored (P36).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from tests.sim.log_witness import LogWitness
+from tests.sim.machine import Machine
+from tests.sim.replica_witness import ReplicaWitness
+from tests.sim.world import SECOND, Violation
+
+from millrace.core.ids import NO_BROKER, TopicId, TopicPartition
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.model import (
+    BrokerLife,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    Topic,
+)
+from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.topic_config import Durability
+
+_UNCLEAN: Final = "unclean.leader.election.enable"
+_ELECTED_US: Final = 2 * SECOND
+"""Within this time an election follows from what is stored."""
+_STOPS_US: Final = 10 * SECOND
+"""A broker that has waited for longer may give up."""
+
+
+class Judged(Protocol):
+    """The cluster, as far as a witness of states looks at it."""
+
+    config: ClusterConfig
+
+    @property
+    def machines(self) -> Mapping[str, Machine]: ...
+    @property
+    def states(self) -> Mapping[TopicPartition, PartitionState]: ...
+    @property
+    def stored_topics(self) -> Mapping[TopicId, Topic]: ...
+    @property
+    def stored_cluster(self) -> ClusterState | None: ...
+    @property
+    def now(self) -> int: ...
+    @property
+    def has_odd_store(self) -> bool: ...
+    @property
+    def has_lost_disks(self) -> bool: ...
+    def was_unclean_wanted(self, topic_partition: TopicPartition) -> bool: ...
+
+
+class StateWitness:
+    """See the module.
+
+    Args:
+        cluster: what is stored, and who runs.
+        logs: knows how processes found their disks.
+        replicas: knows what leaders have asked for.
+        is_led: whether some controller is active, and does not stand still.
+    """
+
+    def __init__(
+        self,
+        cluster: Judged,
+        logs: LogWitness,
+        replicas: ReplicaWitness,
+        is_led: Callable[[], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._logs = logs
+        self._replicas = replicas
+        self._is_led = is_led
+        self._not_led_at = 0
+        self._written: dict[tuple[str, int], StoredObject] = {}
+        self._wipes: dict[str, int] = {}
+        self._fenced_since: dict[BrokerLife, int] = {}
+        self._were_alive: set[BrokerLife] = set()
+
+    # --- What is stored ----------------------------------------------------------------------
+
+    def on_written(self, key: str, stored: StoredObject) -> None:
+        """An object was written."""
+        self._written[key, stored.version] = stored
+
+    def on_published(self, name: str, objects: Mapping[str, StoredObject]) -> None:
+        """A controller tells brokers of objects."""
+        for key, stored in objects.items():
+            if self._written.get((key, stored.version)) != stored:
+                raise Violation(f"{name} tells of version {stored.version} of {key}: not stored")
+
+    # --- Brokers -----------------------------------------------------------------------------
+
+    def on_cluster(self, before: ClusterState | None, after: ClusterState) -> None:
+        """The brokers changed."""
+        for broker_id, broker in after.brokers.items():
+            if broker.is_fenced:
+                self._fenced_since.setdefault(broker.life, self._cluster.now)
+            else:
+                self._fenced_since.pop(broker.life, None)
+                self._were_alive.add(broker.life)
+            known = None if before is None else before.brokers.get(broker_id)
+            if known is None or known.life != broker.life:
+                self._on_registered(broker)
+
+    def _on_registered(self, broker: BrokerRegistration) -> None:
+        start = self._logs.starts.get(broker.incarnation_id)
+        wipes = self._wipes.get(broker.name, 0)
+        if start is not None:
+            self._wipes[broker.name] = start.wipes
+        for topic_partition, state in self._cluster.states.items():
+            for life in (*state.isr, *state.elr):
+                if life.broker_id != broker.broker_id:
+                    continue
+                if life != broker.life:
+                    raise Violation(f"{broker.life} begins, and {life} is in {state}")
+                if start is None:
+                    continue
+                topic = self._cluster.stored_topics[topic_partition.topic_id]
+                is_flushed = topic.config.durability is Durability.FSYNC
+                if start.wipes != wipes:
+                    raise Violation(f"{life} stays in {state}, with another disk")
+                if not is_flushed and not start.was_closed:
+                    raise Violation(f"{life} stays in {state}, and was not closed in order")
+
+    def on_stopping(self, life: BrokerLife, waited_us: int) -> None:
+        """A broker was told that it may stop, so long after it had said that it wants to."""
+        if self._cluster.has_odd_store or waited_us > _STOPS_US:
+            return
+        stored = self._cluster.stored_cluster
+        assert stored is not None
+        able = {each.life for each in stored.usable_brokers()}
+        for topic_partition, state in self._cluster.states.items():
+            if state.leader_life == life and any(each in able for each in state.isr):
+                raise Violation(f"{life} stops, and leads {topic_partition}: {state}")
+
+    def look(self) -> None:
+        """Judge what only time can tell; to be called now and then."""
+        now = self._cluster.now
+        if not self._is_led():
+            self._not_led_at = now
+        if self._cluster.has_odd_store or now - self._not_led_at < _ELECTED_US:
+            return
+        past = now - _ELECTED_US
+        late = {life for life, since in self._fenced_since.items() if since < past}
+        if late:
+            for topic_partition, state in self._cluster.states.items():
+                for life in state.isr:
+                    if life in late:
+                        raise Violation(f"{life} is fenced, and in sync in {topic_partition}")
+
+    # --- Partitions --------------------------------------------------------------------------
+
+    def on_state(
+        self,
+        topic_partition: TopicPartition,
+        topic: Topic,
+        before: PartitionState | None,
+        after: PartitionState,
+    ) -> None:
+        """The state of a partition changed."""
+        what = f"{before}, then {after}"
+        min_isr = topic.config.effective_min_insync_replicas(after.replication_factor)
+        if len(after.isr) >= min_isr and after.elr:
+            raise Violation(f"enough are in sync, and others are eligible: {what}")
+        if before is None:
+            return
+        leads = after.leader_life
+        if leads not in (None, before.leader_life) and after.leader_epoch <= before.leader_epoch:
+            raise Violation(f"another leader, and no other leader epoch: {what}")
+        asked = self._asked(topic_partition, before, after)
+        is_unclean = after.unclean_epoch > before.unclean_epoch
+        if is_unclean:
+            if not self._cluster.was_unclean_wanted(topic_partition):
+                self._judge_unclean(topic, before, after)
+            return
+        had = {life.broker_id for life in (*before.isr, *before.elr)} | {
+            life.broker_id for life in asked
+        }
+        if leads is not None and leads != before.leader_life and leads.broker_id not in had:
+            raise Violation(f"{leads} leads, and was neither in sync nor eligible: {what}")
+        for life in after.isr:
+            if life not in before.isr and life != leads and life not in asked:
+                raise Violation(f"{life} joins, and no leader asked for it: {what}")
+        if len(after.isr) < min_isr and after.partition_epoch == before.partition_epoch + 1:
+            self._judge_eligible(topic, before, after)
+
+    def _asked(
+        self, topic_partition: TopicPartition, before: PartitionState, after: PartitionState
+    ) -> set[BrokerLife]:
+        """Whom leaders have asked for on a state that lies between two."""
+        return {
+            life
+            for each in self._replicas.proposals.get(topic_partition, ())
+            if before.leader_epoch <= each.leader_epoch <= after.leader_epoch
+            and before.partition_epoch <= each.partition_epoch < after.partition_epoch
+            for life in each.isr
+        }
+
+    def _judge_eligible(self, topic: Topic, before: PartitionState, after: PartitionState) -> None:
+        is_flushed = topic.config.durability is Durability.FSYNC
+        disks = [machine.disk for machine in self._cluster.machines.values()]
+        if not is_flushed or self._cluster.has_lost_disks:
+            return
+        if any(disk.is_damaged or disk.failures for disk in disks):
+            return  # A replica that cannot be read is done without.
+        kept = {life.broker_id for life in (*after.isr, *after.elr)}
+        for life in (*before.isr, *before.elr):
+            if life.broker_id in after.replicas and life.broker_id not in kept:
+                raise Violation(f"{life} has everything, and is forgotten: {before}, then {after}")
+
+    def _judge_unclean(self, topic: Topic, before: PartitionState, after: PartitionState) -> None:
+        what = f"an unclean election: {before}, then {after}"
+        may_be = self._cluster.config.unclean_leader_election_enable
+        if topic.overrides.get(_UNCLEAN, str(may_be)).lower() == "true":
+            return
+        if after.partition_epoch == before.partition_epoch + 1 and (before.isr or before.elr):
+            raise Violation(f"{what}, though others have everything")
+        last = before.last_known_leader
+        if last == after.leader != NO_BROKER and before.last_known_elr == (last,):
+            return  # It alone was in sync last (P31).
+        stored = self._cluster.stored_cluster
+        assert stored is not None
+        for broker_id in before.replicas:
+            life = stored.brokers[broker_id].life
+            if life not in self._were_alive and not self._cluster.has_odd_store:
+                raise Violation(f"{what}, and {life} is not back")

@@ -1,0 +1,18 @@
+"""Who watches a simulated cluster, step by step: see `log_witness`, `replica_witness`,
+`state_witness`. Brokers show them what they do; they change nothing and cost no virtual time.
+"""
+
+from dataclasses import dataclass
+
+from tests.sim.log_witness import LogWitness
+from tests.sim.replica_witness import ReplicaWitness
+from tests.sim.state_witness import StateWitness
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """All of them."""
+
+    logs: LogWitness
+    replicas: ReplicaWitness
+    states: StateWitness
