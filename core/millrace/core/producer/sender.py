@@ -6,7 +6,7 @@ sequence; the leader appends only the next sequence and answers a repeated one w
 offset. A batch keeps its sequence over all attempts.
 
 Invariants:
-- From the first batch of a partition without an outcome to the last that has a sequence there are at
+- From a partition's first batch without an outcome to the last that has a sequence there are at
   most `BATCHES_IN_FLIGHT_MAX` (P44), those between that are acknowledged already included: answers
   overtake each other, and a leader remembers so many. Batches are repeated in their order, and no
   new batch passes one that has to be repeated.

@@ -164,7 +164,7 @@ def test_at_most_five_batches_of_a_partition_are_in_flight() -> None:
 
 
 def test_an_answer_that_overtakes_makes_no_room_for_a_batch_beyond_the_leaders_memory() -> None:
-    """The leader remembers five: the first, repeated after a lost connection, must be among them."""
+    """It remembers five: the first, repeated after a lost connection, must be among them."""
     sender = make()
     batches = [batch_of() for _ in range(7)]
     sender.on_batches(batches)
