@@ -49,8 +49,7 @@ Placed = TypeVar("Placed")
 
 BATCH_SIZE_DEFAULT: Final = 1_000_000
 """Just below what topics take (`max.message.bytes`): few, large messages cost least."""
-LEADER_SILENCE_MS_DEFAULT: Final = 1_000
-"""A look-up each second costs little; a broker that stands still is replaced after two or more."""
+LEADER_SILENCE_MS_DEFAULT: Final = 2_000
 _BATCH_SIZE_MAX: Final = 16 * 1024 * 1024 - 1024
 _SLICE_BYTES_MAX: Final = 4 * 1024 * 1024
 _PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {

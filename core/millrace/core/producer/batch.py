@@ -68,6 +68,8 @@ class ProducerBatch(Delivery):
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     base_sequence: int = NO_SEQUENCE
+    ordinal: int = 0
+    """Its place among the partition's batches that were ever sent; 0: it was not."""
     maybe_appended: bool = False
     """An attempt ended without a clear answer: the batch must keep its identity for ever."""
     connection: int = 0

@@ -6,8 +6,10 @@ sequence; the leader appends only the next sequence and answers a repeated one w
 offset. A batch keeps its sequence over all attempts.
 
 Invariants:
-- At most `BATCHES_IN_FLIGHT_MAX` batches of a partition have a sequence and no outcome (P44). They
-  are repeated in their order, and no new batch passes one that has to be repeated.
+- From a partition's first batch without an outcome to the last that has a sequence there are at
+  most `BATCHES_IN_FLIGHT_MAX` (P44), those between that are acknowledged already included: answers
+  overtake each other, and a leader remembers so many. Batches are repeated in their order, and no
+  new batch passes one that has to be repeated.
 - A leader that knows nothing of a producer takes any sequence for its first (P43), so that a second
   batch could pass a refused first one: until a leader has acknowledged a batch of a numbering, and
   again when the last such is long ago, only one batch of the partition is in flight.
@@ -187,6 +189,8 @@ class _Partition:
     waiting: deque[ProducerBatch] = field(default_factory=deque)
     in_flight: list[ProducerBatch] = field(default_factory=list)
     """In the order of their sequences."""
+    taken: int = 0
+    """Batches that have left `waiting` to be sent, ever."""
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     next_sequence: int = 0
@@ -477,7 +481,7 @@ class Sender:
                 return partition.in_flight[0]
         if partition.in_flight and not is_known:
             return None
-        if len(partition.in_flight) >= self._in_flight_max or not partition.waiting:
+        if not partition.waiting or self._is_window_full(partition):
             return None
         if self._is_idempotent and partition.producer_id == NO_PRODUCER_ID:
             if not self._has_producer_id():
@@ -485,10 +489,18 @@ class Sender:
             partition.producer_id, partition.producer_epoch = self._producer_id, ProducerEpoch(0)
         return partition.waiting[0]
 
+    def _is_window_full(self, partition: _Partition) -> bool:
+        """Whether a further batch could make a leader forget one that may have to be repeated."""
+        if not partition.in_flight:
+            return False
+        return partition.taken - partition.in_flight[0].ordinal + 1 >= self._in_flight_max
+
     def _take(self, partition: _Partition, batch: ProducerBatch, broker: _Broker) -> None:
         if batch.state is BatchState.WAITING:
             partition.waiting.popleft()
             self.waiting_count -= 1
+            partition.taken += 1
+            batch.ordinal = partition.taken
             partition.in_flight.append(batch)
             if self._is_idempotent:
                 self._number(partition, batch)

@@ -163,6 +163,19 @@ def test_at_most_five_batches_of_a_partition_are_in_flight() -> None:
     assert sent(effects) == [[batches[5]]]
 
 
+def test_an_answer_that_overtakes_makes_no_room_for_a_batch_beyond_the_leaders_memory() -> None:
+    """It remembers five: the first, repeated after a lost connection, must be among them."""
+    sender = make()
+    batches = [batch_of() for _ in range(7)]
+    sender.on_batches(batches)
+    assert len(sent(sender.poll(at(0)))) == 5
+    for correlation_id in (3, 4):
+        sender.on_answer(BROKER, correlation_id, [ACKNOWLEDGED], 0, at(1))
+        assert sent(sender.poll(at(1))) == []
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(2))
+    assert sent(sender.poll(at(2))) == [[batches[5]], [batches[6]]]
+
+
 def test_a_refused_batch_is_repeated_in_order_with_its_sequence() -> None:
     sender = make()
     first, second = batch_of(3), batch_of(2)
