@@ -1,8 +1,9 @@
 """Runs the controller machine: elects it, and performs its effects.
 
-All of it belongs to the event loop; the store is called in threads. The lease decides whether there
-is a machine: with it comes a new one, without it the machine is dropped, never the process. A store
-that is damaged, or of another cluster, ends the process: `on_failure` is called.
+All of it belongs to the event loop; the store is called in threads, of which one keeps the lease by
+itself, however busy the loop is. The lease decides whether there is a machine: with it comes a new
+one, without it the machine is dropped, never the process. A store that is damaged, or of another
+cluster, ends the process: `on_failure` is called.
 
 Every broker runs one of these, and most have no machine: all that they have of it is where the
 controller is. What a machine decides goes to its observer, which brings it to the brokers.
@@ -13,6 +14,7 @@ import contextlib
 import itertools
 import logging
 import os
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
@@ -120,6 +122,8 @@ class ControllerShell:
         self._tasks: set[asyncio.Task[None]] = set()
         self._started: asyncio.Future[None] | None = None
         self._has_failed = False
+        self._is_over = threading.Event()
+        self._turned_at = monotonic_now()  # When the loop was last seen to go on.
 
     @property
     def metadata(self) -> MetadataImage:
@@ -169,6 +173,7 @@ class ControllerShell:
             CorruptMetadataError: an object in it is damaged.
         """
         self._started = asyncio.get_running_loop().create_future()
+        self._turned_at = monotonic_now()
         self._spawn(self._elect())
         self._spawn(self._tick())
         self._spawn(self._serve_outbox())
@@ -176,6 +181,7 @@ class ControllerShell:
 
     async def stop(self) -> None:
         """Resign, give the lease back and close the store. Waiting requests are answered."""
+        self._is_over.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -231,23 +237,42 @@ class ControllerShell:
     # The election.
 
     async def _elect(self) -> None:
-        while True:
-            with contextlib.suppress(CoordinationUnavailableError):
-                await self._renew_lease()
-            is_held = self._election.is_held(monotonic_now())
-            if self._machine is not None and not is_held:
-                self._perform(self._machine, self._machine.resign("the lease was lost"))
-            if self._machine is None and is_held:
-                self._machine = Controller(
-                    self._config,
-                    new_cluster_id=self._random_bytes(_CLUSTER_ID_BYTES).hex(),
-                    known_cluster_id=self._known_cluster_id,
-                    deposed=self._election.deposed,
-                )
-                self._perform(self._machine, self._machine.take_over())
-            elif self._machine is None and self.holder[0]:
-                self._set_started()  # Another broker is the controller.
-            await asyncio.sleep(self._election.pause_ms(monotonic_now()) / 1000)
+        await self._in_lease_thread(self._keep_lease, asyncio.get_running_loop())
+
+    def _keep_lease(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hold or seek the lease until this is stopped. Runs in the thread.
+
+        The loop may be busy for longer than a lease lasts, as with the elections for thousands of
+        partitions, and must not lose it in the middle of them: others would begin them anew. But
+        one that stands still for as long as a session has lost its brokers, and gives up.
+        """
+        silence_max = self._config.broker_session_timeout_ms
+        while not self._is_over.is_set():
+            if monotonic_now() - self._turned_at < silence_max:
+                with contextlib.suppress(CoordinationUnavailableError):
+                    self._renew_lease()
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(self._on_lease)
+            self._is_over.wait(self._election.pause_ms(monotonic_now()) / 1000)
+
+    def _on_lease(self) -> None:
+        """Look whether this broker is the controller now."""
+        self._turned_at = monotonic_now()
+        if self._is_over.is_set():
+            return
+        is_held = self._election.is_held(monotonic_now())
+        if self._machine is not None and not is_held:
+            self._perform(self._machine, self._machine.resign("the lease was lost"))
+        if self._machine is None and is_held:
+            self._machine = Controller(
+                self._config,
+                new_cluster_id=self._random_bytes(_CLUSTER_ID_BYTES).hex(),
+                known_cluster_id=self._known_cluster_id,
+                deposed=self._election.deposed,
+            )
+            self._perform(self._machine, self._machine.take_over())
+        elif self._machine is None and self.holder[0]:
+            self._set_started()  # Another broker is the controller.
 
     async def _tick(self) -> None:
         while True:
@@ -262,17 +287,14 @@ class ControllerShell:
             if self._machine is not None:
                 self._perform(self._machine, self._machine.tick(monotonic_now()))
 
-    async def _renew_lease(self) -> None:
-        stored = await self._in_lease_thread(self._store.read_lease)
-        record = self._election.on_read(stored, monotonic_now())
-        if record is None:
-            return
-        sent_at = monotonic_now()
-        if await self._in_lease_thread(self._store.compare_and_swap_lease, record):
-            self._election.on_written(record, sent_at)
-        else:  # Somebody was faster. Who, this broker has to know: it needs the controller.
-            stored = await self._in_lease_thread(self._store.read_lease)
-            self._election.on_read(stored, monotonic_now())
+    def _renew_lease(self) -> None:
+        record = self._election.on_read(self._store.read_lease(), monotonic_now())
+        if record is not None:
+            sent_at = monotonic_now()
+            if self._store.compare_and_swap_lease(record):
+                self._election.on_written(record, sent_at)
+            else:  # Somebody was quicker: who, this broker had better know at once.
+                self._election.on_read(self._store.read_lease(), monotonic_now())
 
     # Effects.
 

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -110,11 +112,14 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @contextlib.asynccontextmanager
 async def running(
-    store: MemoryStore, times: LeaseTimes = TIMES, known_cluster_id: str | None = None
+    store: MemoryStore,
+    times: LeaseTimes = TIMES,
+    known_cluster_id: str | None = None,
+    config: ClusterConfig | None = None,
 ) -> AsyncIterator[Running]:
     failures: list[BaseException] = []
     shell = ControllerShell(
-        ClusterConfig(),
+        config or ClusterConfig(),
         store,
         times,
         name="a",
@@ -363,18 +368,45 @@ def test_no_write_is_done_after_the_lease_ran_out() -> None:
     async def main() -> None:
         store = MemoryStore()
         async with running(store, times) as the:
-            hold = asyncio.Event()
+            hold = threading.Event()
 
-            async def hang() -> None:
-                await hold.wait()
+            def hang() -> None:
+                assert hold.wait(60)
 
             the.shell._renew_lease = hang  # type: ignore[method-assign]
             before = store.writes
-            await until(lambda: not the.shell._election.is_held(monotonic_now()))
-            with pytest.raises(NotControllerError):
-                await the.create("t")
-            assert store.writes == before
-            hold.set()
+            try:
+                await until(lambda: not the.shell._election.is_held(monotonic_now()))
+                with pytest.raises(NotControllerError):
+                    await the.create("t")
+                assert store.writes == before
+            finally:
+                hold.set()
+
+    asyncio.run(main())
+
+
+SHORT = LeaseTimes(duration_ms=300, renew_deadline_ms=200, retry_ms=20)
+
+
+def test_a_loop_that_is_busy_for_longer_than_the_lease_lasts_keeps_it() -> None:
+    async def main() -> None:
+        async with running(MemoryStore(), SHORT) as the:
+            epoch = the.shell.controller_epoch
+            time.sleep(1)  # noqa: ASYNC251 - as elections for thousands of partitions do.
+            assert the.shell._election.is_held(monotonic_now())
+            assert isinstance(await the.create("t"), Topic)
+            assert the.shell.controller_epoch == epoch
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_stands_still_for_as_long_as_a_session_gives_the_lease_up() -> None:
+    async def main() -> None:
+        config = ClusterConfig(broker_session_timeout_ms=500)
+        async with running(MemoryStore(), SHORT, config=config) as the:
+            time.sleep(2)  # noqa: ASYNC251 - as if it hung.
+            assert not the.shell._election.is_held(monotonic_now())
 
     asyncio.run(main())
 
