@@ -386,7 +386,7 @@ def test_no_write_is_done_after_the_lease_ran_out() -> None:
     asyncio.run(main())
 
 
-SHORT = LeaseTimes(duration_ms=300, renew_deadline_ms=200, retry_ms=20)
+SHORT = LeaseTimes(duration_ms=300, renew_deadline_ms=200, retry_ms=20, watch_ms=20)
 
 
 def test_a_loop_that_is_busy_for_longer_than_the_lease_lasts_keeps_it() -> None:
