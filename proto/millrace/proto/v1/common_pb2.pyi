@@ -54,6 +54,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_REASSIGNMENT_IN_PROGRESS: _ClassVar[ErrorCode]
     ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _ClassVar[ErrorCode]
     ERROR_CODE_SAFETY_VIOLATION: _ClassVar[ErrorCode]
+    ERROR_CODE_STORAGE_BUSY: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -105,6 +106,7 @@ ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: ErrorCode
 ERROR_CODE_REASSIGNMENT_IN_PROGRESS: ErrorCode
 ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: ErrorCode
 ERROR_CODE_SAFETY_VIOLATION: ErrorCode
+ERROR_CODE_STORAGE_BUSY: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended
