@@ -334,6 +334,7 @@ class Broker:
                         ballast_bytes=storage.ballast_bytes,
                         index_cache_bytes=storage.index_cache_bytes,
                         file_delete_delay_ms=storage.trash_delay_ms,
+                        damaged_logs_max=storage.damaged_logs_max,
                     ),
                     cluster_id=cluster_id,
                     broker_id=NO_BROKER if found is None else found.broker_id,

@@ -15,7 +15,12 @@ from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import OpenDirectory, Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.errors import CorruptLogError, StorageError, StorageFullError
+from millrace.core.errors import (
+    CorruptLogError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+)
 from millrace.core.ids import WallMs
 
 _log = logging.getLogger(__name__)
@@ -70,7 +75,7 @@ class Housekeeping:
                     await self._retain_partition(partition, now)
                 except CorruptLogError as error:  # The others are kept in order all the same.
                     partition.on_corrupt(error)
-                except StorageFullError as error:
+                except (StorageFullError, StorageBusyError) as error:
                     _log.warning("retention was refused", extra={"error": error.message})
         for opened in self._partitions.directories:
             if opened.failure is None:
@@ -108,7 +113,10 @@ class Housekeeping:
         self._metrics.offline_log_dirs.set(
             sum(opened.failure is not None for opened in self._partitions.directories)
         )
+        self._metrics.offline_replicas.set(len(self._partitions.replicas.failed))
         for opened in self._partitions.directories:
+            kept = self._metrics.damaged_logs.labels(opened.directory.path)
+            kept.set(len(opened.directory.damaged))
             try:
                 free = await self._reader.call(opened.directory.free_space)
             except OSError:

@@ -496,7 +496,12 @@ class PartitionLeader:
 
     @property
     def _ends(self) -> LeaderEnds:
-        return LeaderEnds(self.written_offset, self.high_watermark, self.leader_epoch_start_offset)
+        return LeaderEnds(
+            self.written_offset,
+            self.high_watermark,
+            self.leader_epoch_start_offset,
+            self.flushed_offset,
+        )
 
     def is_expansion_due(self, now: MonotonicMs) -> bool:
         """Whether `tick` would let a follower join: a reason not to wait for the next one."""
