@@ -92,12 +92,14 @@ from millrace.core.metadata.requests import (
     HeartbeatAnswer,
     LogEnd,
     RegisterBroker,
+    RenewReplicas,
     Request,
 )
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import BatchLimits, check, walk
 from millrace.core.records.header import HEADER_BYTES, stamp, verify_body
 from millrace.core.replication.follower import AdvanceLogStart, Append, StartAnew, Truncate
+from millrace.core.replication.in_sync import IsrProposal
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.leader_session import SessionRequest
 from millrace.core.replication.replicas import (
@@ -113,7 +115,9 @@ from millrace.core.replication.replicas import (
     LogChange,
     OpenLog,
     ProposeIsr,
+    ProposeRenewals,
     Replicas,
+    SetAside,
 )
 from millrace.core.replication.rules import ReplicationConfig
 
@@ -149,7 +153,7 @@ class SimulatedBroker:
     Attributes:
         replicas: once this life is registered.
         logs: those that are open.
-        is_damaged: whether a log was found damaged below what was flushed.
+        renewed: partitions that this life has begun anew because their logs were damaged.
     """
 
     def __init__(
@@ -162,7 +166,7 @@ class SimulatedBroker:
         self.replicas: Replicas | None = None
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.is_fenced = True
-        self.is_damaged = False
+        self.renewed: list[TopicPartition] = []
         self._config = config
         self._replication = replication
         self._hear_of_damage = hear_of_damage
@@ -182,6 +186,11 @@ class SimulatedBroker:
     def life(self) -> BrokerLife | None:
         """Which one it is, once it is registered."""
         return self._life
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a log was found damaged below what was flushed, and has not begun anew."""
+        return self.replicas is not None and bool(self.replicas.failed)
 
     @property
     def metadata(self) -> MetadataImage | None:
@@ -505,26 +514,56 @@ class SimulatedBroker:
                 case Halted(topic_partition, error):
                     raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")
                 case ProposeIsr(proposals):
-                    assert self._life is not None
-                    changes = [
-                        AlterPartition(
-                            topic_id=topic_partition.topic_id,
-                            partition=topic_partition.partition,
-                            leader=self._life,
-                            leader_epoch=proposal.leader_epoch,
-                            partition_epoch=proposal.partition_epoch,
-                            isr=proposal.isr,
-                        )
-                        for topic_partition, proposal in proposals
-                    ]
-                    self._ask(AlterPartitions(changes=changes), self._on_isr_answers)
+                    self._propose(proposals)
+                case ProposeRenewals() | SetAside():
+                    self._renew(effect)
+
+    def _propose(self, proposals: list[tuple[TopicPartition, IsrProposal]]) -> None:
+        assert self._life is not None
+        changes = [
+            AlterPartition(
+                topic_id=topic_partition.topic_id,
+                partition=topic_partition.partition,
+                leader=self._life,
+                leader_epoch=proposal.leader_epoch,
+                partition_epoch=proposal.partition_epoch,
+                isr=proposal.isr,
+                is_unflushed=proposal.is_unflushed,
+            )
+            for topic_partition, proposal in proposals
+        ]
+        self._ask(AlterPartitions(changes=changes), self._on_isr_answers)
+
+    def _renew(self, effect: ProposeRenewals | SetAside) -> None:
+        if isinstance(effect, SetAside):
+            self._set_aside(effect.topic_partition)
+            return
+        assert self._life is not None
+        request = RenewReplicas(replica=self._life, renewals=effect.renewals)
+        self._ask(request, self._on_renewal_answers)
+
+    def _on_renewal_answers(self, answers: object) -> None:
+        assert self.replicas is not None
+        self._perform(self.replicas.on_renewal_answers(_outcomes(answers), self._now))
+
+    def _set_aside(self, topic_partition: TopicPartition) -> None:
+        def done(result: object) -> None:
+            assert self.replicas is not None
+            if isinstance(result, CorruptLogError | StorageFullError):
+                self.replicas.on_set_aside_failed(topic_partition, result, self._now)
+            elif isinstance(result, Exception):
+                self._fail(result)
+            else:
+                self._machine.world.note(f"{self._machine.name} begins {topic_partition} anew")
+                self.renewed.append(topic_partition)
+                self._perform(self.replicas.on_set_aside(topic_partition))
+
+        wall = self._machine.clock.wall()
+        self._machine.run(THREAD, partial(self.directory.set_aside, topic_partition, wall), done)
 
     def _on_isr_answers(self, answers: object) -> None:
         assert self.replicas is not None
-        if isinstance(answers, list):
-            answers = [each if isinstance(each, MillraceError) else None for each in answers]
-        assert isinstance(answers, list | MillraceError)
-        self._perform(self.replicas.on_isr_answers(answers, self._now))
+        self._perform(self.replicas.on_isr_answers(_outcomes(answers), self._now))
 
     def _open_log(self, topic_partition: TopicPartition, topic: Topic) -> None:
         def opened(result: object) -> None:
@@ -612,14 +651,13 @@ class SimulatedBroker:
             )
 
     def _on_log_failed(self, target: Target, error: StorageError) -> None:
-        if isinstance(error, CorruptLogError):
-            self._on_damaged(target.log.topic_partition, error)
-        else:
+        if not isinstance(error, CorruptLogError):
             self._fail(error)
+        elif self._targets.get(target.log.topic_partition) is target:  # Else it was dropped.
+            self._on_damaged(target.log.topic_partition, error)
 
     def _on_damaged(self, topic_partition: TopicPartition, error: CorruptLogError) -> None:
         assert self.replicas is not None
-        self.is_damaged = True
         self._close_log(topic_partition)
         self._perform(self.replicas.on_failed(topic_partition, error))
 
@@ -798,6 +836,14 @@ class SimulatedBroker:
             plan = log.plan_read(message.offset, _READ_BYTES, high_watermark)
         data = b"" if plan is None else log.read(plan)
         return Batches(message.number, data, high_watermark)
+
+
+def _outcomes(answers: object) -> list[MillraceError | None] | MillraceError:
+    """Return what a list of states and errors says of each."""
+    if isinstance(answers, list):
+        return [each if isinstance(each, MillraceError) else None for each in answers]
+    assert isinstance(answers, MillraceError)
+    return answers
 
 
 def _is_flushed(topic: Topic) -> bool:
