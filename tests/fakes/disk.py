@@ -3,6 +3,7 @@
 - A *power cut* keeps what was flushed. Of unflushed bytes each 512-byte sector is kept or lost by
   itself; of unflushed names in a directory some first changes are kept, as by a journal.
 - A *full* disk writes what fits, and then refuses.
+- A process may *lack* descriptors or memory: whatever needs one is refused, and nothing happens.
 - A *failed flush* raises EIO once. The bytes are never written, but later flushes succeed, as on
   ext4, XFS and Btrfs (Rebello et al., USENIX ATC 2020).
 - Bits flip, files vanish, and power goes at any chosen call.
@@ -179,6 +180,8 @@ class Disk:
         """Files whose reads raise EIO."""
         self._found: dict[str, Entry] = {}
         """Paths that were looked up since a name last went."""
+        self.lack: int | None = None
+        """The errno of calls that need a descriptor, such as EMFILE; None: there are enough."""
 
     # --- What tests do to it -----------------------------------------------------------------
 
@@ -187,6 +190,7 @@ class Disk:
         self.locks.clear()
         self.cut_power_at = None
         self.fail_flush_at = None
+        self.lack = None
 
     def cut_power(self) -> None:
         """Lose what was not flushed, or parts of it, and restart."""
@@ -223,6 +227,8 @@ class Disk:
     # --- FileSystem --------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> "DiskFile":
+        if create:
+            self.take_descriptor(path)
         if create and not self.exists(path):
             directory, name = self._parent(path)
             self.call()
@@ -239,6 +245,7 @@ class Disk:
             return False
 
     def list(self, path: str) -> list[str]:
+        self.take_descriptor(path)
         return sorted(self._directory(path).names)
 
     def make_directory(self, path: str) -> None:
@@ -275,6 +282,7 @@ class Disk:
         self._forget(path, entry)
 
     def fsync_directory(self, path: str) -> None:
+        self.take_descriptor(path)
         directory = self._directory(path)
         self.call()
         self.count_flush()
@@ -353,7 +361,13 @@ class Disk:
         parent, name = posixpath.split(path)
         return self._directory(parent), name
 
+    def take_descriptor(self, path: str) -> None:
+        """Refuse what needs a descriptor while the process lacks one."""
+        if self.lack is not None:
+            raise OSError(self.lack, os.strerror(self.lack), path)
+
     def inode_of(self, path: str) -> Inode:
+        self.take_descriptor(path)
         if path in self.unreadable:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         return self._inode(path)

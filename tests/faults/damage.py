@@ -16,6 +16,7 @@ from millrace.core.errors import MillraceError
 _SEEN_SECONDS = 25.0
 _READ_SECONDS = 2.0
 _OFFLINE = "partition is offline"
+_SET_ASIDE = "a damaged log was set aside"
 
 
 def directory_of(scene: Scene, node: Node, key: int) -> Path:
@@ -81,8 +82,7 @@ def flip_a_closed_segment(scene: Scene) -> str:
     path = closed_segment(scene, node, key)
     logged = node.log_size()
     at = flip(path, scene.dice)
-    node.is_spoilt = True
-    return _wait_until_noticed(node, logged, f"{path.name} at {at}")
+    return _wait_until_renewed(scene, node, logged, f"{path.name} at {at}")
 
 
 @fault("F29", "a bit of a leader's active segment flips, and the leader is killed", seconds=12)
@@ -166,15 +166,19 @@ def lose_a_segment(scene: Scene) -> str:
         with path.open("r+b") as file:
             file.truncate(scene.dice.randrange(path.stat().st_size))
         what = "cut short"
-    node.is_spoilt = True
     logged = node.log_size()
     node.start()
-    return _wait_until_noticed(node, logged, f"{path.name} {what}")
+    return _wait_until_renewed(scene, node, logged, f"{path.name} {what}")
 
 
-def _wait_until_noticed(node: Node, logged: int, what: str) -> str:
+def _wait_until_renewed(scene: Scene, node: Node, logged: int, what: str) -> str:
+    """Return once a broker has noticed, set the log aside, and fetched it anew, by itself."""
+    node.is_spoilt = True
     try:
         wait_until(lambda: _OFFLINE in node.logged_since(logged), "it is noticed", _SEEN_SECONDS)
     except AssertionError as error:
         raise NotSeenError(f"{what}: {error}") from error
-    return f"{what}: {node.name} took the replica offline, and said so"
+    wait_until(lambda: _SET_ASIDE in node.logged_since(logged), "it is set aside", _SEEN_SECONDS)
+    scene.cluster.wait_until_whole()
+    node.is_spoilt = False
+    return f"{what}: {node.name} took the replica offline, said so, and fetched it anew"

@@ -208,6 +208,32 @@ def test_a_limit_on_file_sizes_refuses_writes_and_consumes_nothing(
     assert (broker.log_dirs[0] / "clean-shutdown").exists()
 
 
+def test_a_process_without_descriptors_goes_on_when_it_has_some_again(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker({"storage.recovery_point_interval_ms": 200})
+    limits = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    with RawClient(broker.address) as client:
+        topic_id = client.create_topic("t", segment_bytes=MIB)
+        partition = TopicPartition(topic_id, 0)
+        assert client.produce_batch(partition, batch_of(partition)).base_offset == 0
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            wait_until(lambda: broker.log_has("Too many open files"), "something is refused")
+            answers = [client.produce_batch(partition, big_batch(partition)) for _ in range(5)]
+        finally:
+            resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
+        refused = [each for each in answers if each.error.code]
+        assert {each.error.code for each in refused} == {ErrorCode.ERROR_CODE_STORAGE_BUSY}
+        assert {each.error.appended for each in refused} == {APPENDED_NO}
+        kept = 1 + 100 * (len(answers) - len(refused))
+        assert client.produce_batch(partition, batch_of(partition)).base_offset == kept
+        assert client.end_offset(partition) == kept + 1
+    assert broker.metrics()["millrace_offline_log_dirs"] == 0
+    assert broker.stop() == 0
+    assert (broker.log_dirs[0] / "clean-shutdown").exists()
+
+
 def test_a_full_disk_refuses_writes_and_consumes_nothing(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

@@ -16,10 +16,10 @@ from tests.integration.raw_client import (
     batch_of,
     request_of,
 )
-from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_broker import RunningBroker, failed_start, wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import DamagedReplica, SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.errors import CorruptLogError, NotEnoughReplicasError, NotLeaderError
 from millrace.core.ids import TopicPartition
 from millrace.proto.codec import decode_fetch_response
@@ -128,13 +128,92 @@ def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluste
             look_up = client.list_offset(TopicPartition(topic.topic_id, 0), timestamp=0)
             assert look_up.error.code == CorruptLogError.code
         wait_until(
-            lambda: len(admin.describe_topic("t").partitions[0].isr) == 2, "it is done without"
+            lambda: admin.describe_topic("t").partitions[0].leader not in (first.leader, -1),
+            "another leads",
         )
-        second = admin.describe_topic("t").partitions[0]
-        assert second.leader not in (first.leader, -1)
-        assert first.leader not in second.isr
         assert producer.send("t", b"9").result(30).offset == 9
+        wait_until(
+            lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
+            "the damaged one was fetched anew",
+        )
     assert sorted(read_all(cluster, "t", 10)) == [b"%d" % each for each in range(10)]
+
+
+def test_a_replica_that_rots_is_found_set_aside_and_fetched_anew(tmp_path: Path) -> None:
+    cluster = RunningCluster(tmp_path, {"storage.scrub_bytes_per_second": 64 << 20})
+    try:
+        cluster.start()
+        _let_a_closed_segment_rot(cluster)
+    finally:
+        cluster.abandon()
+
+
+def _let_a_closed_segment_rot(cluster: RunningCluster) -> None:
+    values = [b"%d" % each + bytes(20_000) for each in range(200)]
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks="all") as producer,
+    ):
+        config = {"segment.bytes": str(1 << 20)}
+        topic = admin.create_topic("t", replication_factor=3, config=config)
+        for sent in [producer.send("t", value) for value in values[:-1]]:
+            sent.result(30)
+        before = topic.partitions[0]
+        rotten = next(each for each in cluster.brokers if each.address != before.leader_address)
+        directory = rotten.partition_directory(topic.topic_id)
+        closed = sorted(directory.glob("*.log"))[0]
+        intact = closed.read_bytes()
+        spoilt = bytearray(intact)
+        spoilt[len(spoilt) // 2] ^= 1
+        closed.write_bytes(spoilt)
+
+        def damaged() -> list[DamagedReplica]:
+            return admin.describe_damage("t")
+
+        wait_until(lambda: any(each.kept_in for each in damaged()), "it is found and set aside")
+        wait_until(
+            lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
+            "it is in sync again",
+        )
+        assert producer.send("t", values[-1]).result(30).offset == 199
+        after = admin.describe_topic("t").partitions[0]
+        assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch + 1)
+        (replica,) = damaged()
+        (kept,) = replica.kept_in
+        assert (replica.broker_id, replica.error) == (cluster.brokers.index(rotten), "")
+        assert Path(kept, closed.name).read_bytes() == bytes(spoilt)
+        assert admin.describe_health().is_healthy
+        name = f'millrace_damaged_logs{{log_dir="{rotten.log_dirs[0]}"}}'
+        wait_until(lambda: rotten.metrics()[name] == 1, "the metric counts what is kept")
+        assert rotten.log_has(kept)
+    log = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+    assert log[:1000] == intact[:1000]
+    others = [each for each in cluster.brokers if each is not rotten]
+    for other in others:
+        other_log = sorted(other.partition_directory(topic.topic_id).glob("*.log"))
+        assert b"".join(path.read_bytes() for path in other_log) == log
+    assert sorted(read_all(cluster, "t", 200)) == sorted(values)
+
+
+def test_a_second_process_of_a_brokers_name_is_refused_and_the_first_goes_on(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin, SyncProducer(cluster.bootstrap) as producer:
+        admin.create_topic("t", partitions=3, replication_factor=3)
+        controller_id = admin.describe_cluster().controller_id
+        for victim in (cluster[controller_id], cluster[(controller_id + 1) % 3]):
+            epochs = {
+                each.broker_id: each.broker_epoch for each in admin.describe_cluster().brokers
+            }
+            second = RunningBroker(tmp_path / f"second-{victim.pid}", dict(victim.settings))
+            code, said = failed_start(second)
+            assert code != 0
+            assert "is alive in another process" in said
+            for number in range(3):
+                assert producer.send("t", b"on", partition=number).result(30).offset >= 0
+            described = admin.describe_cluster()
+            assert described.controller_id == controller_id
+            assert {each.broker_id: each.broker_epoch for each in described.brokers} == epochs
 
 
 def test_a_controller_that_stands_still_is_replaced_and_nobody_else_is_fenced(
@@ -310,8 +389,11 @@ def test_the_metrics_tell_of_followers_elections_and_what_is_missing(
         assert sample(leading, "leader_elections_total") == 1
         assert sample(leading, "isr_shrinks_total") == 1
         assert sample(leading, f'follower_lag_records_max{{follower="{leader}"}}') > 0
+        wait_until(  # Each broker looks once a second, and not at the same time.
+            lambda: sum(sample(each, "fenced_brokers") for each in others) == 1,
+            "the controller tells of it",
+        )
         assert sum(sample(each, "controller_active") for each in others) == 1
-        assert sum(sample(each, "fenced_brokers") for each in others) == 1
         assert {sample(each, "offline_partitions") for each in others} == {0}
 
         cluster[leader].start()

@@ -1,7 +1,8 @@
 """The controller against a model of who has which committed records.
 
-Brokers die, come back with or without what they had, are drained, stopped in good order, and get
-other partitions; controllers are replaced. The model says of each replica how many of the committed
+Brokers die, come back with or without what they had, are drained, stopped in good order, get other
+partitions, and empty damaged replicas; controllers are replaced, and topics are flushed from some
+time on, or not any more. The model says of each replica how many of the committed
 records it has. No leader may lack one, unless the election was reported as unclean (P25, P26, P30,
 P31); and epochs, ISR and ELR keep their rules in every image that is published.
 """
@@ -30,6 +31,7 @@ from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
 from millrace.core.metadata.requests import (
     AlterPartition,
     AlterPartitions,
+    AlterTopics,
     CreateTopics,
     DrainBroker,
     ElectionKind,
@@ -39,6 +41,10 @@ from millrace.core.metadata.requests import (
     Reassignment,
     ReassignPartitions,
     RegisterBroker,
+    RenewReplicas,
+    ReplicaRenewal,
+    TopicChange,
+    TopicRef,
 )
 from millrace.core.metadata.topic_config import Durability
 
@@ -167,8 +173,8 @@ class ControllerModel(RuleBasedStateMachine):
         if process.life is None:
             return
         process.life = None
-        for key, _, topic in self.partitions():
-            if topic.config.durability is Durability.REPLICATED:
+        for key, state, topic in self.partitions():
+            if topic.config.durability is Durability.REPLICATED or state.is_unflushed:
                 self.records.setdefault(key, Records()).held[broker_id] = 0
         if is_noticed:
             self.may_shrink = True
@@ -287,8 +293,13 @@ class ControllerModel(RuleBasedStateMachine):
         return Rules.of(topic, self.image.cluster.brokers, CONFIG)
 
     def ask_for_isr(
-        self, key: TopicPartition, state: PartitionState, isr: tuple[BrokerLife, ...]
-    ) -> None:
+        self,
+        key: TopicPartition,
+        state: PartitionState,
+        isr: tuple[BrokerLife, ...],
+        *,
+        is_flushed: bool = False,
+    ) -> object:
         assert state.leader_life is not None
         change = AlterPartition(
             topic_id=key.topic_id,
@@ -297,8 +308,11 @@ class ControllerModel(RuleBasedStateMachine):
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,
             isr=isr,
+            is_unflushed=state.is_unflushed and not is_flushed,
         )
-        self.driver.ask(AlterPartitions(changes=[change]))
+        answers = self.driver.ask(AlterPartitions(changes=[change]))
+        assert isinstance(answers, list)
+        return answers[0]
 
     @rule(number=picks)
     def shrink(self, number: int) -> None:
@@ -328,6 +342,46 @@ class ControllerModel(RuleBasedStateMachine):
                     records.held[broker_id] = self.held(key, state.leader)
             self.ask_for_isr(key, state, tuple(joined))
             self.look()
+
+    @rule(number=picks, broker_id=brokers)
+    def renew(self, number: int, broker_id: BrokerId) -> None:
+        """A replica is damaged, and is emptied once nobody counts on it (P65)."""
+        key, state, _ = self.pick(number)
+        life = self.processes[broker_id].life
+        if life is None or not self.is_running(broker_id):
+            return
+        self.may_shrink = True
+        renewal = ReplicaRenewal(key, state.partition_epoch)
+        answers = self.driver.ask(RenewReplicas(replica=life, renewals=[renewal]))
+        assert isinstance(answers, list)
+        self.look()
+        answer = answers[0]
+        if isinstance(answer, PartitionState):
+            self.records.setdefault(key, Records()).held[broker_id] = 0
+            counted = (*answer.isr, *answer.elr)
+            assert broker_id not in (*answer.last_known_elr, *(each.broker_id for each in counted))
+            if state.leader != NO_BROKER:  # What the leader asked for before comes too late.
+                late = self.ask_for_isr(key, state, (*{*state.isr, life},))
+                assert isinstance(late, MillraceError)
+
+    @rule(number=picks, durability=st.sampled_from(["fsync", "replicated"]))
+    def alter_durability(self, number: int, durability: str) -> None:
+        _, _, topic = self.pick(number)
+        self.may_shrink = False
+        change = TopicChange(
+            topic=TopicRef(topic_id=topic.topic_id), set_config={"durability": durability}
+        )
+        self.driver.ask(AlterTopics(changes=[change]))
+
+    @rule(number=picks)
+    def flush(self, number: int) -> None:
+        """A leader says that all in sync have flushed what is committed (P27)."""
+        key, state, topic = self.pick(number)
+        in_sync = [life.broker_id for life in state.isr]
+        is_known = state.leader != NO_BROKER and all(map(self.serves, in_sync))
+        if topic.config.durability is Durability.FSYNC and is_known and not state.elr:
+            self.may_shrink = False
+            self.ask_for_isr(key, state, state.isr, is_flushed=True)
 
     @rule(number=picks, replicas=st.permutations(BROKERS), count=st.integers(1, 3))
     def reassign(self, number: int, replicas: list[BrokerId], count: int) -> None:

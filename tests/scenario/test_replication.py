@@ -7,7 +7,7 @@ keep it from happening here.
 from dataclasses import replace
 
 import pytest
-from tests.fakes.replicated_partition import Batch, Fetch, Fetched, ReplicatedPartition
+from tests.fakes.replicated_partition import Batch, Fetch, Fetched, Log, ReplicatedPartition
 
 from millrace.core.errors import (
     FencedLeaderEpochError,
@@ -297,6 +297,32 @@ def test_b10_a_replica_that_was_taken_away_and_given_back_has_to_report_anew() -
     partition.tick(partition.brokers[0])
     assert partition.wire == [], "what it had before its removal does not count"
     partition.settle()
+
+
+def test_a_replica_that_was_emptied_is_not_counted_for_what_its_old_log_had() -> None:
+    """P22, P65: a report of the old log was on its way when the replica began anew."""
+    partition = partition_with("first", "second")
+    leader, damaged = partition.brokers[0], partition.brokers[2]
+    partition.fetch(damaged)
+    state = partition.controller.state
+    partition.controller.state = state.successor(
+        leader=state.leader, isr=state.isr[:2], is_renewed=True
+    )
+    partition.learn(leader)
+    partition.learn(partition.brokers[1])
+    partition.deliver_all()
+    partition.tick(leader)
+    assert partition.wire == [], "the old log counts for nothing"
+    damaged.log, damaged.follower = Log(), None
+    partition.learn(damaged)
+    partition.fetch(damaged)
+    partition.deliver_all()
+    partition.tick(leader)
+    assert partition.wire == [], "it has yet to write what it was sent"
+    partition.check()
+    partition.settle()
+    assert damaged.life in partition.controller.state.isr
+    assert damaged.log.texts == leader.log.texts
 
 
 def test_b11_a_new_leader_does_not_say_where_the_log_ends_before_it_knows() -> None:

@@ -97,6 +97,7 @@ from millrace.core.metadata.requests import (
     HeartbeatAnswer,
     LogEnd,
     RegisterBroker,
+    RenewReplicas,
     Request,
 )
 from millrace.core.metadata.topic_config import Durability
@@ -119,7 +120,9 @@ from millrace.core.replication.replicas import (
     LogChange,
     OpenLog,
     ProposeIsr,
+    ProposeRenewals,
     Replicas,
+    SetAside,
 )
 from millrace.core.replication.rules import ReplicationConfig
 
@@ -182,7 +185,7 @@ class SimulatedBroker:
     Attributes:
         replicas: once this life is registered.
         logs: those that are open.
-        is_damaged: whether a log was found damaged below what was flushed.
+        renewed: partitions that this life has begun anew because their logs were damaged.
     """
 
     def __init__(
@@ -198,7 +201,7 @@ class SimulatedBroker:
         self.replicas: Replicas | None = None
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.is_fenced = True
-        self.is_damaged = False
+        self.renewed: list[TopicPartition] = []
         self._config = config
         self._replication = replication
         self._judge = judge
@@ -224,6 +227,11 @@ class SimulatedBroker:
     def life(self) -> BrokerLife | None:
         """Which one it is, once it is registered."""
         return self._life
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a log was found damaged below what was flushed, and has not begun anew."""
+        return self.replicas is not None and bool(self.replicas.failed)
 
     @property
     def metadata(self) -> MetadataImage | None:
@@ -615,31 +623,64 @@ class SimulatedBroker:
                 case Halted(topic_partition, error):
                     raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")
                 case ProposeIsr(proposals):
-                    assert self._life is not None
-                    assert self.replicas is not None
-                    self._proposed = proposals
-                    self._witness.replicas.on_proposed(self.replicas, proposals)
-                    changes = [
-                        AlterPartition(
-                            topic_id=topic_partition.topic_id,
-                            partition=topic_partition.partition,
-                            leader=self._life,
-                            leader_epoch=proposal.leader_epoch,
-                            partition_epoch=proposal.partition_epoch,
-                            isr=proposal.isr,
-                        )
-                        for topic_partition, proposal in proposals
-                    ]
-                    self._ask(AlterPartitions(changes=changes), self._on_isr_answers)
+                    self._propose(proposals)
+                case ProposeRenewals() | SetAside():
+                    self._renew(effect)
+
+    def _propose(self, proposals: list[tuple[TopicPartition, IsrProposal]]) -> None:
+        assert self._life is not None
+        assert self.replicas is not None
+        self._proposed = proposals
+        self._witness.replicas.on_proposed(self.replicas, proposals)
+        changes = [
+            AlterPartition(
+                topic_id=topic_partition.topic_id,
+                partition=topic_partition.partition,
+                leader=self._life,
+                leader_epoch=proposal.leader_epoch,
+                partition_epoch=proposal.partition_epoch,
+                isr=proposal.isr,
+                is_unflushed=proposal.is_unflushed,
+            )
+            for topic_partition, proposal in proposals
+        ]
+        self._ask(AlterPartitions(changes=changes), self._on_isr_answers)
+
+    def _renew(self, effect: ProposeRenewals | SetAside) -> None:
+        if isinstance(effect, SetAside):
+            self._set_aside(effect.topic_partition)
+            return
+        assert self._life is not None
+        request = RenewReplicas(replica=self._life, renewals=effect.renewals)
+        self._ask(request, self._on_renewal_answers)
+
+    def _on_renewal_answers(self, answers: object) -> None:
+        assert self.replicas is not None
+        self._perform(self.replicas.on_renewal_answers(_outcomes(answers), self._now))
+
+    def _set_aside(self, topic_partition: TopicPartition) -> None:
+        def done(result: object) -> None:
+            assert self.replicas is not None
+            if isinstance(result, CorruptLogError | StorageFullError):
+                self.replicas.on_set_aside_failed(topic_partition, result, self._now)
+            elif isinstance(result, Exception):
+                self._fail(result)
+            else:
+                self._machine.world.note(f"{self._machine.name} begins {topic_partition} anew")
+                self.renewed.append(topic_partition)
+                self._perform(self.replicas.on_set_aside(topic_partition))
+
+        self._judge.on_deleting(self._machine.name, topic_partition)
+        self._witness.logs.on_cutting(self._machine, topic_partition)
+        wall = self._machine.clock.wall()
+        self._machine.run(THREAD, partial(self.directory.set_aside, topic_partition, wall), done)
 
     def _on_isr_answers(self, answers: object) -> None:
         assert self.replicas is not None
-        if isinstance(answers, list):
-            answers = [each if isinstance(each, MillraceError) else None for each in answers]
-        assert isinstance(answers, list | MillraceError)
+        outcomes = _outcomes(answers)
         proposed = self._proposed
-        effects = self.replicas.on_isr_answers(answers, self._now)
-        errors = answers if isinstance(answers, list) else [answers] * len(proposed)
+        effects = self.replicas.on_isr_answers(outcomes, self._now)
+        errors = outcomes if isinstance(outcomes, list) else [outcomes] * len(proposed)
         self._witness.replicas.on_isr_answers(self.replicas, proposed, errors)
         self._perform(effects)
 
@@ -784,16 +825,13 @@ class SimulatedBroker:
             )
 
     def _on_log_failed(self, target: Target, error: StorageError) -> None:
-        if self._targets.get(target.log.topic_partition) is not target:
-            return  # Its files are gone, because it was dropped or deleted.
-        if isinstance(error, CorruptLogError):
-            self._on_damaged(target.log.topic_partition, error)
-        else:
+        if not isinstance(error, CorruptLogError):
             self._fail(error)
+        elif self._targets.get(target.log.topic_partition) is target:  # Else it was dropped.
+            self._on_damaged(target.log.topic_partition, error)
 
     def _on_damaged(self, topic_partition: TopicPartition, error: CorruptLogError) -> None:
         assert self.replicas is not None
-        self.is_damaged = True
         self._close_log(topic_partition)
         self._perform(self.replicas.on_failed(topic_partition, error))
 
@@ -1020,6 +1058,14 @@ class SimulatedBroker:
         answer = Batches(message.number, data, high_watermark)
         self._judge_answer(message.topic_partition, message.leader_epoch, answer)
         return answer
+
+
+def _outcomes(answers: object) -> list[MillraceError | None] | MillraceError:
+    """Return what a list of states and errors says of each."""
+    if isinstance(answers, list):
+        return [each if isinstance(each, MillraceError) else None for each in answers]
+    assert isinstance(answers, MillraceError)
+    return answers
 
 
 def _is_flushed(topic: Topic) -> bool:

@@ -498,8 +498,13 @@ def _active(machine: Machine) -> list[str]:
     return list(last.values())  # Ascending, so that the last one stays.
 
 
+def _files(machine: Machine) -> list[str]:
+    """The files that its broker uses: what was set aside, nobody reads again."""
+    return [path for path in machine.disk.files() if ".damaged/" not in path]
+
+
 def _segments(machine: Machine) -> list[str]:
-    return [path for path in machine.disk.files() if path.endswith(".log")]
+    return [path for path in _files(machine) if path.endswith(".log")]
 
 
 def _trusted_bytes(machine: Machine, path: str) -> int:
@@ -551,7 +556,7 @@ def flip_in_active_segment(scene: Scene) -> Undo | None:
 @family("F30", "a bit flips in a file that is no segment", _SHORT)
 def flip_elsewhere(scene: Scene) -> Undo | None:
     disk = scene.victim.disk
-    files = [path for path in disk.files() if not path.endswith(".log") and disk.size(path)]
+    files = [path for path in _files(scene.victim) if not path.endswith(".log") and disk.size(path)]
     if not files:
         return None
     path = scene.dice.choice(files)
@@ -562,20 +567,16 @@ def flip_elsewhere(scene: Scene) -> Undo | None:
 
 
 _CHECKPOINT: Final = "recovery-checkpoint"
-"""It alone says that a log's first segment is missing: the two are never lost together."""
+"""It and the leader epochs say that a log's first segment is missing: not all are lost together."""
 
 
 def _sizes_known(machine: Machine) -> dict[str, int]:
     """Files with bytes that may be missed, and how many of them."""
     if any(path.endswith(_CHECKPOINT) for path in machine.disk.damaged):
         return {}
-    files = machine.disk.files()
-    checkpoint = next((path for path in files if path.endswith(_CHECKPOINT)), None)
-    known = b"" if checkpoint is None else machine.disk.contents(checkpoint)
     sizes = {
         path: _trusted_bytes(machine, path) if path.endswith(".log") else machine.disk.size(path)
-        for path in files
-        if not path.endswith(".log") or path.split("/")[-2].encode() in known
+        for path in _files(machine)
     }
     return {path: size for path, size in sizes.items() if size}
 

@@ -1,9 +1,9 @@
-"""The people around a simulated cluster: they give a broker a new disk when its own is damaged.
+"""The people around a simulated cluster: they give a broker a new disk where it cannot help itself.
 
-A log that is damaged below what was flushed takes its partition offline until somebody decides
-(P65), and so does a log directory that cannot be opened; readers say that what they got does not
-match its checksum. Here the decision is always the same one: an empty disk, as of a machine that is
-replaced.
+A broker whose log is damaged fetches it anew from whoever leads (P65), and nobody has to come. What
+it cannot do by itself: open a log directory whose own files are damaged, notice damage that only
+those see who read from it, or find another leader where there is none. People look at such a broker
+for a while, and then do the same each time: an empty disk, as of a machine that is replaced.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,8 @@ from tests.sim.machine import Machine
 from tests.sim.world import SECOND, Violation, World
 
 LOOKS_EVERY_US: Final = SECOND
+PATIENCE_US: Final = 6 * SECOND
+"""For which damage may go on before a disk is replaced."""
 _STARTS_MAX: Final = 3
 
 
@@ -30,7 +32,8 @@ class Operator:
         self._world = world
         self._machines = machines
         self._exits: dict[str, int] = {}
-        self._reported: dict[str, None] = {}
+        # Since when, and until when, damage was seen; forgotten when it is not for a while.
+        self._damaged: dict[str, tuple[int, int]] = {}
         world.after(LOOKS_EVERY_US, "operator looks", self._look)
 
     def hear_of_damage(self, name: str) -> None:
@@ -41,14 +44,22 @@ class Operator:
         """
         if not self._machines[name].disk.is_damaged:
             raise Violation(f"{name} serves damaged batches, and its disk is sound")
-        self._reported[name] = None
+        self._note(name)
+
+    def _note(self, name: str) -> None:
+        since, seen = self._damaged.get(name, (self._world.now, self._world.now))
+        if self._world.now - seen > 2 * LOOKS_EVERY_US:
+            since = self._world.now
+        self._damaged[name] = (since, self._world.now)
 
     def _look(self) -> None:
         for name, machine in self._machines.items():
-            is_damaged = getattr(machine.node, "is_damaged", False)
-            if machine.node is not None and (is_damaged or name in self._reported):
+            if getattr(machine.node, "is_damaged", False):
                 if not machine.disk.is_damaged and not machine.disk.failures:
                     raise Violation(f"a log of {name} is damaged, and its disk is sound")
+                self._note(name)
+            since, seen = self._damaged.get(name, (0, 0))
+            if machine.node is not None and seen - since >= PATIENCE_US:
                 self._replace(machine)
             tries = len(machine.exits) - self._exits.setdefault(name, 0)
             if tries >= _STARTS_MAX and all(
@@ -60,7 +71,7 @@ class Operator:
     def _replace(self, machine: Machine) -> None:
         self._world.note(f"{machine.name} gets an empty disk")
         self._exits[machine.name] = len(machine.exits)
-        self._reported.pop(machine.name, None)
+        self._damaged.pop(machine.name, None)
         self.replaced.append(machine.name)
         self.replaced_at[machine.name] = self._world.now
         machine.cut_power()

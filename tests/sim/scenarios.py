@@ -136,6 +136,18 @@ class Busy(ScenarioCluster):
     )
 
 
+class Rotting(Busy):
+    """Damaged replicas are fetched anew, and nobody has to come for that."""
+
+    def finish(self) -> Mapping[str, float]:
+        measures = super().finish()
+        if self.operator.replaced:
+            raise Violation(f"disks were replaced: {self.operator.replaced}")
+        if not any(node.renewed for node in self.nodes().values()):
+            raise Violation("no replica was fetched anew")
+        return measures
+
+
 class BusyAndOneMustBeInSync(Busy):
     topics = (
         TopicPlan(partitions=1, config={"min.insync.replicas": "1"}, loads=Busy.topics[0].loads),
@@ -799,6 +811,13 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
             *_again("F02", 9, 6, 4, 1),
         ],
         mutants=["a log that lost flushed batches is cut to what is left"],
+    ),
+    Scenario(
+        about="P65",
+        name="closed segments rot, and are fetched anew",
+        cluster=Rotting,
+        steps=[*_again("F28", 8, 6, 4, 0.1), *_again("F10", 9, 6, 3, 1)],
+        mutants=["a damaged replica is emptied before anybody else knows"],
     ),
     Scenario(
         about="B17",

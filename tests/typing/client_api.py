@@ -11,6 +11,7 @@ from millrace.client import (
     BatchMetadata,
     ClusterHealth,
     Consumer,
+    DamagedReplica,
     FetchedRecords,
     FollowerDescription,
     MillraceError,
@@ -57,6 +58,7 @@ async def asynchronous() -> None:
         refused = await admin.reassign_partitions({("orders", 0): [1, 2], ("orders", 1): None})
         assert_type(refused, dict[tuple[str, int], MillraceError | None])
         await admin.elect_leaders([("orders", 0)], kind="unclean")
+        assert_type(await admin.describe_damage(), list[DamagedReplica])
         for log in await admin.describe_logs("orders"):
             assert_type(log.followers, tuple[FollowerDescription, ...])
 

@@ -366,6 +366,13 @@ class StorageConfig:
         "Kafka's `file.delete.delay.ms`, which is a minute there.",
         unit=Unit.MILLISECONDS,
     )
+    damaged_logs_max: int = setting(
+        16,
+        "Damaged logs that each log directory keeps, under names that end in `.damaged`, after the "
+        "replica was fetched anew from another broker. With as many, the next damaged replica "
+        "stays offline: a disk that damages so many should be replaced.",
+        minimum=1,
+    )
     scrub_bytes_per_second: int = setting(
         8 << 20,
         "How fast closed segments are read again in the background, to find bits that rotted.",

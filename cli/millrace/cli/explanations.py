@@ -35,6 +35,9 @@ _HINTS: dict[type[errors.MillraceError], str] = {
         "free space on the broker's disk, or keep less: "
         "`millrace topic alter {topic} --set retention.bytes=...`"
     ),
+    errors.StorageBusyError: (
+        "raise the broker's limit of open files (`ulimit -n`), or lower storage.file_handles_max"
+    ),
     errors.LogDirFailedError: "the broker's log says which disk failed",
     errors.BufferExhaustedError: "the broker does not keep up; try again, or send less at a time",
     errors.CorruptBatchError: "examine the broker's files with `millrace log verify DIRECTORY`",

@@ -19,6 +19,7 @@ from millrace.client._consumer import Consumer
 from millrace.client._descriptions import (
     ClusterDescription,
     ConfigValue,
+    DamagedReplica,
     FollowerDescription,
     LogDescription,
     PartitionDescription,
@@ -89,6 +90,7 @@ __all__ = [
     "ConnectionFailedError",
     "Consumer",
     "CorruptBatchError",
+    "DamagedReplica",
     "DeliveryTimedOutError",
     "EligibleLeadersNotAvailableError",
     "FetchedRecords",

@@ -10,6 +10,7 @@ from millrace.client import _wire
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluster, Connection
 from millrace.client._descriptions import (
     ClusterDescription,
+    DamagedReplica,
     LogDescription,
     TopicDescription,
     log_from_wire,
@@ -26,7 +27,7 @@ from millrace.core.errors import (
     RetriableError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.ids import BrokerId, TopicId, TopicPartition
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_from_wire
@@ -225,7 +226,7 @@ class Admin:
         """
         response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest())
         topics = [topic_from_wire(topic) for topic in response.topics if not topic.error.code]
-        return health_of(self._describe_cluster(), topics)
+        return health_of(self._describe_cluster(), topics, await self.describe_damage())
 
     async def drain_broker(self, broker_id: int) -> None:
         """Take a broker out of service: it hands over what it leads, and gets nothing new.
@@ -397,24 +398,61 @@ class Admin:
                 for follower in log.followers:
                     print(log.partition, follower.broker_id, follower.log_end_offset)
         """
+        described = [
+            log_from_wire(log, name, broker_id)
+            for log, name, broker_id in await self._ask_for_logs(topic)
+            # Else a replica that the broker does not hold.
+            if not (log.HasField("error") and log.error.code)
+        ]
+        return sorted(described, key=lambda log: (log.topic, log.partition, log.broker_id))
+
+    async def describe_damage(self, topic: str | None = None) -> list[DamagedReplica]:
+        """Return replicas that brokers have taken offline, or fetched anew because of damage.
+
+        Of one topic or of all; brokers are left out as in `describe_logs`.
+
+            for replica in await admin.describe_damage():
+                print(replica.topic, replica.partition, replica.broker_id, replica.error)
+        """
+        described = [
+            DamagedReplica(
+                name,
+                log.topic_partition.partition,
+                broker_id,
+                log.error.message if log.HasField("error") else "",
+                tuple(log.damaged_logs),
+            )
+            for log, name, broker_id in await self._ask_for_logs(topic, only_damaged=True)
+        ]
+        return sorted(described, key=lambda each: (each.topic, each.partition, each.broker_id))
+
+    async def _ask_for_logs(
+        self, topic: str | None, *, only_damaged: bool = False
+    ) -> list[tuple[cluster_pb2.LogDescription, str, BrokerId]]:
+        """Ask all brokers that are there; return what each says, with the names of the topics."""
         await self._cluster.look_up(
             cluster_pb2.GetMetadataRequest(
                 topics=() if topic is None else [str(parse_topic_name(topic))]
             )
         )
-        request = cluster_pb2.DescribeLogsRequest()
+        request = cluster_pb2.DescribeLogsRequest(only_damaged=only_damaged)
         if topic is not None:
             info = await self._cluster.topic(topic)
             for partition in info.partitions:
                 request.partitions.add(topic_id=info.topic_id, partition=partition.partition)
         asked = [each for each in self._cluster.brokers.values() if not each.is_fenced]
         answers = await asyncio.gather(*(self._describe_logs(each, request) for each in asked))
-        described = [log for answer in answers for log in answer]
-        return sorted(described, key=lambda log: (log.topic, log.partition, log.broker_id))
+        names = self._cluster.topic_names
+        return [
+            (log, names.get(topic_id, topic_id.hex()), broker.broker_id)
+            for broker, logs in zip(asked, answers, strict=True)
+            for log in logs
+            for topic_id in [TopicId(log.topic_partition.topic_id)]
+        ]
 
     async def _describe_logs(
         self, broker: BrokerInfo, request: cluster_pb2.DescribeLogsRequest
-    ) -> list[LogDescription]:
+    ) -> Sequence[cluster_pb2.LogDescription]:
         async def describe(connection: Connection) -> cluster_pb2.DescribeLogsResponse:
             response: cluster_pb2.DescribeLogsResponse = await connection.cluster.DescribeLogs(
                 request
@@ -427,14 +465,7 @@ class Admin:
                 response = await self._cluster.on(connection, describe)
         except (ConnectionFailedError, TimeoutError):
             return []
-        names = self._cluster.topic_names
-        return [
-            log_from_wire(log, names.get(topic_id, topic_id.hex()), broker.broker_id)
-            for log in response.logs
-            # Else a replica that the broker does not hold.
-            if not (log.HasField("error") and log.error.code)
-            for topic_id in [TopicId(log.topic_partition.topic_id)]
-        ]
+        return response.logs
 
     async def close(self) -> None:
         """Close the connections."""

@@ -161,6 +161,19 @@ class LogDescription:
     """The other replicas, by id; empty unless it leads."""
 
 
+@dataclass(slots=True, frozen=True)
+class DamagedReplica:
+    """A replica that is offline on a broker that runs, or of which a damaged log was set aside."""
+
+    topic: str
+    partition: int
+    broker_id: BrokerId
+    error: str
+    """Why it is offline; empty: it is not, it was fetched anew."""
+    kept_in: tuple[str, ...]
+    """Where on the broker damaged logs are kept, until somebody removes them."""
+
+
 def topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicDescription:
     """Return a topic with everything about it."""
     info = _wire.topic_from_wire(topic)

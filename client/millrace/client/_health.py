@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from millrace.client._descriptions import (
     ClusterDescription,
+    DamagedReplica,
     PartitionDescription,
     TopicDescription,
 )
@@ -42,16 +43,26 @@ class ClusterHealth:
     """Not all replicas are in sync: fewer brokers may fail than planned."""
     fenced_brokers: tuple[BrokerId, ...]
     """Brokers that are not there. Whether that matters, the partitions say."""
+    damaged: tuple[DamagedReplica, ...] = ()
+    """Replicas that are offline on brokers that run, and those that were fetched anew since."""
 
     @property
     def is_healthy(self) -> bool:
-        """Return whether nothing is wrong."""
+        """Return whether nothing is wrong; a damaged log that is only kept is not."""
         return self.has_controller and not (
-            self.offline or self.under_min_isr or self.recovering or self.under_replicated
+            self.offline
+            or self.under_min_isr
+            or self.recovering
+            or self.under_replicated
+            or any(each.error for each in self.damaged)
         )
 
 
-def health_of(cluster: ClusterDescription, topics: Iterable[TopicDescription]) -> ClusterHealth:
+def health_of(
+    cluster: ClusterDescription,
+    topics: Iterable[TopicDescription],
+    damaged: Iterable[DamagedReplica] = (),
+) -> ClusterHealth:
     """Judge a cluster by what it says of itself."""
     partitions = [
         (_judge(topic, partition), partition) for topic in topics for partition in topic.partitions
@@ -65,6 +76,7 @@ def health_of(cluster: ClusterDescription, topics: Iterable[TopicDescription]) -
         recovering=tuple(health for health, partition in partitions if partition.is_recovering),
         under_replicated=tuple(health for health, _ in partitions if health.missing),
         fenced_brokers=tuple(each.broker_id for each in cluster.brokers if each.is_fenced),
+        damaged=tuple(damaged),
     )
 
 

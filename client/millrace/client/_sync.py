@@ -17,7 +17,12 @@ from millrace.client._admin import Admin
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer import Consumer
 from millrace.client._consumer_core import Start
-from millrace.client._descriptions import ClusterDescription, LogDescription, TopicDescription
+from millrace.client._descriptions import (
+    ClusterDescription,
+    DamagedReplica,
+    LogDescription,
+    TopicDescription,
+)
 from millrace.client._health import ClusterHealth
 from millrace.client._offsets import OffsetAndTimestamp, OffsetAt
 from millrace.client._producer import (
@@ -460,6 +465,10 @@ class SyncAdmin:
     def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
         """Return offsets and sizes of the replicas on all brokers."""
         return self._thread.call(self._admin.describe_logs(topic))
+
+    def describe_damage(self, topic: str | None = None) -> list[DamagedReplica]:
+        """Return replicas that are offline, or were fetched anew: see `Admin.describe_damage`."""
+        return self._thread.call(self._admin.describe_damage(topic))
 
     def close(self) -> None:
         """Close the connections; closing twice is harmless."""

@@ -355,6 +355,12 @@ class SafetyViolationError(RefreshMetadataError, StorageError):
     code = 44
 
 
+class StorageBusyError(RetriableError, StorageError):
+    """The broker lacks descriptors or memory for its files at the moment; nothing was changed."""
+
+    code = 45
+
+
 class ReassignmentLimitReachedError(RetriableError):
     """No further reassignment fits for now: it may when others have ended."""
 

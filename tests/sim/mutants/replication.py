@@ -300,9 +300,15 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
         "a leader proposes to leave",
         "P24",
         f"{_IN_SYNC}.propose",
-        "self.state.leader_epoch, self.state.partition_epoch, (*kept, *joiners)",
-        "self.state.leader_epoch, self.state.partition_epoch,\n"
-        "        tuple(each for each in (*kept, *joiners) if each != self._broker)",
+        "members = (*kept, *joiners)",
+        "members = tuple(each for each in (*kept, *joiners) if each != self._broker)",
+    ),
+    mutant(
+        "a damaged replica is emptied before anybody else knows",
+        "P65",
+        "millrace.core.replication.renewals:Renewals.to_set_aside",
+        "if damaged.phase is RenewalPhase.GRANTED",
+        "if damaged.phase is not None",
     ),
     mutant(
         "a broker leads because an earlier life of it does",

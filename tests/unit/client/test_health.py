@@ -7,6 +7,7 @@ from millrace.client import (
     ClusterDescription,
     ClusterHealth,
     ConfigValue,
+    DamagedReplica,
     PartitionDescription,
     TopicDescription,
 )
@@ -35,6 +36,7 @@ def judged(
     removing: Sequence[int] = (),
     controller: int = 0,
     is_recovering: bool = False,
+    damaged: Sequence[DamagedReplica] = (),
 ) -> ClusterHealth:
     """Judge a cluster of one partition."""
     partition = PartitionDescription(
@@ -57,7 +59,7 @@ def judged(
         BrokerInfo(BrokerId(n), f"b{n}", "h:1", "", n == 2, BrokerEpoch(n)) for n in range(3)
     )
     cluster = ClusterDescription("c", BrokerId(controller), ControllerEpoch(1), brokers)
-    return health_of(cluster, [topic])
+    return health_of(cluster, [topic], damaged)
 
 
 def test_all_replicas_in_sync_is_healthy_whatever_broker_is_gone() -> None:
@@ -100,3 +102,12 @@ def test_without_a_controller_and_while_a_loss_is_not_settled_it_is_not_healthy(
     health = judged((0, 1, 2), is_recovering=True)
     assert not health.is_healthy
     assert health.recovering
+
+
+def test_a_replica_that_is_offline_is_a_problem_and_one_that_was_fetched_anew_is_none() -> None:
+    offline = DamagedReplica("t", 0, BrokerId(1), "damaged", ())
+    renewed = DamagedReplica("t", 0, BrokerId(1), "", ("/data/t.1.damaged",))
+    assert not judged((0, 1, 2), damaged=[offline]).is_healthy
+    health = judged((0, 1, 2), damaged=[renewed])
+    assert health.is_healthy
+    assert health.damaged == (renewed,)

@@ -158,8 +158,13 @@ class ClusterService:
             TopicPartition(topic_id_of(each.topic_id) or TopicId(b""), each.partition)
             for each in request.partitions
         ]
+        if request.only_damaged:
+            damaged = self._partitions.damaged()
+            described = [each for each in damaged if not wanted or each in wanted]
+        else:
+            described = wanted or sorted(self._partitions)
         logs = []
-        for topic_partition in wanted or sorted(self._partitions):
+        for topic_partition in described:
             named = common_pb2.TopicPartition(
                 topic_id=topic_partition.topic_id, partition=topic_partition.partition
             )
@@ -170,6 +175,7 @@ class ClusterService:
                     pb.LogDescription(
                         topic_partition=named,
                         error=wire_error(self._partitions, error, topic_partition),
+                        damaged_logs=self._partitions.damaged_logs(topic_partition),
                     )
                 )
                 continue
@@ -186,6 +192,7 @@ class ClusterService:
                     log_dir=log.directory,
                     leads=partition.replica.leads,
                     followers=_describe_followers(partition, monotonic_now()),
+                    damaged_logs=self._partitions.damaged_logs(topic_partition),
                 )
             )
         return pb.DescribeLogsResponse(logs=logs)

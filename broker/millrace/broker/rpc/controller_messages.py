@@ -18,7 +18,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
     AlterPartition,
@@ -28,6 +28,8 @@ from millrace.core.metadata.requests import (
     HeartbeatAnswer,
     LogEnd,
     RegisterBroker,
+    RenewReplicas,
+    ReplicaRenewal,
 )
 from millrace.core.metadata.stored import StoredObject
 from millrace.proto.errors import error_from_wire, error_to_wire
@@ -35,7 +37,12 @@ from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import controller_pb2 as pb
 
 BrokerRequest = (
-    RegisterBroker | Heartbeat | AlterPartitions | AllocateProducerIds | ConfirmDeletions
+    RegisterBroker
+    | Heartbeat
+    | AlterPartitions
+    | RenewReplicas
+    | AllocateProducerIds
+    | ConfirmDeletions
 )
 """What a broker asks for itself."""
 
@@ -94,6 +101,19 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     partitions=[_alter_partition_to_proto(each) for each in request.changes]
                 )
             )
+        case RenewReplicas():
+            return pb.ControllerRequest(
+                renew_replicas=pb.RenewReplicasRequest(
+                    replica=_life_to_proto(request.replica),
+                    renewals=[
+                        pb.ReplicaRenewal(
+                            topic_partition=topic_partition_to_proto(each.topic_partition),
+                            partition_epoch=each.partition_epoch,
+                        )
+                        for each in request.renewals
+                    ],
+                )
+            )
         case AllocateProducerIds():
             return pb.ControllerRequest(allocate_producer_ids=pb.AllocateProducerIdsRequest())
         case ConfirmDeletions():
@@ -146,6 +166,17 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                     for each in message.alter_partitions.partitions
                 ]
             )
+        case "renew_replicas":
+            return RenewReplicas(
+                replica=_life_from_proto(message.renew_replicas.replica),
+                renewals=[
+                    ReplicaRenewal(
+                        topic_partition_from_proto(each.topic_partition),
+                        PartitionEpoch(each.partition_epoch),
+                    )
+                    for each in message.renew_replicas.renewals
+                ],
+            )
         case "allocate_producer_ids":
             return AllocateProducerIds()
         case "confirm_deletions":
@@ -166,6 +197,7 @@ def _alter_partition_to_proto(change: AlterPartition) -> pb.AlterPartition:
         partition_epoch=change.partition_epoch,
         isr=[_life_to_proto(each) for each in change.isr],
         is_recovering=change.is_recovering,
+        is_unflushed=change.is_unflushed,
     )
 
 
@@ -178,6 +210,7 @@ def _alter_partition_from_proto(message: pb.AlterPartition) -> AlterPartition:
         partition_epoch=PartitionEpoch(message.partition_epoch),
         isr=tuple(_life_from_proto(each) for each in message.isr),
         is_recovering=message.is_recovering,
+        is_unflushed=message.is_unflushed,
     )
 
 
@@ -206,14 +239,11 @@ def response_to_proto(request: BrokerRequest, result: Any) -> pb.ControllerRespo
             )
         case AlterPartitions():
             return pb.ControllerResponse(
-                alter_partitions=pb.AlterPartitionsResponse(
-                    partitions=[
-                        pb.AlteredPartition(error=error_to_wire(each, is_write=True))
-                        if isinstance(each, MillraceError)
-                        else pb.AlteredPartition(partition_epoch=each.partition_epoch)
-                        for each in result
-                    ]
-                )
+                alter_partitions=pb.AlterPartitionsResponse(partitions=map(_altered, result))
+            )
+        case RenewReplicas():
+            return pb.ControllerResponse(
+                renew_replicas=pb.RenewReplicasResponse(partitions=map(_altered, result))
             )
         case AllocateProducerIds():
             return pb.ControllerResponse(
@@ -225,11 +255,21 @@ def response_to_proto(request: BrokerRequest, result: Any) -> pb.ControllerRespo
             return pb.ControllerResponse(confirm_deletions=pb.ConfirmDeletionsResponse())
 
 
+def _altered(result: PartitionState | MillraceError) -> pb.AlteredPartition:
+    if isinstance(result, MillraceError):
+        return pb.AlteredPartition(error=error_to_wire(result, is_write=True))
+    return pb.AlteredPartition(partition_epoch=result.partition_epoch)
+
+
+def _errors(partitions: Iterable[pb.AlteredPartition]) -> list[MillraceError | None]:
+    return [error_from_wire(each.error) if each.HasField("error") else None for each in partitions]
+
+
 def response_from_proto(message: pb.ControllerResponse) -> Any:
     """Return what a broker's own request was answered with.
 
-    A `BrokerLife`, a `HeartbeatAnswer`, for ISR changes a list of None or the error, a range of
-    producer ids, or None.
+    A `BrokerLife`, a `HeartbeatAnswer`, for ISR changes and renewals a list of None or the error, a
+    range of producer ids, or None.
 
     Raises:
         MillraceError: the answer is an error.
@@ -243,10 +283,9 @@ def response_from_proto(message: pb.ControllerResponse) -> Any:
         case "heartbeat":
             return HeartbeatAnswer(message.heartbeat.is_fenced, message.heartbeat.may_stop)
         case "alter_partitions":
-            return [
-                error_from_wire(each.error) if each.HasField("error") else None
-                for each in message.alter_partitions.partitions
-            ]
+            return _errors(message.alter_partitions.partitions)
+        case "renew_replicas":
+            return _errors(message.renew_replicas.partitions)
         case "allocate_producer_ids":
             allocated = message.allocate_producer_ids
             first = allocated.first_producer_id

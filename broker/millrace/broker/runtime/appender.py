@@ -9,25 +9,37 @@ Files are changed here (append, roll, retention, truncation come as `call`s), bu
 checkpoint leaves beside them. Which locks that takes is the log's affair: see `storage/log.py`.
 
 A disk that fails, whatever it was asked for on these threads, fails the directory (P63). Damage
-that is found takes its partition offline (P65).
+that is found takes its partition offline (P65). A flush for which the process lacked a descriptor
+has not been tried, and is tried again shortly: until then nobody hears that it was done.
 
 Flushes that nobody waits for, which advance the recovery point of `replicated` topics, run on a
 second thread: they may take long, and appends go on meanwhile.
 """
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker, settle
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import CorruptLogError, LogDirFailedError, MillraceError, StorageError
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    MillraceError,
+    StorageBusyError,
+    StorageError,
+)
 from millrace.core.ids import MonotonicMs, Offset
+
+_log = logging.getLogger(__name__)
+
+_FLUSH_AGAIN_SECONDS: Final = 0.1
 
 
 class Target(Protocol):
@@ -85,6 +97,7 @@ class Appender:
         self._on_failed = on_failed
         self._failure: LogDirFailedError | None = None
         self._work: queue.SimpleQueue[_Append | _Call | None] = queue.SimpleQueue()
+        self._unflushed: dict[Target, None] = {}  # Their flush could not be tried.
         self._flusher = Worker(f"{name}-flush", mailbox)
         self._thread = threading.Thread(target=self._run, name=f"{name}-append", daemon=True)
         self._thread.start()
@@ -132,7 +145,11 @@ class Appender:
 
     def _work_until_closed(self) -> None:
         while True:
-            work = self._work.get()
+            try:
+                work = self._work.get(timeout=_FLUSH_AGAIN_SECONDS if self._unflushed else None)
+            except queue.Empty:
+                self._flush(list(self._unflushed))
+                continue
             appends: dict[Target, tuple[int, list[StampedBatch]]] = {}
             calls: list[_Call] = []
             is_last = False
@@ -214,15 +231,26 @@ class Appender:
                 to_flush.append(target)
             else:
                 self._mailbox.post(target.on_written, target.log.log_end_offset)
-        for target in to_flush:
+        self._flush([*self._unflushed, *(each for each in to_flush if each not in self._unflushed)])
+
+    def _flush(self, targets: list[Target]) -> None:
+        owed, self._unflushed = self._unflushed, {}
+        for target in targets:
+            if target.log.is_closed:
+                continue
             try:
                 if self._failure is not None:
                     raise self._failure
                 flushed = target.log.flush()
+            except StorageBusyError as error:
+                self._unflushed[target] = None
+                if target not in owed:
+                    _log.warning("a flush is not done yet", extra={"error": error.message})
+                self._mailbox.post(target.on_written, target.log.log_end_offset)
             except StorageError as error:
-                self._on_refused(target, error)
-                continue  # The log is dead, and so are all its appends.
-            self._mailbox.post(target.on_flushed, target.log.log_end_offset, flushed)
+                self._on_refused(target, error)  # The log is dead, and so are all its appends.
+            else:
+                self._mailbox.post(target.on_flushed, target.log.log_end_offset, flushed)
 
     def _on_refused(self, target: Target, error: StorageError) -> None:
         if isinstance(error, LogDirFailedError):

@@ -17,7 +17,12 @@ from millrace.broker.runtime.partitions import OpenDirectory, Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.errors import CorruptLogError, StorageError, StorageFullError
+from millrace.core.errors import (
+    CorruptLogError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+)
 from millrace.core.ids import Offset, WallMs
 
 _log = logging.getLogger(__name__)
@@ -102,7 +107,7 @@ class Housekeeping:
     def _on_retained(self, partition: Partition, outcome: int | StorageError) -> None:
         if isinstance(outcome, CorruptLogError):  # The others are kept in order all the same.
             partition.on_corrupt(outcome)
-        elif isinstance(outcome, StorageFullError):
+        elif isinstance(outcome, StorageFullError | StorageBusyError):
             _log.warning("retention was refused", extra={"error": outcome.message})
         elif outcome:
             partition.on_readers_concerned()
@@ -127,7 +132,10 @@ class Housekeeping:
         self._metrics.offline_log_dirs.set(
             sum(opened.failure is not None for opened in self._partitions.directories)
         )
+        self._metrics.offline_replicas.set(len(self._partitions.replicas.failed))
         for opened in self._partitions.directories:
+            kept = self._metrics.damaged_logs.labels(opened.directory.path)
+            kept.set(len(opened.directory.damaged))
             try:
                 free = await self._reader.call(opened.directory.free_space)
             except OSError:

@@ -107,6 +107,7 @@ class LogDirectories:
                         ballast_bytes=self._config.ballast_bytes,
                         index_cache_bytes=self._config.index_cache_bytes,
                         file_delete_delay_ms=self._config.trash_delay_ms,
+                        damaged_logs_max=self._config.damaged_logs_max,
                     ),
                     cluster_id=cluster_id,
                     broker_id=NO_BROKER if found is None else found.broker_id,

@@ -9,6 +9,9 @@ metadata states, or when a later state gives the partition to others (P33, P39, 
 
 A log directory that fails takes its partitions offline, and only those (P63). The last one takes
 the process with it: `on_all_failed`.
+
+A log that is damaged is set aside once nobody counts on the replica, and a new one is fetched from
+the leader (P65); people are told at each step, and the damaged files are theirs.
 """
 
 import asyncio
@@ -33,11 +36,12 @@ from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
     MillraceError,
+    StorageBusyError,
     StorageError,
     StorageFullError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
+from millrace.core.ids import LeaderEpoch, Offset, TopicPartition, parse_topic_partition
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import BrokerLife, Topic
 from millrace.core.metadata.requests import (
@@ -45,6 +49,8 @@ from millrace.core.metadata.requests import (
     AlterPartitions,
     ConfirmDeletions,
     LogEnd,
+    RenewReplicas,
+    ReplicaRenewal,
 )
 from millrace.core.metadata.topic_config import Durability, TopicConfig
 from millrace.core.replication.follower import AdvanceLogStart, Append, StartAnew, Truncate
@@ -62,7 +68,9 @@ from millrace.core.replication.replicas import (
     LogChange,
     OpenLog,
     ProposeIsr,
+    ProposeRenewals,
     Replicas,
+    SetAside,
 )
 from millrace.core.replication.rules import ReplicationConfig
 
@@ -70,7 +78,10 @@ _log = logging.getLogger(__name__)
 
 _TICK_SECONDS: Final = 0.1
 """How often the machine looks at the time; `replica_lag_time_max_ms` is at least as long."""
-_FULL_DISK_PAUSE_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 1.0
+"""Before a disk that is full, or busy, is asked again."""
+_OPENINGS_MAX: Final = 10
+"""So often a log is tried to open where the process lacks descriptors or memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -204,6 +215,10 @@ class Partitions:
     async def settled(self) -> None:
         """Return once this broker's files are as the metadata of this moment wants them."""
         await self._opened()
+        for opened in self.directories:
+            if opened.failure is None:
+                with suppress(StorageError):  # Housekeeping tries it again.
+                    await opened.appender.call_beside(opened.directory.keep_points)
         if self._deleting is not None:
             await asyncio.wait([self._deleting])
 
@@ -262,8 +277,13 @@ class Partitions:
         )
 
     def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
-        """Stop serving one partition whose log is damaged; its files are left as they are (P65)."""
-        if topic_partition in self._open_here:
+        """Stop serving one partition whose log is damaged; its files are left as they are (P65).
+
+        What somebody read of an earlier log, which was set aside meanwhile, says nothing of the
+        one that took its place.
+        """
+        partition = self._open_here.get(topic_partition)
+        if partition is not None and partition.log.failure is not None:
             self._go_offline(topic_partition, error)
 
     def _go_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
@@ -337,9 +357,19 @@ class Partitions:
                         "replica is halted",
                         extra={"partition": str(topic_partition), "error": error.message},
                     )
-                case ProposeIsr(proposals):
-                    self._spawn(self._propose(proposals))
+                case ProposeIsr() | ProposeRenewals() | SetAside():
+                    self._spawn(self._carry_out(effect))
         self.on_sessions_concerned()
+
+    async def _carry_out(self, effect: ProposeIsr | ProposeRenewals | SetAside) -> None:
+        """Do what takes a while; the machine is told how it ended."""
+        match effect:
+            case ProposeIsr(proposals):
+                await self._propose(proposals)
+            case ProposeRenewals(renewals):
+                await self._ask_for_renewals(renewals)
+            case SetAside(topic_partition):
+                await self._set_aside(topic_partition)
 
     def _change_log(self, effect: LogChange) -> None:
         partition = self._open_here[effect.topic_partition]
@@ -369,19 +399,21 @@ class Partitions:
         self, partition: Partition, change: Callable[..., object], *args: object
     ) -> bool:
         """Have the append thread change a log; return whether it has, and is still open here."""
-        while True:
+        while self._open_here.get(partition.topic_partition) is partition:
             try:
                 await partition.appender.call(change, *args)
-            except StorageFullError as error:
+            except (StorageFullError, StorageBusyError) as error:
                 _log.warning("a log cannot be changed yet", extra={"error": error.message})
-                await asyncio.sleep(_FULL_DISK_PAUSE_SECONDS)
+                await asyncio.sleep(_PAUSE_SECONDS)
             except LogDirFailedError:
                 return False  # The appender takes the consequences.
             except MillraceError as error:
-                self.take_offline(partition.topic_partition, error)
+                if self._open_here.get(partition.topic_partition) is partition:
+                    self._go_offline(partition.topic_partition, error)
                 return False
             else:
                 return self._open_here.get(partition.topic_partition) is partition
+        return False
 
     def _configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         partition = self._open_here[topic_partition]
@@ -401,11 +433,14 @@ class Partitions:
         def done(flushed: Offset | None, error: BaseException | None) -> None:
             if flushed is not None:
                 self.on_flushed(partition, flushed, flushed)
+            elif isinstance(error, StorageBusyError):
+                asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._flush, partition)
             elif not isinstance(error, StorageError):  # The appender takes the consequences.
                 assert error is not None
                 raise error
 
-        partition.appender.call_then(done, partition.log.flush)
+        if self._open_here.get(partition.topic_partition) is partition:
+            partition.appender.call_then(done, partition.log.flush)
 
     async def _propose(self, proposals: Sequence[tuple[TopicPartition, IsrProposal]]) -> None:
         request = AlterPartitions(
@@ -417,6 +452,7 @@ class Partitions:
                     leader_epoch=proposal.leader_epoch,
                     partition_epoch=proposal.partition_epoch,
                     isr=proposal.isr,
+                    is_unflushed=proposal.is_unflushed,
                 )
                 for topic_partition, proposal in proposals
             ]
@@ -427,6 +463,60 @@ class Partitions:
         except MillraceError as error:
             answers = error
         self.perform(self.replicas.on_isr_answers(answers, monotonic_now()))
+
+    # --- Damaged logs ------------------------------------------------------------------------
+
+    async def _ask_for_renewals(self, renewals: Sequence[ReplicaRenewal]) -> None:
+        answers: Sequence[MillraceError | None] | MillraceError
+        try:
+            answers = await self._channel.request(
+                RenewReplicas(replica=self._broker, renewals=renewals)
+            )
+        except MillraceError as error:
+            answers = error
+        self.perform(self.replicas.on_renewal_answers(answers, monotonic_now()))
+
+    async def _set_aside(self, topic_partition: TopicPartition) -> None:
+        """Free the name of a damaged log for a new one."""
+        opened = next(each for each in self.directories if topic_partition in each.known)
+        try:
+            path = await opened.appender.call(
+                opened.directory.set_aside, topic_partition, wall_now()
+            )
+        except LogDirFailedError as error:
+            self.perform(self.replicas.on_failed(topic_partition, error))
+            return
+        except StorageError as error:
+            known = self.replicas.failure(topic_partition)
+            if known is None or known.message != error.message:
+                _log.error("a damaged log stays in its place", extra={"error": error.message})
+            self.replicas.on_set_aside_failed(topic_partition, error, monotonic_now())
+            return
+        _log.warning(
+            "a damaged log was set aside, and the replica is fetched anew",
+            extra={"partition": self._named(topic_partition), "kept_in": path},
+        )
+        self.perform(self.replicas.on_set_aside(topic_partition))
+
+    def damaged_logs(self, topic_partition: TopicPartition) -> list[str]:
+        """Return where the logs of a partition are that were set aside here."""
+        return [
+            path for each in self.directories for path in each.directory.damaged_of(topic_partition)
+        ]
+
+    def damaged(self) -> list[TopicPartition]:
+        """Return the partitions whose log is offline here, or of which one was set aside."""
+        kept = {
+            found
+            for each in self.directories
+            for path in each.directory.damaged
+            if (found := parse_topic_partition(path.rpartition("/")[2].split(".")[0])) is not None
+        }
+        return sorted({*self.replicas.failed, *kept})
+
+    def _named(self, topic_partition: TopicPartition) -> str:
+        topic = None if self.image is None else self.image.topics_by_id.get(topic_partition[0])
+        return str(topic_partition if topic is None else f"{topic.name}-{topic_partition[1]}")
 
     # --- Files -------------------------------------------------------------------------------
 
@@ -453,13 +543,7 @@ class Partitions:
                     f"{topic_partition} was on a log directory that is not here any more: an empty "
                     "one stands in its place. Bring the old one back, or delete the topic"
                 )
-            log = await self._reader.call(
-                _open_log,
-                opened.directory,
-                topic_partition,
-                self._log_config(config),
-                config.durability,
-            )
+            log = await self._open_files(opened.directory, topic_partition, config)
         except StorageError as error:
             if isinstance(error, LogDirFailedError):
                 opened.appender.fail(error)
@@ -484,6 +568,28 @@ class Partitions:
             partition.replica = replica
             self._open_here[topic_partition] = partition
         self.perform(effects)
+
+    async def _open_files(
+        self, directory: LogDirectory, topic_partition: TopicPartition, config: TopicConfig
+    ) -> PartitionLog:
+        tries = 0
+        while True:
+            try:
+                log: PartitionLog = await self._reader.call(
+                    _open_log,
+                    directory,
+                    topic_partition,
+                    self._log_config(config),
+                    config.durability,
+                )
+            except StorageBusyError as error:
+                tries += 1
+                if tries == _OPENINGS_MAX:
+                    raise
+                _log.warning("a log cannot be opened yet", extra={"error": error.message})
+                await asyncio.sleep(_PAUSE_SECONDS)
+            else:
+                return log
 
     def _is_lost(self, topic_partition: TopicPartition, topic: Topic) -> bool:
         """Whether a partition from before this start is on none of the directories.

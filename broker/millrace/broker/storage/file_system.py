@@ -14,6 +14,7 @@ BUFFERS_MAX: Final = 1024
 """Buffers in one `append`: IOV_MAX of Linux."""
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_PASSING: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
 
 
 class File(Protocol):
@@ -43,7 +44,10 @@ class File(Protocol):
         """
 
     def fdatasync(self) -> None:
-        """Return once all bytes and the size survive a power cut. Never to be repeated on error."""
+        """Return once all bytes and the size survive a power cut.
+
+        Never to be repeated on an error that is not `is_passing`: then nothing was tried yet.
+        """
 
     def size(self) -> int:
         """Return the file's bytes."""
@@ -97,6 +101,15 @@ class FileSystem(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Take a lock on a file, which is made if need be; BlockingIOError when another has it."""
+
+
+def is_passing(error: OSError) -> bool:
+    """Return whether nothing is wrong with the disk: the process or the machine lacks something.
+
+    Descriptors or memory, for now. A flush that failed is never so, whatever it says (P63): who
+    implements `File.fdatasync` and `fsync_directory` raises another error then.
+    """
+    return error.errno in _PASSING
 
 
 def is_full(error: OSError) -> bool:

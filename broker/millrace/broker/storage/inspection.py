@@ -13,6 +13,7 @@ from millrace.broker.storage import scan, segment
 from millrace.broker.storage.epoch_checkpoint import read_epochs
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_directory import Identity, is_log_directory, read_identity
+from millrace.broker.storage.log_start import known_log_start
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
 from millrace.broker.storage.segment import offset_name, parse_offset_name
 from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
@@ -44,6 +45,7 @@ class PartitionFiles:
     directory: str
     segments: tuple[SegmentFile, ...]
     point: RecoveryPoint | None
+    is_checkpoint_lost: bool
     leader_epochs: tuple[EpochStart, ...] | None
 
 
@@ -106,14 +108,14 @@ def partitions(files: FileSystem, log_directory: str) -> list[PartitionFiles]:
     checkpoint.read()
     names = {name: parse_topic_partition(name) for name in files.list(log_directory)}
     return [
-        _partition(files, f"{log_directory}/{name}", found, checkpoint.get(found))
+        _partition(files, f"{log_directory}/{name}", found, checkpoint)
         for name, found in names.items()
         if found is not None
     ]
 
 
 def _partition(
-    files: FileSystem, directory: str, found: TopicPartition, point: RecoveryPoint | None
+    files: FileSystem, directory: str, found: TopicPartition, checkpoint: RecoveryCheckpoint
 ) -> PartitionFiles:
     segments = []
     for name in files.list(directory):
@@ -123,7 +125,12 @@ def _partition(
             segments.append(SegmentFile(path, base_offset, files.size(path)))
     epochs = read_epochs(files, directory)
     return PartitionFiles(
-        found, directory, tuple(segments), point, None if epochs is None else epochs.entries
+        found,
+        directory,
+        tuple(segments),
+        checkpoint.get(found),
+        checkpoint.is_lost,
+        None if epochs is None else epochs.entries,
     )
 
 
@@ -152,14 +159,25 @@ def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
     """Verify every byte of a partition's batches, and that nothing is missing between them."""
     seen = Verified()
     if not partition.segments:
+        if partition.point is not None or partition.leader_epochs:
+            message = "all its segments are missing"
+            seen.findings.append(Finding(Severity.CORRUPT, partition.directory, None, message))
         return seen
+    first = partition.segments[0]
+    start_offset = known_log_start(
+        first.base_offset,
+        partition.point,
+        partition.leader_epochs or (),
+        is_checkpoint_lost=partition.is_checkpoint_lost,
+    )
+    if start_offset is None:
+        message = f"nothing says that it begins at offset {first.base_offset}"
+        seen.findings.append(Finding(Severity.CORRUPT, partition.directory, None, message))
+        start_offset = first.base_offset
     point = partition.point or RecoveryPoint(
-        partition.segments[0].base_offset,
-        partition.segments[-1].base_offset,
-        partition.segments[0].base_offset,
+        start_offset, partition.segments[-1].base_offset, start_offset
     )
     seen.log_start_offset = point.log_start_offset
-    first = partition.segments[0]
     if first.base_offset > point.log_start_offset:
         message = f"the segment of offset {point.log_start_offset} is missing"
         seen.findings.append(Finding(Severity.CORRUPT, partition.directory, None, message))

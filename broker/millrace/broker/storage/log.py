@@ -21,8 +21,9 @@ it: the chunk of the index, the producer snapshot, and the directory's recovery 
 goes by the highest.
 
 An append is all or nothing, also when the disk is full half-way: the file is cut back to its last
-good length, which is verified, and the log is as before (P64). Any other error of a write, and any
-error of a flush, fails the log for good (P63).
+good length, which is verified, and the log is as before (P64). Where the process lacks descriptors
+or memory nothing is changed either. Any other error of a write, and any error of a flush, fails the
+log for good (P63); which is which, `refusals.py` says.
 
 Threads: what changes the log takes `_lock`; flushes and producer snapshots, which wait for the
 disk, take `_flush_lock`; who needs both takes them in this order. So a checkpoint may run in a
@@ -39,7 +40,7 @@ from typing import Final, NamedTuple, Self
 
 from millrace.broker.storage import scan, segment
 from millrace.broker.storage.epoch_checkpoint import write_epochs
-from millrace.broker.storage.file_system import BUFFERS_MAX, FileSystem, is_full
+from millrace.broker.storage.file_system import BUFFERS_MAX, FileSystem, is_full, is_passing
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.recovery import (
     FAILED,
@@ -108,6 +109,7 @@ class PartitionLog:
         "_files",
         "_flush_lock",
         "_flushed_offset",
+        "_is_closed",
         "_lock",
         "_names_are_durable",
         "_recovery_point",
@@ -144,6 +146,7 @@ class PartitionLog:
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._failure: StorageError | None = None
+        self._is_closed = False
         self._segments = recovered.segments
         active = self._segments[-1]
         self._tail = _Tail(active, Place(active.next_offset, active.size))
@@ -202,6 +205,7 @@ class PartitionLog:
             directory,
             topic_partition,
             point=checkpoints.get(topic_partition),
+            is_checkpoint_lost=checkpoints.is_lost,
             index_interval_bytes=config.index_interval_bytes,
             cache=cache,
             is_clean=is_clean,
@@ -249,6 +253,16 @@ class PartitionLog:
         return sum(found.size for found in self._segments)
 
     @property
+    def failure(self) -> StorageError | None:
+        """Why the log takes nothing any more; None while it does."""
+        return self._failure
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its files were given back."""
+        return self._is_closed
+
+    @property
     def segment_count(self) -> int:
         """Number of segments; at least one."""
         return len(self._segments)
@@ -263,13 +277,13 @@ class PartitionLog:
         checkpoints cannot keep up, the append waits for one: recovery must stay short.
 
         Raises:
-            StorageFullError: the disk is full; the log is as before.
+            StorageFullError, StorageBusyError: not now; the log is as before.
             LogDirFailedError: the disk failed; the log takes nothing any more.
         """
         if self._uncheckpointed_bytes >= _CHECKPOINTS_BEHIND_MAX * self.config.checkpoint_bytes:
             self.checkpoint()
         with self._lock:
-            self._check()
+            self._check_open()
             length = sum(batch.length for batch in batches)
             assert self._follow_on(batches)
             epochs = self.leader_epochs
@@ -320,6 +334,9 @@ class PartitionLog:
         """Make the start of every new epoch durable before its first batch is written (P2)."""
         if batches[-1].leader_epoch == self.leader_epochs.latest_epoch and self._are_epochs_saved:
             return
+        self._make_names_durable()  # Epochs without a segment are a log that lost it.
+        if self._checkpoints.get(self.topic_partition) is None:
+            self._note_point()
         epochs = LeaderEpochs(self.leader_epochs.entries)
         for batch in batches:
             epochs.append(batch.leader_epoch, batch.base_offset)
@@ -344,13 +361,15 @@ class PartitionLog:
             error = raised
         if written == length:
             return
+        if error is not None and is_passing(error) and active.file.size() == active.size:
+            raise self._refusal(error, "appending to") from error
         try:
             active.file.truncate(active.size)
             if active.file.size() != active.size:
                 raise OSError("the file could not be cut back")
         except OSError as raised:
             raise self._fail(raised, "cutting back") from raised
-        if error is not None and not is_full(error):
+        if error is not None and not _may_pass(error):
             raise self._fail(error, "appending to") from error
         full = error or OSError(errno.ENOSPC, "short write")
         raise self._refusal(full, "appending to") from error
@@ -362,7 +381,7 @@ class PartitionLog:
             StorageFullError, LogDirFailedError: as in `append`.
         """
         with self._lock:
-            self._check()
+            self._check_open()
             if self._segments[-1].size:
                 try:
                     self._roll(now)
@@ -395,24 +414,35 @@ class PartitionLog:
 
         Raises:
             LogDirFailedError: it may not; the log takes nothing any more.
+            StorageBusyError: nothing was flushed; it is to be tried again.
         """
         with self._flush_lock:
-            return self._flush()
+            end_offset = self._flush()
+        if self._checkpoints.get(self.topic_partition) is None:
+            with self._lock:
+                self._note_point()
+        return end_offset
 
     def _flush(self) -> Offset:
-        self._check()
+        self._check_open()
         active, end = self._tail
         try:
             if end.offset > self._flushed_offset:
                 active.file.fdatasync()
-            if not self._names_are_durable:
-                self._files.fsync_directory(self._directory)
-                self._files.fsync_directory(self._directory.rpartition("/")[0])
-                self._names_are_durable = True
+            self._make_names_durable()
         except OSError as error:
+            if is_passing(error):  # Then nothing was flushed, and nothing is lost.
+                raise self._refusal(error, "flushing") from error
             raise self._fail(error, "flushing") from error
         self._flushed_offset = end.offset
         return end.offset
+
+    def _make_names_durable(self) -> None:
+        """Have the first segment and its directory be found after a power cut (P69)."""
+        if not self._names_are_durable:
+            self._files.fsync_directory(self._directory)
+            self._files.fsync_directory(self._directory.rpartition("/")[0])
+            self._names_are_durable = True
 
     def checkpoint_due(self, now: MonotonicMs) -> bool:
         """Return whether the recovery point must advance; to be asked about once a second."""
@@ -437,7 +467,7 @@ class PartitionLog:
             CorruptLogError: the log was found damaged before.
         """
         with self._lock:
-            self._check()
+            self._check_open()
             active = self._segments[-1]
             coverage = active.coverage
             states = self.producer_states.copy()
@@ -448,15 +478,15 @@ class PartitionLog:
                 if active is self._segments[-1]:
                     self._save_snapshot(coverage.next_offset, states)
         except OSError as error:
-            if not is_full(error):
+            if not _may_pass(error):
                 raise self._fail(error, "checkpointing") from error
         with self._lock:
-            if active is not self._segments[-1]:
+            if self._is_closed or active is not self._segments[-1]:
                 return  # Closed or truncated meanwhile: each of them is a checkpoint, too.
             try:
                 active.index.save(coverage)
             except OSError as error:
-                if not is_full(error):
+                if not _may_pass(error):
                     raise self._fail(error, "checkpointing") from error
             self._checkpointed(coverage.next_offset, covered_bytes)
 
@@ -471,7 +501,15 @@ class PartitionLog:
         self._note_point()
 
     def _note_point(self) -> None:
-        """Have the next write of the checkpoint say where the log stands."""
+        """Have the next write of the checkpoint say where the log stands.
+
+        Not before its files are sure to be found: a line without files means that they are lost.
+        And not once it is closed: then its partition is deleted, or another log took its place,
+        and a checkpoint that was under way must not speak for that one.
+        """
+        is_known = self._checkpoints.get(self.topic_partition) is not None
+        if self._is_closed or not (is_known or self._names_are_durable):
+            return
         committed = max(self.log_start_offset, min(self.high_watermark, self._recovery_point))
         self._checkpoints.put(
             self.topic_partition,
@@ -526,7 +564,7 @@ class PartitionLog:
         except BlockingIOError:
             raise
         except (*scan.DAMAGE, OSError) as error:
-            raise self._corrupt(f"{found.path}: {error}") from error
+            raise self._unread(error, found.path) from error
 
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
@@ -545,7 +583,7 @@ class PartitionLog:
         except FileNotFoundError:
             return b""
         except OSError as error:
-            raise self._corrupt(f"{plan.segment.path}: {error}") from error
+            raise self._unread(error, plan.segment.path) from error
 
     def read_cached(self, plan: ReadPlan, buffer: memoryview) -> int:
         """Read the batches of a plan into `buffer` if all of them are in memory.
@@ -580,7 +618,7 @@ class PartitionLog:
             except FileNotFoundError:
                 continue  # Deleted by retention meanwhile.
             except (*scan.DAMAGE, OSError) as error:
-                raise self._corrupt(f"{found.path}: {error}") from error
+                raise self._unread(error, found.path) from error
             if record is not None:
                 return record
         return None
@@ -605,7 +643,7 @@ class PartitionLog:
             StorageFullError, LogDirFailedError: as in `append`.
         """
         with self._lock:
-            self._check()
+            self._check_open()
             try:
                 active = self._segments[-1]
                 if (
@@ -629,7 +667,7 @@ class PartitionLog:
             StorageFullError, LogDirFailedError: as in `append`.
         """
         with self._lock:
-            self._check()
+            self._check_open()
             if offset > self.log_end_offset:
                 raise self._out_of_range(offset)
             if offset <= self.log_start_offset:
@@ -641,9 +679,12 @@ class PartitionLog:
 
     def _delete_before(self, offset: Offset) -> None:
         """Advance the log start durably, then remove what lies before it, the oldest first."""
-        if offset > self._recovery_point:
-            self.flush()
-            self._recovery_point = offset
+        with self._flush_lock:
+            if offset > self._recovery_point:
+                self._flush()
+            else:
+                self._make_names_durable()
+        self._recovery_point = max(self._recovery_point, offset)
         self.log_start_offset = offset
         self._note_point()
         self._checkpoints.write()
@@ -670,7 +711,7 @@ class PartitionLog:
             CorruptLogError: what remains is damaged.
         """
         with self._lock:
-            self._check()
+            self._check_open()
             if offset >= self.log_end_offset:
                 return
             if offset < self.log_start_offset:
@@ -691,7 +732,7 @@ class PartitionLog:
         """
         self.truncate_to(self.log_start_offset, now)
         with self._lock:
-            self._check()
+            self._check_open()
             if offset == self.log_start_offset == self.log_end_offset:
                 return
             try:
@@ -706,6 +747,7 @@ class PartitionLog:
         A crash before the checkpoint is written leaves segments that do not fit together, and the
         partition is refused at the next start. Nothing is lost: it was empty.
         """
+        self._make_names_durable()
         path = f"{self._directory}/{offset_name(offset)}{segment.SUFFIX}"
         self._files.open(path, create=True, writable=True).close()
         self._files.fsync_directory(self._directory)
@@ -727,6 +769,7 @@ class PartitionLog:
         self._files.fsync_directory(self._directory)
 
     def _truncate_to(self, offset: Offset, now: WallMs) -> None:
+        self._make_names_durable()
         last = segment.segment_of(self._segments, offset)
         kept = self._segments[last]
         place = kept.locate(offset, kept.size)
@@ -749,7 +792,8 @@ class PartitionLog:
             self._files.fsync_directory(self._directory)
         for found in reversed(self._segments[last + 1 :]):  # A crash must not leave a hole.
             found.file.close()
-            self._files.unlink(found.path)
+            if self._files.exists(found.path):  # Not when this is tried again.
+                self._files.unlink(found.path)
             self._files.fsync_directory(self._directory)
 
         active.file.truncate(place.position)
@@ -819,12 +863,12 @@ class PartitionLog:
         except FileNotFoundError:  # Deleted by retention meanwhile.
             self._scrub_offset = found.next_offset
         except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
-            raise self._corrupt(f"{found.path} {error}") from error
+            raise self._unread(error, found.path) from error
         return max(verified, 1)
 
     def _rebuild_index(self, found: Segment) -> None:
         with self._lock:
-            if found not in self._segments[:-1]:
+            if self._is_closed or found not in self._segments[:-1]:
                 return
             fresh = Segment(self._files, self._directory, found.base_offset, self._cache)
             interval = self.config.index_interval_bytes
@@ -851,6 +895,8 @@ class PartitionLog:
             if clean:
                 self.checkpoint()
         finally:
+            with self._lock, self._flush_lock:  # No checkpoint is under way, and none comes.
+                self._is_closed = True
             for found in self._segments:
                 found.file.close()
                 found.index.close()
@@ -861,18 +907,38 @@ class PartitionLog:
         if self._failure is not None:
             raise self._failure.with_traceback(None)  # Each time anew, or the trace would grow.
 
+    def _check_open(self) -> None:
+        """Refuse to change files that are another log's by now, or nobody's."""
+        self._check()
+        if self._is_closed:
+            raise CorruptLogError(
+                f"the log of {self.topic_partition} in {self._directory} is closed: it was "
+                "deleted, or set aside"
+            )
+
     def _corrupt(self, reason: str) -> CorruptLogError:
         error = corrupt_log(self.topic_partition, self._directory, reason)
         self._failure = self._failure or error
         return error
 
     def _refusal(self, error: OSError, doing: str) -> StorageError:
-        if is_full(error):
+        if _may_pass(error):
             return refusal(error, f"{doing} {self.topic_partition} in {self._directory}")
         return self._fail(error, doing)
+
+    def _unread(self, error: Exception, path: str) -> StorageError:
+        """Return what a failed read means: damage, unless the process lacked something."""
+        if isinstance(error, OSError) and is_passing(error):
+            return self._refusal(error, "reading")
+        return self._corrupt(f"{path}: {error}")
 
     def _fail(self, error: OSError, doing: str) -> StorageError:
         self._failure = failed(error, f"{doing} {self.topic_partition} in {self._directory}")
         with contextlib.suppress(OSError):  # Then the disk takes no writes of recovery, either.
             self._files.open(f"{self._directory}/{FAILED}", create=True).close()
         return self._failure
+
+
+def _may_pass(error: OSError) -> bool:
+    """Whether the log may go on: the disk is full, or the process lacks something for now."""
+    return is_full(error) or is_passing(error)

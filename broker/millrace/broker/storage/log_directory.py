@@ -9,6 +9,7 @@
         ballast                space kept for checkpoints when the disk is full (P64)
         <topic id>-<number>/   a partition, see log.py
         <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed
+        <topic id>-<number>.<ms UTC>.damaged/   a damaged log in whose place a new one was begun
 
 The clean-shutdown marker is bound to this directory and to the very recovery checkpoint that was
 written with it, so that a stale one means nothing. It names the life of the broker that ended so
@@ -16,6 +17,11 @@ written with it, so that a stale one means nothing. It names the life of the bro
 
 A partition is deleted only because somebody holds a tombstone of it. It gets another name first,
 and is removed `file.delete.delay.ms` later. Directories that nobody knows are left alone (P70).
+
+A damaged log is never repaired in place (P65). Once others have what it had, and nobody counts on
+it, it is *set aside* under another name, for people to look at: nothing removes it but them, or the
+deletion of its topic. There is a bound on how many there are, for each of them takes space, and a
+disk that damages so many should be replaced.
 
 Opening happens in two parts, so that the shell may recover partitions in as many threads as it
 likes, and report progress: `LogDirectory.open`, then `open_partition` for each of `found`. What
@@ -59,6 +65,7 @@ _CLEAN: Final = "clean-shutdown"
 _CONTROLLER_EPOCH: Final = "controller-epoch"
 _BALLAST: Final = "ballast"
 _DELETED: Final = ".deleted"
+_DAMAGED: Final = ".damaged"
 
 
 class Identity(NamedTuple):
@@ -79,6 +86,8 @@ class DirectoryConfig:
     """Entries of indexes that are kept in memory, of all partitions together."""
     file_delete_delay_ms: int = 86_400_000
     """How long a deleted partition is kept under another name, so that a mistake can be undone."""
+    damaged_logs_max: int = 16
+    """Damaged logs that are set aside; beyond, a damaged one stays in its place."""
 
 
 class LogDirectory:
@@ -92,7 +101,8 @@ class LogDirectory:
         found: the partitions that were there when it was opened, also those that are missing but
             were there before.
         logs: the partitions that are open.
-        corrupt: those that could not be opened, and why.
+        corrupt: those that could not be opened, or were found damaged, and why.
+        damaged: paths of the logs that were set aside, the oldest of each partition first.
     """
 
     def __init__(
@@ -118,6 +128,7 @@ class LogDirectory:
         self.found: list[TopicPartition] = []
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
+        self.damaged: list[str] = []
 
     @classmethod
     def open(
@@ -182,6 +193,7 @@ class LogDirectory:
         # A partition that had records and has no directory any more is missing, not new.
         known.update(dict.fromkeys(self._checkpoints.partitions()))
         self.found = list(known)
+        self._look_for_damaged(names)
         self.take_ballast()
 
     def _is_marked_clean(self, checkpoint: bytes) -> bool:
@@ -235,22 +247,80 @@ class LogDirectory:
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
+        self._let_go(topic_partition)
+        try:
+            self._move_away(topic_partition, now, _DELETED)
+            for path in self.damaged_of(topic_partition):
+                if self._files.exists(path):  # Else somebody has removed it.
+                    self._files.rename(path, self._free_name(topic_partition, now, _DELETED))
+                    self._files.fsync_directory(self.path)
+                self.damaged.remove(path)
+        except OSError as error:
+            raise refusal(error, f"deleting {self.path}/{topic_partition}") from error
+
+    def set_aside(self, topic_partition: TopicPartition, now: WallMs) -> str:
+        """Give a damaged log another name, durably; return its path then.
+
+        A new one may begin in its place. The caller knows that nobody counts on this replica (P65).
+
+        Raises:
+            CorruptLogError: as many were set aside as may be; the log stays where it is.
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
+        try:
+            self._look_for_damaged(self._files.list(self.path))
+        except OSError as error:
+            raise refusal(error, f"listing {self.path}") from error
+        if len(self.damaged) >= self._config.damaged_logs_max:
+            raise CorruptLogError(
+                f"the log of {topic_partition} in {self.path} is damaged, and is not fetched anew: "
+                f"{len(self.damaged)} damaged logs were set aside there already, and the setting "
+                f"storage.damaged_logs_max allows no more. Replace the disk, or remove those "
+                f"directories, whose names end in {_DAMAGED}"
+            )
+        self._let_go(topic_partition)
+        try:
+            path = self._move_away(topic_partition, now, _DAMAGED)
+            self._look_for_damaged(self._files.list(self.path))
+        except OSError as error:
+            raise refusal(error, f"setting {self.path}/{topic_partition} aside") from error
+        return path
+
+    def damaged_of(self, topic_partition: TopicPartition) -> list[str]:
+        """Return the paths of a partition's logs that were set aside, the oldest first."""
+        return [path for path in self.damaged if path.startswith(f"{self.path}/{topic_partition}.")]
+
+    def _look_for_damaged(self, names: list[str]) -> None:
+        """Take note of what people have removed meanwhile."""
+        self.damaged = [
+            f"{self.path}/{name}" for name in names if _stamp(name, _DAMAGED) is not None
+        ]
+
+    def _let_go(self, topic_partition: TopicPartition) -> None:
         with self._registry_lock:
             log = self.logs.pop(topic_partition, None)
             self.corrupt.pop(topic_partition, None)
             self.found = [found for found in self.found if found != topic_partition]
         if log is not None:
             log.close(clean=False)
+
+    def _move_away(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
+        """Rename a partition's directory, if there is one; return its name then."""
+        # First: from here on a missing directory is not missing records.
+        self._checkpoints.remove(topic_partition)
+        self._checkpoints.write()
         source = f"{self.path}/{topic_partition}"
-        try:
-            # First: from here on a missing directory is not missing records.
-            self._checkpoints.remove(topic_partition)
-            self._checkpoints.write()
-            if self._files.exists(source):
-                self._files.rename(source, f"{source}.{now}{_DELETED}")
-                self._files.fsync_directory(self.path)
-        except OSError as error:
-            raise refusal(error, f"deleting {source}") from error
+        target = self._free_name(topic_partition, now, suffix)
+        if self._files.exists(source):
+            self._files.rename(source, target)
+            self._files.fsync_directory(self.path)
+        return target
+
+    def _free_name(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
+        """Return a path that no directory has, also where the clock went back."""
+        while self._files.exists(path := f"{self.path}/{topic_partition}.{now}{suffix}"):
+            now = WallMs(now + 1)
+        return path
 
     def empty_trash(self, now: WallMs) -> int:
         """Remove what was deleted `file_delete_delay_ms` ago; return how many partitions.
@@ -260,8 +330,10 @@ class LogDirectory:
         """
         removed = 0
         try:
-            for name in self._files.list(self.path):
-                deleted_at = _deleted_at(name)
+            names = self._files.list(self.path)
+            self._look_for_damaged(names)
+            for name in names:
+                deleted_at = _stamp(name, _DELETED)
                 if deleted_at is None or now - deleted_at < self._config.file_delete_delay_ms:
                     continue
                 trash = f"{self.path}/{name}"
@@ -296,7 +368,7 @@ class LogDirectory:
                 if not isinstance(error, CorruptLogError):
                     raise
                 self.corrupt[log.topic_partition] = error
-        self._write_checkpoints()
+        self.keep_points()
         return len(due)
 
     def scrub(self, max_bytes: int) -> int:
@@ -327,7 +399,12 @@ class LogDirectory:
         with self._registry_lock:
             return list(self.logs.values())
 
-    def _write_checkpoints(self) -> None:
+    def keep_points(self) -> None:
+        """Make all recovery points durable: a log that is new here is missed from now on.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
         try:
             self._checkpoints.write()
         except OSError as error:
@@ -403,7 +480,7 @@ class LogDirectory:
                 except CorruptLogError as error:
                     self.corrupt[log.topic_partition] = error
             if clean:
-                self._write_checkpoints()
+                self.keep_points()
             # Of a log that was not opened it is not known how it was left.
             if clean and not self.corrupt and self.logs.keys() >= set(self.found):
                 self._mark_clean(-1 if broker_epoch is None else broker_epoch)
@@ -497,9 +574,10 @@ def _write_identity(files: FileSystem, path: str, identity: Identity) -> None:
     write_sealed(files, f"{path}/{_IDENTITY}", _IDENTITY, payload)
 
 
-def _deleted_at(name: str) -> WallMs | None:
-    partition, dot, stamp = name.removesuffix(_DELETED).rpartition(".")
-    is_trash = name.endswith(_DELETED) and dot and stamp.isascii() and stamp.isdigit()
-    if not is_trash or parse_topic_partition(partition) is None:
+def _stamp(name: str, suffix: str) -> WallMs | None:
+    """Return when a partition got a name with this suffix; None when the name is another one."""
+    partition, dot, stamp = name.removesuffix(suffix).rpartition(".")
+    is_one = name.endswith(suffix) and dot and stamp.isascii() and stamp.isdigit()
+    if not is_one or parse_topic_partition(partition) is None:
         return None
     return WallMs(int(stamp))

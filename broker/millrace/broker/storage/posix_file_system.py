@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from millrace.broker.storage.file_system import is_passing
 from millrace.core.records.header import Buffer
 
 OPEN_FILES_MAX: Final = 4096
@@ -83,6 +84,8 @@ class PosixFileSystem:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise _failed_flush(error, path) from error
         finally:
             os.close(fd)
 
@@ -243,9 +246,13 @@ class PosixFile:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise OSError(
-                self._failure.errno, f"an earlier flush failed: {self._failure.strerror}", self.path
-            )
+            raise _failed_flush(self._failure, self.path)
+
+
+def _failed_flush(error: OSError, path: str) -> OSError:
+    """Return the error of a flush: whatever the reason was, it does not pass (P63)."""
+    code = errno.EIO if is_passing(error) else error.errno
+    return OSError(code, f"a flush failed: {error.strerror}", path)
 
 
 class _Descriptors:

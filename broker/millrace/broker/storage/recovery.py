@@ -8,6 +8,9 @@ any other damage is corruption, and then no batch is changed (P65).
 The recovery point is the highest that a witness knows: the directory's checkpoint, an index, a
 producer snapshot. A log that ends before it has lost flushed bytes.
 
+Where the log begins, `log_start.py` finds out. A log that is not there, but whose line in the
+checkpoint, epochs or indexes are, is lost, and not new.
+
 What a failed flush should have written may still be in the page cache, where it is read as if it
 were on the disk, and no later flush writes it (P63). A log that failed leaves a mark, which need
 not be durable: the power cut that takes it takes the page cache, too. What is behind the recovery
@@ -15,7 +18,6 @@ point is then written anew.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -23,6 +25,7 @@ from typing import Final
 from millrace.broker.storage import scan, segment, sparse_index
 from millrace.broker.storage.epoch_checkpoint import read_epochs, write_epochs
 from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.log_start import known_log_start
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
 from millrace.broker.storage.refusals import corrupt_log
@@ -68,6 +71,7 @@ class Recovery:
         directory: of the partition; made if it is missing.
         topic_partition: whose batches these must be.
         point: what the log directory's checkpoint says; None when it says nothing.
+        is_checkpoint_lost: whether that is because it is gone or damaged.
         index_interval_bytes: for an index that must be rebuilt.
         cache: the indexes that are loaded.
         is_clean: whether the log directory was closed cleanly.
@@ -81,6 +85,7 @@ class Recovery:
         topic_partition: TopicPartition,
         *,
         point: RecoveryPoint | None,
+        is_checkpoint_lost: bool = False,
         index_interval_bytes: int,
         cache: IndexCache,
         is_clean: bool,
@@ -90,6 +95,7 @@ class Recovery:
         self._directory = directory
         self._topic_partition = topic_partition
         self._point = point
+        self._is_checkpoint_lost = is_checkpoint_lost
         self._index_interval_bytes = index_interval_bytes
         self._cache = cache
         self._is_clean = is_clean
@@ -102,11 +108,10 @@ class Recovery:
             CorruptLogError: flushed bytes are damaged or missing.
             OSError: the disk refused.
         """
-        try:
-            names = self._files.list(self._directory)
-        except FileNotFoundError:
-            self._files.make_directory(self._directory)
-            names = []
+        if self._point is not None and not self._files.exists(self._directory):
+            raise self._corrupt("the directory is missing")
+        self._files.make_directory(self._directory)
+        names = self._files.list(self._directory)
         bases = [
             base
             for base in (parse_offset_name(name, segment.SUFFIX) for name in names)
@@ -114,7 +119,18 @@ class Recovery:
         ]
         if not bases:
             return self._begin(names)
-        log_start_offset = self._point.log_start_offset if self._point else bases[0]
+        epochs = read_epochs(self._files, self._directory)
+        log_start_offset = known_log_start(
+            bases[0],
+            self._point,
+            () if epochs is None else epochs.entries,
+            is_checkpoint_lost=self._is_checkpoint_lost,
+        )
+        if log_start_offset is None:
+            raise self._corrupt(
+                f"it begins with the segment of offset {bases[0]}, and nothing says that earlier "
+                "ones were deleted"
+            )
         if bases[0] > log_start_offset:
             raise self._corrupt(f"the segment of offset {log_start_offset} is missing")
         bases = bases[max(_last_at_most(bases, log_start_offset), 0) :]
@@ -131,7 +147,6 @@ class Recovery:
         )
 
         segments = (*closed, active)
-        epochs = read_epochs(self._files, self._directory)
         must_save_epochs = False
         if epochs is None or epochs.epoch_of(log_start_offset) == NO_LEADER_EPOCH:
             must_save_epochs = True
@@ -170,7 +185,7 @@ class Recovery:
             active.file.rewrite(active.size - scan_from, scan_from)
             active.file.fdatasync()
             self._files.unlink(f"{self._directory}/{FAILED}")
-        self._remove_leftovers(names, bases)
+        self._remove_leftovers(bases)
         must_save_epochs |= epochs.truncate_from_end(active.next_offset)
         must_save_epochs |= epochs.truncate_from_start(log_start_offset)
         if must_save_epochs and epochs.entries:
@@ -189,8 +204,14 @@ class Recovery:
 
     def _begin(self, names: list[str]) -> RecoveredLog:
         snapshots = ProducerSnapshots(self._files, self._directory, names)
-        if (self._point and self._point.recovery_point) or snapshots.offsets:
-            raise self._corrupt("it had records, but all its segments are missing")
+        epochs = read_epochs(self._files, self._directory)
+        had_records = (
+            snapshots.offsets
+            or (epochs is not None and epochs.entries)
+            or self._orphans(names, [Offset(-1)])
+        )
+        if self._point is not None or had_records:
+            raise self._corrupt("all its segments are missing")
         path = f"{self._directory}/{offset_name(Offset(0))}{segment.SUFFIX}"
         self._files.open(path, create=True, writable=True).close()
         active = Segment(self._files, self._directory, Offset(0), self._cache)
@@ -264,15 +285,14 @@ class Recovery:
         except scan.DAMAGE as error:
             raise self._corrupt(error.message) from None
 
-    def _remove_leftovers(self, names: list[str], bases: list[Offset]) -> None:
+    def _remove_leftovers(self, bases: list[Offset]) -> None:
         """Remove what a deletion or the writing of a file left behind when it was interrupted."""
-        for name in names:
+        for name in self._files.list(self._directory):
             is_segment = parse_offset_name(name, segment.SUFFIX)
             is_index = parse_offset_name(name, sparse_index.SUFFIX)
             base = is_segment if is_segment is not None else is_index
             if name.endswith(TEMPORARY_SUFFIX) or (base is not None and base not in bases):
-                with suppress(FileNotFoundError):  # An index that was built anew took its place.
-                    self._files.unlink(f"{self._directory}/{name}")
+                self._files.unlink(f"{self._directory}/{name}")
 
     def _corrupt(self, reason: str) -> CorruptLogError:
         return corrupt_log(self._topic_partition, self._directory, reason)

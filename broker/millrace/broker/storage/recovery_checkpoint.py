@@ -7,6 +7,9 @@ point is durably lowered before its log is truncated.
 What is committed is remembered with them, as far as it is flushed: it may be far behind, and never
 ahead (P68), for whatever cuts the log below it lowers the recovery point first.
 
+A partition has a line from when its directory is durable, so a line without files means that they
+are lost. One that begins behind offset 0 always has a line (see `log_start.py`).
+
 A line per partition: `topic id-partition log_start_offset recovery_point high_watermark`. Of a
 partition whose line lacks the last nothing is known to be committed.
 """
@@ -34,13 +37,25 @@ class RecoveryPoint(NamedTuple):
 class RecoveryCheckpoint:
     """See the module. Any thread may call.
 
+    Attributes:
+        is_lost: whether the file was missing or damaged when it was read.
+
     Args:
         files: where.
         directory: the log directory.
         when_full: called when the disk is full, to make room; then the write is tried once more.
     """
 
-    __slots__ = ("_files", "_is_dirty", "_lock", "_path", "_points", "_when_full", "_write_lock")
+    __slots__ = (
+        "_files",
+        "_is_dirty",
+        "_lock",
+        "_path",
+        "_points",
+        "_when_full",
+        "_write_lock",
+        "is_lost",
+    )
 
     def __init__(
         self, files: FileSystem, directory: str, when_full: Callable[[], None] = lambda: None
@@ -50,6 +65,7 @@ class RecoveryCheckpoint:
         self._when_full = when_full
         self._points: dict[TopicPartition, RecoveryPoint] = {}
         self._is_dirty = False
+        self.is_lost = False
         self._lock = threading.Lock()
         self._write_lock = threading.Lock()
 
@@ -59,6 +75,7 @@ class RecoveryCheckpoint:
             payload = read_sealed(self._files, self._path, _KIND)
             points = dict(map(_parse, payload.decode().splitlines()))
         except (FileNotFoundError, DamagedFileError, ValueError):
+            self.is_lost = True
             return None
         with self._lock:
             self._points = points

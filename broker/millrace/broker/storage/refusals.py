@@ -1,7 +1,23 @@
-"""What failures of a disk, and damage on it, mean to whoever used the log."""
+"""What failures of a disk, and damage on it, mean to whoever used the log.
 
-from millrace.broker.storage.file_system import is_full
-from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError, StorageFullError
+| the operating system says             | it means            | what follows                   |
+|---------------------------------------|---------------------|--------------------------------|
+| ENOSPC, EDQUOT, EFBIG                 | `StorageFullError`  | tried again when there is room |
+| EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN | `StorageBusyError`  | tried again shortly            |
+| any error of a flush                  | `LogDirFailedError` | the directory is dead (P63)    |
+| EIO, EROFS, and all others            | `LogDirFailedError` | likewise                       |
+
+What is not known to be harmless fails the directory.
+"""
+
+from millrace.broker.storage.file_system import is_full, is_passing
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+)
 from millrace.core.ids import TopicPartition
 
 
@@ -9,7 +25,8 @@ def corrupt_log(topic_partition: TopicPartition, directory: str, reason: str) ->
     """Return the error of a partition whose log is damaged."""
     return CorruptLogError(
         f"the log of {topic_partition} in {directory} is damaged and was left as it is: {reason}. "
-        "Look at it with `millrace log verify`; then restore it, or delete the topic"
+        "Where another replica leads, this one is set aside and fetched anew by itself; where none "
+        "can, start a broker that has one, or look at it with `millrace log verify` and restore it"
     )
 
 
@@ -22,7 +39,13 @@ def failed(error: OSError, doing: str) -> LogDirFailedError:
 
 
 def refusal(error: OSError, doing: str) -> StorageError:
-    """Return what a disk's error means: that it is full, which may pass, or that it failed."""
+    """Return what a disk's error means: see the module."""
+    if is_passing(error):
+        return StorageBusyError(
+            f"{doing}: {error}; nothing was changed, and it will be tried again. If this goes on, "
+            "raise the limit of open files (`ulimit -n`) or lower storage.file_handles_max, and "
+            "look at the machine's memory"
+        )
     if is_full(error):
         return StorageFullError(
             f"{doing}: the disk is full; nothing was changed. Free some space or lower the "

@@ -54,6 +54,17 @@ class BrokerMetrics:
         self.offline_log_dirs = Gauge(
             "millrace_offline_log_dirs", "Log directories that failed.", registry=registry
         )
+        self.offline_replicas = Gauge(
+            "millrace_offline_replicas",
+            "Replicas here that are damaged, or on a log directory that failed.",
+            registry=registry,
+        )
+        self.damaged_logs = Gauge(
+            "millrace_damaged_logs",
+            "Damaged logs that were set aside when their replicas were fetched anew.",
+            ["log_dir"],
+            registry=registry,
+        )
         self.log_dir_free_bytes = Gauge(
             "millrace_log_dir_free_bytes",
             "Free space, by log directory.",

@@ -7,6 +7,7 @@ import click
 from millrace.cli.advice import advice
 from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Group, bootstrap_option, output_option
+from millrace.cli.damage import damage_document, print_damage
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.moves import (
     Handover,
@@ -139,7 +140,8 @@ def health(bootstrap: str, output: str) -> None:
 
     Worst first: offline partitions can neither be written nor read; under min ISR, writes with
     acks=all are refused; recovering ones have lost records in an unclean election; under-replicated
-    ones work, but fewer brokers may fail than planned.
+    ones work, but fewer brokers may fail than planned. Damaged replicas are fetched anew from the
+    leader by themselves, where there is one; the damaged files are kept, and named here.
     """
     with connect_admin(bootstrap) as admin:
         found = admin.describe_health()
@@ -151,6 +153,7 @@ def health(bootstrap: str, output: str) -> None:
                 "has_controller": found.has_controller,
                 **{name: [_document(each) for each in each_of] for name, each_of in problems},
                 "fenced_brokers": list(found.fenced_brokers),
+                "damaged": [damage_document(each) for each in found.damaged],
             }
         )
     else:
@@ -199,8 +202,9 @@ def _print_health(found: "ClusterHealth") -> None:
         print_table(
             ["PROBLEM", "TOPIC", "PARTITION", "LEADER", "IN SYNC", "MISSING", "MIN ISR"], rows
         )
-    elif found.has_controller:
+    elif found.is_healthy:
         click.echo("healthy: every partition is led, and all its replicas are in sync")
+    print_damage(found.damaged)
     for line in advice(found):
         say(line)
 

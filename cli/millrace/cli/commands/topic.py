@@ -8,6 +8,7 @@ import click
 
 from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
+from millrace.cli.damage import damage_document, print_damage
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, print_result, print_table, say, size
 from millrace.cli.places import count
@@ -132,9 +133,14 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
     with connect_admin(bootstrap) as admin:
         description = admin.describe_topic(topic)
         logs = {(log.partition, log.broker_id): log for log in admin.describe_logs(topic)}
+        damaged = admin.describe_damage(topic)
     if output == "json":
         print_json(
-            {**_document(description), "logs": [_log_document(log) for log in logs.values()]}
+            {
+                **_document(description),
+                "logs": [_log_document(log) for log in logs.values()],
+                "damaged": [damage_document(each) for each in damaged],
+            }
         )
         return
     print_table(
@@ -158,6 +164,7 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
         ],
         title=f"{description.name} (id {description.topic_id.hex()})",
     )
+    print_damage(damaged)
     click.echo()
     print_table(
         ["SETTING", "VALUE", "FROM"],

@@ -3,7 +3,7 @@
 Each decision says which objects its answer rests on; whoever asked hears it when these are stored
 (see `controller`). What has a state of its own stands in its own module: `membership`, `recovery`.
 The rest are functions from one state to the next: `elections`, `isr_changes`, `reassignment`,
-`topic_changes`, and `balance`.
+`renewal`, `topic_changes`, and `balance`.
 """
 
 from collections import Counter
@@ -21,6 +21,7 @@ from millrace.core.metadata import (
     isr_changes,
     leadership,
     reassignment,
+    renewal,
     topic_changes,
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -57,6 +58,8 @@ from millrace.core.metadata.requests import (
     Reassignment,
     ReassignPartitions,
     RegisterBroker,
+    RenewReplicas,
+    ReplicaRenewal,
     Request,
     TopicChange,
     TopicRef,
@@ -86,6 +89,7 @@ class Decisions:
         self._config = config
         self._deposed = deposed
         self._draft = draft
+        self._stored_epoch = image.epoch
         self._membership = Membership(config, draft, image)
         self._log_ends = LogEnds(config)
         self._offline = OfflineReplicas()
@@ -101,6 +105,7 @@ class Decisions:
             DrainBroker: self._membership.drain,
             UnregisterBroker: self._membership.unregister,
             AlterPartitions: self._alter_partitions,
+            RenewReplicas: self._renew_replicas,
             ReassignPartitions: self._reassign_partitions,
             ElectLeaders: self._elect_leaders,
         }
@@ -117,6 +122,7 @@ class Decisions:
 
     def on_stored(self, image: MetadataImage) -> None:
         """Take note of what is stored now."""
+        self._stored_epoch = image.epoch
         self._membership.on_stored(image)
 
     def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
@@ -201,12 +207,14 @@ class Decisions:
         if not decision.is_refusal:
             self._log_ends.on_report(self._draft, request.life, request.log_ends)
             if request.offline:
-                decision.keys += self._give_up(request.life, request.offline)
+                decision.keys += self._give_up(request)
         return decision
 
-    def _give_up(self, life: BrokerLife, keys: Iterable[TopicPartition]) -> list[str]:
+    def _give_up(self, request: Heartbeat) -> list[str]:
         """Do without a broker's damaged replicas."""
-        self._offline.on_report(self._draft, life, keys)
+        keys = self._offline.on_report(
+            self._draft, request.life, request.offline, request.metadata_epoch
+        )
         changes = leadership.given_up(self._draft, self._config, self._offline, keys)
         return self._draft.put_partitions(changes)
 
@@ -269,6 +277,26 @@ class Decisions:
             return changes[key]
 
         return self._put_each(alter, request.changes, changes)
+
+    def _renew_replicas(self, request: RenewReplicas) -> Decision:
+        error = self._membership.stranger(request.replica)
+        if error is not None:
+            return Decision(error, is_refusal=True)
+        changes: Changes = {}
+        rules = RulesByTopic(self._draft, self._config)
+
+        def renew(asked: ReplicaRenewal) -> PartitionState:
+            key = asked.topic_partition
+            changes[key] = renewal.renewed(
+                self._draft, rules.find(key.topic_id), request.replica, asked
+            )
+            return changes[key]
+
+        decision = self._put_each(renew, request.renewals, changes)
+        for key in changes:
+            self._offline.on_renewed(key, request.replica, self._stored_epoch)
+            self._log_ends.forget(key, request.replica)
+        return decision
 
     def _reassign_partitions(self, request: ReassignPartitions) -> Decision:
         changes: Changes = {}

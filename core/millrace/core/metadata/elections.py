@@ -8,7 +8,8 @@ records leaves the ELR too, and is remembered as last known (KIP-966, P26).
 Entries carry the broker epoch. An entry counts only while it is its broker's registered life (P37).
 
 Each function returns its argument when nothing is to change; else a state whose partition epoch is
-one higher, and whose leader epoch is too iff the leader, its life or the replica set changed.
+one higher, and whose leader epoch is too iff the leader, its life or the replica set changed, or a
+replica begins anew.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -153,15 +154,16 @@ def restarted(
     """Take a broker's earlier life out, before it gets the new one (P37, first phase).
 
     It leaves the ISR either way. It stays eligible, or becomes it, if it has what it had: after a
-    clean shutdown, or where records are on disk before they count (durability `fsync`). Where they
-    are not, or the disk is another, it leaves the ELR as well (P26, P27).
+    clean shutdown, or where records are on disk before they count (durability `fsync`, and all that
+    was committed before it was so is flushed). Where they are not, or the disk is another, it
+    leaves the ELR as well (P26, P27).
 
     Args:
         rules: with the broker as it is registered now, fenced.
         life: the new one, which is not registered yet; so nobody elects it meanwhile.
     """
     assert not rules.is_live(rules.life_of(life.broker_id) or life)
-    is_flushed = rules.config.durability is Durability.FSYNC
+    is_flushed = rules.config.durability is Durability.FSYNC and not partition.is_unflushed
     keeps = restart is Restart.CLEAN or (restart is Restart.UNCLEAN and is_flushed)
 
     def renamed(entry: BrokerLife) -> BrokerLife | None:
@@ -190,6 +192,31 @@ def given_up(
     return partition if after.leader == NO_BROKER else after
 
 
+def renewed(partition: PartitionState, rules: Rules, replica: BrokerLife) -> PartitionState:
+    """Let a damaged replica begin anew with an empty log, where somebody else leads (P65).
+
+    It is as if the replica were removed and added again in one step (P33), and the leader epoch
+    grows as it does then: a leader counts only what it hears in its own epoch (P9, P22), so nothing
+    that the old log had counts for the new one. The replica is in sync, eligible or last known no
+    more, so nobody elects it as if it had its records. It joins again like any other.
+
+    Returns the argument where nobody else can lead: who has the records, damaged or not, keeps
+    them.
+    """
+    without = given_up(partition, rules, frozenset({replica}))
+    leader = without.leader_life
+    counted = {life.broker_id for life in (*without.isr, *without.elr)}
+    if leader is None or not rules.is_live(leader) or replica.broker_id in counted:
+        return partition
+    return without.successor(
+        leader=without.leader,
+        isr=without.isr,
+        elr=without.elr,
+        last_known_elr=tuple(each for each in without.last_known_elr if each != replica.broker_id),
+        is_renewed=True,
+    )
+
+
 def unclean(partition: PartitionState, leader: BrokerLife) -> PartitionState:
     """Elect a leader that may lack committed records: it alone is in sync, and recovers (P30).
 
@@ -213,27 +240,50 @@ def with_isr(
     isr: Iterable[BrokerLife],
     *,
     is_recovering: bool | None = None,
+    is_unflushed: bool | None = None,
 ) -> PartitionState:
     """Change the ISR under the same leader, who must stay in it (P24); the ELR follows (P26).
 
     Args:
         is_recovering: what the leader says of itself (P30); None leaves it as it is.
+        is_unflushed: whether it says so of what is committed; likewise.
     """
     members = {life.broker_id: life for life in isr}
     in_order = tuple(members[each] for each in partition.replicas if each in members)
-    return _next(partition, rules, partition.leader, in_order, is_recovering=is_recovering)
+    return _next(
+        partition,
+        rules,
+        partition.leader,
+        in_order,
+        is_recovering=is_recovering,
+        is_unflushed=is_unflushed,
+    )
 
 
-def with_config(partition: PartitionState, rules: Rules) -> PartitionState:
-    """Take up another min ISR of the topic.
+def with_config(partition: PartitionState, before: Rules, rules: Rules) -> PartitionState:
+    """Take up other settings of the topic, where they say something else of the partition.
 
     Where fewer in-sync replicas are enough now, the leader commits without the ELR, which ends
-    (P26). The partition epoch grows even if nothing else does: a change of the ISR that rests on
-    the other min ISR is refused then (P19).
+    (P26). Where records are to be flushed from now on, those that are committed may not be: the
+    leader says when they are. The partition epoch grows even if nothing else does: a change of the
+    ISR that rests on the other settings is refused then (P19).
+
+    Args:
+        before: the rules so far.
     """
+    becomes_flushed = (
+        before.config.durability is not Durability.FSYNC
+        and rules.config.durability is Durability.FSYNC
+    )
+    if before.min_isr(partition) == rules.min_isr(partition) and not becomes_flushed:
+        return partition
     elr, last_known_elr = elr_after(partition, rules, partition.isr)
     return partition.successor(
-        leader=partition.leader, isr=partition.isr, elr=elr, last_known_elr=last_known_elr
+        leader=partition.leader,
+        isr=partition.isr,
+        elr=elr,
+        last_known_elr=last_known_elr,
+        is_unflushed=partition.is_unflushed or becomes_flushed,
     )
 
 
@@ -345,6 +395,7 @@ def _next(
     renamed: Renaming = _as_it_is,
     *,
     is_recovering: bool | None = None,
+    is_unflushed: bool | None = None,
 ) -> PartitionState:
     elr, last_known_elr = elr_after(partition, rules, isr, renamed)
     is_same = (
@@ -353,6 +404,7 @@ def _next(
         and elr == partition.elr
         and last_known_elr == partition.last_known_elr
         and is_recovering in (None, partition.is_recovering)
+        and is_unflushed in (None, partition.is_unflushed)
     )
     if is_same:
         return partition
@@ -362,4 +414,5 @@ def _next(
         elr=elr,
         last_known_elr=last_known_elr,
         is_recovering=is_recovering,
+        is_unflushed=is_unflushed,
     )

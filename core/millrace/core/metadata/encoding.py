@@ -56,7 +56,7 @@ from millrace.core.topics import parse_topic_name
 _T = TypeVar("_T")
 
 _OLDEST_VALUES: Final = 6  # Of a partition, in the first release.
-_NOTHING_UNUSUAL: Final[list[Any]] = [[], NO_BROKER, 0, NO_LEADER_EPOCH, [], []]  # Values 6 to 11.
+_NOTHING_UNUSUAL: Final[list[Any]] = [[], NO_BROKER, 0, NO_LEADER_EPOCH, [], [], 0]  # From 6 on.
 
 
 def encode_cluster(cluster: ClusterState) -> StoredObject:
@@ -242,6 +242,7 @@ def _partition_list(partition: PartitionState) -> list[Any]:
         partition.unclean_epoch,
         list(partition.adding),
         list(partition.removing),
+        int(partition.is_unflushed),
     ]
     return values if unusual == _NOTHING_UNUSUAL else values + unusual
 
@@ -253,9 +254,8 @@ def _partition(values: list[Any], known: PartitionState | None) -> PartitionStat
     unusual = values[_OLDEST_VALUES:]
     # An object may lack what its release did not know, and have what this one does not know.
     unusual += _NOTHING_UNUSUAL[len(unusual) :]
-    last_known_elr, last_known_leader, is_recovering, unclean_epoch, adding, removing = unusual[
-        : len(_NOTHING_UNUSUAL)
-    ]
+    last_known_elr, last_known_leader, is_recovering, unclean_epoch, adding, removing = unusual[:6]
+    is_unflushed = unusual[6]
     return PartitionState(
         replicas=tuple(map(BrokerId, replicas)),
         leader=BrokerId(leader),
@@ -269,6 +269,7 @@ def _partition(values: list[Any], known: PartitionState | None) -> PartitionStat
         unclean_epoch=LeaderEpoch(unclean_epoch),
         adding=tuple(map(BrokerId, adding)),
         removing=tuple(map(BrokerId, removing)),
+        is_unflushed=bool(is_unflushed),
     )
 
 

@@ -61,9 +61,15 @@ def altered(
         if life in offline and not is_member:
             raise IneligibleReplicaError(
                 f"{key}: the log of broker {life.broker_id} is damaged or gone: it cannot be in "
-                "sync until the broker is started again"
+                "sync until the replica has begun anew"
             )
-    return elections.with_isr(state, rules, change.isr, is_recovering=change.is_recovering)
+    return elections.with_isr(
+        state,
+        rules,
+        change.isr,
+        is_recovering=change.is_recovering,
+        is_unflushed=state.is_unflushed and change.is_unflushed,
+    )
 
 
 def _check_epochs(key: TopicPartition, state: PartitionState, change: AlterPartition) -> None:

@@ -5,9 +5,10 @@ takes over when it has not seen the record change for the lease's duration, by i
 goes on while the machine sleeps. The holder renews well before that, and stops acting as controller
 when it could not renew for the shorter renew deadline (P38).
 
-A candidate's name is its broker's: who starts again soon after its own crash takes up its lease
-without waiting for it to run out. Whoever held the lease and let it run out, or crashed, is most
-likely gone as a broker too (`Deposed`).
+A candidate is its broker's name and the address that it has bound. Who starts again soon after its
+own crash, where it was before, takes up its lease without waiting: nobody else can listen there.
+Under the same name at another address the holder may live on, so the lease has to run out. Whoever
+held the lease and let it run out, or crashed, is most likely gone as a broker too (`Deposed`).
 
 The lease only keeps the number of controllers at one most of the time. Safety comes from epochs and
 compare-and-swap on the metadata objects (P34). Source: the election of Kubernetes' client-go.
@@ -121,7 +122,7 @@ class LeaseElection:
             self.seen, self._seen_at = record, now
             if record.holder != NOBODY:
                 self._held_before = record.holder
-        if self.seen.holder not in (NOBODY, self._holder):
+        if not self._is_free:
             self._held_until = None  # Somebody took it.
             if now - self._seen_at < self.seen.duration_ms:
                 return None
@@ -132,9 +133,17 @@ class LeaseElection:
             version=self.seen.version + 1,
         )
 
+    @property
+    def _is_free(self) -> bool:
+        """Whether nobody else holds the lease, as far as was seen."""
+        return self.seen.holder == NOBODY or self._is_own(self.seen)
+
+    def _is_own(self, record: LeaseRecord) -> bool:
+        return (record.holder, record.address) == (self._holder, self._address)
+
     def pause_ms(self, now: MonotonicMs) -> int:
         """Return when to look again: sooner than usual when another's lease runs out before."""
-        if self.seen.holder == self._holder:
+        if self._is_own(self.seen):
             return self.times.retry_ms
         left_ms = self._seen_at + self.seen.duration_ms - now
         if self.seen.holder == NOBODY or left_ms <= 0:
@@ -161,6 +170,6 @@ class LeaseElection:
         Nobody has to wait for it to run out then.
         """
         self._held_until = None
-        if record is None or record.holder != self._holder:
+        if record is None or not self._is_own(record):
             return None
         return replace(record, holder=NOBODY, version=record.version + 1)

@@ -24,6 +24,7 @@ from millrace.core.metadata import leadership, registration, shutdown
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.decision import Decision, GrantEpoch
 from millrace.core.metadata.draft import Draft
+from millrace.core.metadata.elections import Restart
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.leadership import RulesByTopic
 from millrace.core.metadata.lease import Deposed
@@ -100,7 +101,7 @@ class Membership:
     def register(self, request: RegisterBroker) -> Decision:
         cluster = self._draft.cluster
         known = cluster.broker_named(request.name)
-        is_alive = known is not None and self._sessions.is_alive(known.broker_id)
+        is_alive = known is not None and self._may_be_alive(known, request)
         is_retry = known is not None and known.incarnation_id == request.incarnation_id
         error = registration.refusal(cluster, known, request, is_alive=is_alive and not is_retry)
         if error is not None:
@@ -120,6 +121,17 @@ class Membership:
         )
         return Decision(grant, [CLUSTER_KEY, *keys])
 
+    def _may_be_alive(self, known: BrokerRegistration, request: RegisterBroker) -> bool:
+        """Whether another process of a broker's name may live (P28).
+
+        Of whom a new controller has not heard nothing is known. But a log directory is locked by
+        its process: who has all of the broker's has outlived the one before.
+        """
+        has_its_disks = registration.kind_of(known, request) is not Restart.LOST_DISK
+        return self._sessions.is_alive(known.broker_id) or (
+            not has_its_disks and self._sessions.is_expected(known.broker_id)
+        )
+
     def grant_epoch(self, grant: GrantEpoch) -> Decision:
         if self._starting.get(grant.life.broker_id) != grant.life:
             error = DuplicateBrokerRegistrationError(
@@ -134,7 +146,7 @@ class Membership:
 
     def heartbeat(self, request: Heartbeat, now: MonotonicMs) -> Decision:
         life = request.life
-        error = self._stranger(life)
+        error = self.stranger(life)
         if error is not None:
             return Decision(error, is_refusal=True)
         self._sessions.on_heartbeat(life, request.metadata_epoch, now)
@@ -154,7 +166,7 @@ class Membership:
         is_fenced = self._draft.cluster.brokers[life.broker_id].is_fenced
         return Decision(HeartbeatAnswer(is_fenced, may_stop), keys)
 
-    def _stranger(self, life: BrokerLife) -> MillraceError | None:
+    def stranger(self, life: BrokerLife) -> MillraceError | None:
         """Say why a life is not the one that is registered (P28)."""
         cluster = self._draft.cluster
         if life.broker_epoch > cluster.last_broker_epoch:

@@ -9,7 +9,8 @@ Epochs never go back (P36):
 - controller epoch: grows by one with each controller, by compare-and-swap on ClusterState (P35);
 - broker epoch: grows with each start of any broker. In-sync entries carry it, and an entry of an
   earlier life of a broker counts for nothing (P37);
-- leader epoch: grows iff the leader, its life, or the replica set changes;
+- leader epoch: grows iff the leader, its life, or the replica set changes; a replica that begins
+  anew with an empty log counts as another one;
 - partition epoch: grows with every change of the partition.
 
 Sources: KIP-966 for eligible leader replicas, KIP-704 for the recovery state, KIP-455 for
@@ -71,6 +72,9 @@ class PartitionState:
     # Of the last such leader, or -1. A follower may cut its log below its own high watermark only
     # on the way to this epoch or a later one (P5).
     unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH
+    # The topic's durability was `replicated` until lately, and its leader has not said yet that all
+    # that is committed is flushed. So long an unclean restart may lose records, as it does there.
+    is_unflushed: bool = False
     adding: tuple[BrokerId, ...] = ()  # A reassignment under way adds these replicas (P33),
     removing: tuple[BrokerId, ...] = ()  # and in the end removes these.
 
@@ -153,17 +157,20 @@ class PartitionState:
         adding: tuple[BrokerId, ...] | None = None,
         removing: tuple[BrokerId, ...] | None = None,
         is_recovering: bool | None = None,
+        is_unflushed: bool | None = None,
         is_unclean: bool = False,
+        is_renewed: bool = False,
     ) -> "PartitionState":
         """Return the next state. This alone counts the epochs.
 
         Args:
-            replicas, adding, removing, is_recovering: None leaves them as they are.
+            replicas, adding, removing, is_recovering, is_unflushed: None leaves them as they are.
             is_unclean: the leader was elected although it may lack committed records (P30).
+            is_renewed: a replica begins anew: what it reported before counts for nothing (P33).
         """
         replicas = self.replicas if replicas is None else replicas
         life = next((each for each in isr if each.broker_id == leader), None)
-        moves = life != self.leader_life or set(replicas) != set(self.replicas)
+        moves = is_renewed or life != self.leader_life or set(replicas) != set(self.replicas)
         leader_epoch = LeaderEpoch(self.leader_epoch + moves)
         led_last = self.last_known_leader if self.leader == NO_BROKER else self.leader
         return PartitionState(
@@ -180,6 +187,7 @@ class PartitionState:
             is_recovering=is_unclean
             or (self.is_recovering if is_recovering is None else is_recovering),
             unclean_epoch=leader_epoch if is_unclean else self.unclean_epoch,
+            is_unflushed=self.is_unflushed if is_unflushed is None else is_unflushed,
             adding=self.adding if adding is None else adding,
             removing=self.removing if removing is None else removing,
         )

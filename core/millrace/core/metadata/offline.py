@@ -5,14 +5,18 @@ leaves the in-sync and the eligible ones, and if it led, another that has everyt
 where there is none, it stays what it is: the partition is offline until somebody decides.
 
 What was said is remembered as long as the broker's life, so that a leader that has not noticed does
-not take the replica back. It is no part of the metadata: the next controller hears it again.
+not take the replica back, or until the replica begins anew (`renewal`). It is no part of the
+metadata: the next controller hears it again.
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from millrace.core.ids import TopicPartition
 from millrace.core.metadata.draft import Draft
 from millrace.core.metadata.model import BrokerLife
+
+_T = TypeVar("_T")
 
 
 class OfflineReplicas:
@@ -20,13 +24,38 @@ class OfflineReplicas:
 
     def __init__(self) -> None:
         self._lives: dict[TopicPartition, dict[BrokerLife, None]] = {}
+        # Epochs of the metadata when replicas began anew: what was said by then is of an old log.
+        self._renewed: dict[TopicPartition, dict[BrokerLife, int]] = {}
 
-    def on_report(self, draft: Draft, life: BrokerLife, keys: Iterable[TopicPartition]) -> None:
-        """Note what a broker says; to be called with its registered life."""
+    def on_report(
+        self, draft: Draft, life: BrokerLife, keys: Iterable[TopicPartition], metadata_epoch: int
+    ) -> list[TopicPartition]:
+        """Note what a broker says; to be called with its registered life.
+
+        Args:
+            metadata_epoch: of the image that the broker went by.
+
+        Returns:
+            Of which partitions the replica is offline; the others are not its, or new since.
+        """
+        noted = []
         for key in keys:
             state = draft.partition(key)
-            if state is not None and life.broker_id in state.replicas:
+            is_of_now = metadata_epoch > self._renewed.get(key, {}).get(life, -1)
+            if state is not None and life.broker_id in state.replicas and is_of_now:
                 self._lives.setdefault(key, {})[life] = None
+                noted.append(key)
+        return noted
+
+    def on_renewed(self, key: TopicPartition, life: BrokerLife, metadata_epoch: int) -> None:
+        """A replica begins anew.
+
+        Args:
+            metadata_epoch: of what was stored when this was decided. The broker asked after it had
+                said that the replica is offline, and that may come later.
+        """
+        self._lives.get(key, {}).pop(life, None)
+        self._renewed.setdefault(key, {})[life] = metadata_epoch
 
     def of(self, key: TopicPartition) -> frozenset[BrokerLife]:
         """Return which lives have no usable log of a partition."""
@@ -34,10 +63,19 @@ class OfflineReplicas:
 
     def forget_past(self, draft: Draft) -> None:
         """Forget lives that are over, and partitions that are gone."""
-        for key, lives in list(self._lives.items()):
-            is_there = draft.partition(key) is not None
-            kept = {life: None for life in lives if is_there and draft.cluster.is_registered(life)}
-            if kept:
-                self._lives[key] = kept
-            else:
-                del self._lives[key]
+        self._lives = _kept(self._lives, draft)
+        self._renewed = _kept(self._renewed, draft)
+
+
+def _kept(
+    known: dict[TopicPartition, dict[BrokerLife, _T]], draft: Draft
+) -> dict[TopicPartition, dict[BrokerLife, _T]]:
+    kept: dict[TopicPartition, dict[BrokerLife, _T]] = {}
+    for key, lives in known.items():
+        if draft.partition(key) is not None:
+            present = {
+                life: each for life, each in lives.items() if draft.cluster.is_registered(life)
+            }
+            if present:
+                kept[key] = present
+    return kept

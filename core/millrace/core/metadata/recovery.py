@@ -76,6 +76,10 @@ class LogEnds:
                     asked.append(key)
         return recovery
 
+    def forget(self, key: TopicPartition, life: BrokerLife) -> None:
+        """Forget what a broker's life has reported of a partition: its log is another now."""
+        self._reports.get(key, {}).pop(life, None)
+
     def of(self, key: TopicPartition, life: BrokerLife) -> LogEnd | None:
         """Return what a broker's life has reported last of a partition."""
         return self._reports.get(key, {}).get(life)

@@ -9,6 +9,7 @@ from millrace.core.metadata.requests import (
     ElectLeaders,
     Heartbeat,
     ReassignPartitions,
+    RenewReplicas,
     Request,
 )
 
@@ -24,6 +25,8 @@ def size_problem(request: Request, config: ClusterConfig) -> str | None:
             return _topics_problem(len(refs), 0, config)
         case AlterPartitions(changes=alterations):
             return _partitions_problem(len(alterations), config)
+        case RenewReplicas(renewals=renewals):
+            return _partitions_problem(len(renewals), config)
         case ReassignPartitions(reassignments=reassignments):
             return _partitions_problem(len(reassignments), config)
         case ElectLeaders(partitions=partitions):

@@ -192,6 +192,8 @@ class AlterPartition:
         isr: all in-sync replicas from then on, the leader among them.
         is_recovering: whether the leader still recovers from an unclean election (P30); if so, it
             must be alone in sync. False ends the recovery.
+        is_unflushed: whether something that is committed may not be flushed by all of `isr`, since
+            the topic's durability was `replicated` before. False says that it is.
     """
 
     topic_id: TopicId
@@ -201,6 +203,7 @@ class AlterPartition:
     partition_epoch: PartitionEpoch
     isr: tuple[BrokerLife, ...]
     is_recovering: bool = False
+    is_unflushed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +211,29 @@ class AlterPartitions:
     """Answer: for each change, in order, the `PartitionState` then or the `MillraceError`."""
 
     changes: Sequence[AlterPartition]
+
+
+class ReplicaRenewal(NamedTuple):
+    """A damaged replica that is to begin anew.
+
+    Attributes:
+        partition_epoch: of the state that the request rests on, in which somebody else leads.
+    """
+
+    topic_partition: TopicPartition
+    partition_epoch: PartitionEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewReplicas:
+    """A broker wants to begin damaged replicas of its own anew, each with an empty log (P65).
+
+    Answer: for each, in order, the `PartitionState` then, in which nobody counts on the replica any
+    more, or the `MillraceError`. Nothing may be emptied before.
+    """
+
+    replica: BrokerLife
+    renewals: Sequence[ReplicaRenewal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +309,7 @@ Request = (
     | RegisterBroker
     | Heartbeat
     | AlterPartitions
+    | RenewReplicas
     | DrainBroker
     | UnregisterBroker
     | ReassignPartitions

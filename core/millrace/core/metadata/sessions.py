@@ -80,6 +80,11 @@ class Sessions:
         session = self._sessions.get(broker_id)
         return session is not None and session.is_confirmed
 
+    def is_expected(self, broker_id: BrokerId) -> bool:
+        """Whether a process may be there, though this controller has not heard of it."""
+        session = self._sessions.get(broker_id)
+        return session is not None and not session.is_confirmed
+
     def metadata_epoch(self, broker_id: BrokerId) -> int:
         """Return the epoch of the image that a broker has applied; -1 when that is not known."""
         session = self._sessions.get(broker_id)

@@ -175,13 +175,10 @@ def _altered_overrides(topic: Topic, change: TopicChange) -> dict[str, str]:
 def _under_new_config(
     draft: Draft, config: ClusterConfig, topic: Topic, overrides: dict[str, str]
 ) -> tuple[PartitionState, ...]:
-    """Return the partitions, a step on where another min ISR counts from now on (P26)."""
+    """Return the partitions, a step on where the settings say something else of them (P26)."""
     before = Rules.of(topic, draft.cluster.brokers, config)
     after = Rules.of(replace(topic, overrides=overrides), draft.cluster.brokers, config)
-    return tuple(
-        each if before.min_isr(each) == after.min_isr(each) else elections.with_config(each, after)
-        for each in topic.partitions
-    )
+    return tuple(elections.with_config(each, before, after) for each in topic.partitions)
 
 
 def _placed(

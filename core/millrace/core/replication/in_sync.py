@@ -72,6 +72,7 @@ class LeaderEnds(NamedTuple):
     log_end_offset: Offset
     high_watermark: Offset
     leader_epoch_start_offset: Offset
+    flushed_offset: Offset
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,11 +88,15 @@ class IsrProposal:
 
     A proposal also says that the leader has come to terms with its log, which ends the recovery
     after an unclean election (P30): what is in the log then is what there is.
+
+    `is_unflushed` stays True, where the state says so, until all of the proposed replicas have
+    flushed what is committed. Whatever is committed after that is flushed before (P13).
     """
 
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     isr: tuple[BrokerLife, ...]
+    is_unflushed: bool = False
 
 
 @dataclass(slots=True)
@@ -416,13 +421,34 @@ class InSyncReplicas:
             for life in self.state.isr
             if life.broker_id not in replaced and not self._lags(life, ends, rules, now)
         )
-        if not joiners and kept == self.state.isr and not self.state.is_recovering:
+        members = (*kept, *joiners)
+        # Who leaves may become eligible, and the leader does not know what it flushes then.
+        is_flushed = kept == self.state.isr and self._is_flushed(members, ends, rules)
+        is_unflushed = self.state.is_unflushed and not is_flushed
+        is_news = self.state.is_recovering or is_unflushed != self.state.is_unflushed
+        if members == self.state.isr and not is_news:
             return None
         self.proposal = IsrProposal(
-            self.state.leader_epoch, self.state.partition_epoch, (*kept, *joiners)
+            self.state.leader_epoch, self.state.partition_epoch, members, is_unflushed
         )
         self._await(self._joining(rules, now))
         return self.proposal
+
+    def _is_flushed(
+        self, members: tuple[BrokerLife, ...], ends: LeaderEnds, rules: AppendRules
+    ) -> bool:
+        """Whether all that is committed would survive an unclean restart of all members.
+
+        A new leader's high watermark may be behind the true one (P11). Of eligible replicas it
+        knows nothing; they end when enough are in sync (P26).
+        """
+        if rules.durability is not Durability.FSYNC or self.state.elr:
+            return False
+        committed = max(ends.high_watermark, ends.leader_epoch_start_offset)
+        others = [self._follower(life) for life in members if life != self._broker]
+        return ends.flushed_offset >= committed and all(
+            each is not None and each.progress.flushed_offset >= committed for each in others
+        )
 
     def _joiners(
         self, ends: LeaderEnds, rules: AppendRules, now: MonotonicMs

@@ -507,7 +507,12 @@ class PartitionLeader:
 
     @property
     def _ends(self) -> LeaderEnds:
-        return LeaderEnds(self.written_offset, self.high_watermark, self.leader_epoch_start_offset)
+        return LeaderEnds(
+            self.written_offset,
+            self.high_watermark,
+            self.leader_epoch_start_offset,
+            self.flushed_offset,
+        )
 
     def _observe(self, now: MonotonicMs) -> None:
         self._in_sync.observe(self.written_offset, self.rules, now)

@@ -11,6 +11,8 @@ says in order:
 | `on_fetched`, `on_fetch_error` | a leader's answer for one partition                       |
 | `on_session_broken`            | the stream to a leader                                    |
 | `on_isr_answers`               | the controller                                            |
+| `on_renewal_answers`           | likewise, of damaged replicas that are to begin anew      |
+| `on_set_aside`                 | the disk: a damaged log has another name                  |
 | `tick`                         | several times a second                                    |
 
 An image names the replicas of this broker; nothing else does (P39):
@@ -25,15 +27,20 @@ Leaders' proposals gather, and one request with all of them is in flight at a ti
 Whatever happens costs what it concerns, not what there is: an image costs the partitions that it
 alters, and a tick those whose time has come. Each leader says when that will be, and those that
 wait for it stand in a heap; a partition whose followers have everything waits for nothing.
+
+A replica whose log is damaged begins anew where others have what it had (`renewals`); one whose
+log directory failed does not, nor one that is the only one left.
 """
 
 import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from millrace.core.errors import (
     Appended,
+    CorruptLogError,
     IneligibleReplicaError,
     MillraceError,
     NotLeaderError,
@@ -52,6 +59,7 @@ from millrace.core.ids import (
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
+from millrace.core.metadata.requests import ReplicaRenewal
 from millrace.core.replication.follower import (
     AdvanceLogStart,
     Append,
@@ -66,9 +74,13 @@ from millrace.core.replication.in_sync import BrokerStanding, IsrProposal, stand
 from millrace.core.replication.leader import Waiter
 from millrace.core.replication.leader_session import LeaderSession
 from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.renewals import Renewals
 from millrace.core.replication.replica import Complete, Replica, ReplicaLog, RoleChanged
 from millrace.core.replication.replica import Effect as ReplicaEffect
 from millrace.core.replication.rules import AppendRules, ReplicationConfig
+
+_RENEWALS_AT_ONCE: Final = 100
+"""Damaged replicas in one request: each is fetched whole, so they need not all begin together."""
 
 
 @dataclass(slots=True)
@@ -152,6 +164,24 @@ class ProposeIsr:
     proposals: list[tuple[TopicPartition, IsrProposal]]
 
 
+@dataclass(slots=True)
+class ProposeRenewals:
+    """Effect: ask the controller, and call `on_renewal_answers` with its answers or the error."""
+
+    renewals: list[ReplicaRenewal]
+
+
+@dataclass(slots=True)
+class SetAside:
+    """Effect: give a damaged log another name, and call `on_set_aside`, or `.._failed`.
+
+    Nobody counts on it any more. The name by which it is found must be free for a new log, durably,
+    and nothing that was remembered of the old log may be taken for the new one's.
+    """
+
+    topic_partition: TopicPartition
+
+
 Effect = (
     OpenLog
     | Configure
@@ -163,6 +193,8 @@ Effect = (
     | Extended
     | Halted
     | ProposeIsr
+    | ProposeRenewals
+    | SetAside
 )
 
 
@@ -222,6 +254,11 @@ class Replicas:
         self._turns: list[tuple[MonotonicMs, TopicPartition]] = []
         self._turn_of: dict[TopicPartition, MonotonicMs] = {}
         self._ticked_at: MonotonicMs | None = None
+        self._renewals = Renewals(
+            broker.broker_id,
+            retry_ms=config.isr_retry_ms,
+            requests_max=_RENEWALS_AT_ONCE,
+        )
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._held)
@@ -248,6 +285,15 @@ class Replicas:
             f"this broker has no replica of {topic_partition}: refresh the metadata, the topic may "
             "have been deleted"
         )
+
+    @property
+    def failed(self) -> list[TopicPartition]:
+        """Replicas of this broker that are offline: damaged, or on a directory that failed."""
+        return list(self._failed)
+
+    def failure(self, topic_partition: TopicPartition) -> MillraceError | None:
+        """Return why a replica of this broker is offline; None when it is not."""
+        return self._failed.get(topic_partition)
 
     def offline(self) -> list[TopicPartition]:
         """Return where the metadata counts on a replica that is damaged or gone here (P65).
@@ -312,7 +358,8 @@ class Replicas:
         topic_partition = TopicPartition(topic.topic_id, number)
         held = self._held.get(topic_partition)
         if self.broker.broker_id not in state.replicas:
-            if held is None and topic_partition not in self._opening:
+            is_here = held or topic_partition in self._opening or topic_partition in self._failed
+            if not is_here:
                 return []
             error = NotLeaderError(f"{topic.name}-{number} was moved to other brokers")
             return [*self._give_up(topic_partition, error), DropReplica(topic_partition)]
@@ -332,6 +379,7 @@ class Replicas:
         self._opening.pop(topic_partition, None)
         self._failed.pop(topic_partition, None)
         self._turn_of.pop(topic_partition, None)
+        self._renewals.end(topic_partition)
         self._leave(topic_partition)
         held = self._held.pop(topic_partition, None)
         if held is None:
@@ -377,6 +425,46 @@ class Replicas:
         """A log cannot be opened, or is damaged, or its directory failed (P63, P65)."""
         effects = self._give_up(topic_partition, error)
         self._failed[topic_partition] = error
+        if isinstance(error, CorruptLogError):
+            self._renewals.begin(topic_partition)
+        return effects
+
+    def on_renewal_answers(
+        self, answers: Sequence[MillraceError | None] | MillraceError, now: MonotonicMs
+    ) -> list[Effect]:
+        """Take the controller's answers to what `ProposeRenewals` asked, in its order.
+
+        The metadata that a yes (None) rests on has come before.
+        """
+        self._renewals.on_answers(answers, now)
+        return self._renew(now)
+
+    def on_set_aside(self, topic_partition: TopicPartition) -> list[Effect]:
+        """A damaged log has another name: begin an empty one, and fetch it from the leader."""
+        if topic_partition not in self._renewals:
+            return []  # It was given up meanwhile.
+        self._renewals.end(topic_partition)
+        del self._failed[topic_partition]
+        assert self._image is not None
+        topic = self._image.topics_by_id[topic_partition.topic_id]
+        self._opening[topic_partition] = None
+        return [OpenLog(topic_partition, topic)]
+
+    def on_set_aside_failed(
+        self, topic_partition: TopicPartition, error: MillraceError, now: MonotonicMs
+    ) -> None:
+        """A damaged log keeps its name: the disk refused, or enough logs were set aside already."""
+        if topic_partition in self._renewals:
+            self._failed[topic_partition] = error
+            self._renewals.on_set_aside_failed(topic_partition, now)
+
+    def _renew(self, now: MonotonicMs) -> list[Effect]:
+        """Let damaged replicas begin anew, as far as they may now (P65)."""
+        if self._image is None or not self._renewals:
+            return []
+        effects: list[Effect] = [SetAside(each) for each in self._renewals.to_set_aside(now)]
+        if renewals := self._renewals.to_ask(self._image, now):
+            effects.append(ProposeRenewals(renewals))
         return effects
 
     def on_written(
@@ -601,7 +689,7 @@ class Replicas:
             if self._turn_of.get(topic_partition) == turn:
                 del self._turn_of[topic_partition]
                 effects += self._tick(topic_partition, self._held[topic_partition], now)
-        return effects + self._propose()
+        return effects + self._propose() + self._renew(now)
 
     def _note_time(self, now: MonotonicMs) -> None:
         """Find out whether this process stood still: then its followers' silence is its own (P23).

@@ -227,10 +227,12 @@ class DeleteTopicsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ...) -> None: ...
 
 class DescribeLogsRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "only_damaged")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ONLY_DAMAGED_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
+    only_damaged: bool
+    def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., only_damaged: _Optional[bool] = ...) -> None: ...
 
 class DescribeLogsResponse(_message.Message):
     __slots__ = ("logs",)
@@ -239,7 +241,7 @@ class DescribeLogsResponse(_message.Message):
     def __init__(self, logs: _Optional[_Iterable[_Union[LogDescription, _Mapping]]] = ...) -> None: ...
 
 class LogDescription(_message.Message):
-    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir", "followers", "leads")
+    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir", "followers", "leads", "damaged_logs")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +253,7 @@ class LogDescription(_message.Message):
     LOG_DIR_FIELD_NUMBER: _ClassVar[int]
     FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
     LEADS_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_LOGS_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
     topic_partition: _common_pb2.TopicPartition
     log_start_offset: int
@@ -262,7 +265,8 @@ class LogDescription(_message.Message):
     log_dir: str
     followers: _containers.RepeatedCompositeFieldContainer[FollowerDescription]
     leads: bool
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerDescription, _Mapping]]] = ..., leads: _Optional[bool] = ...) -> None: ...
+    damaged_logs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerDescription, _Mapping]]] = ..., leads: _Optional[bool] = ..., damaged_logs: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FollowerDescription(_message.Message):
     __slots__ = ("broker_id", "log_end_offset", "flushed_offset", "behind_ms", "in_sync")

@@ -63,7 +63,7 @@ class AskLogEnds(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class ControllerRequest(_message.Message):
-    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "unregister_broker")
+    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class ControllerRequest(_message.Message):
     DRAIN_BROKER_FIELD_NUMBER: _ClassVar[int]
     REASSIGN_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    RENEW_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     register_broker: RegisterBrokerRequest
@@ -89,11 +90,12 @@ class ControllerRequest(_message.Message):
     drain_broker: _cluster_pb2.DrainBrokerRequest
     reassign_partitions: _cluster_pb2.ReassignPartitionsRequest
     elect_leaders: _cluster_pb2.ElectLeadersRequest
+    renew_replicas: RenewReplicasRequest
     unregister_broker: _cluster_pb2.UnregisterBrokerRequest
-    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerRequest, _Mapping]] = ...) -> None: ...
+    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasRequest, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerRequest, _Mapping]] = ...) -> None: ...
 
 class ControllerResponse(_message.Message):
-    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "unregister_broker")
+    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +109,7 @@ class ControllerResponse(_message.Message):
     DRAIN_BROKER_FIELD_NUMBER: _ClassVar[int]
     REASSIGN_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
+    RENEW_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     error: _common_pb2.Error
@@ -121,8 +124,9 @@ class ControllerResponse(_message.Message):
     drain_broker: _cluster_pb2.DrainBrokerResponse
     reassign_partitions: _cluster_pb2.ReassignPartitionsResponse
     elect_leaders: _cluster_pb2.ElectLeadersResponse
+    renew_replicas: RenewReplicasResponse
     unregister_broker: _cluster_pb2.UnregisterBrokerResponse
-    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ...) -> None: ...
+    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
     __slots__ = ("name", "rack", "host", "port", "replica_host", "replica_port", "incarnation_id", "directory_ids", "broker_id", "previous_broker_epoch")
@@ -197,20 +201,22 @@ class AlterPartitionsRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[AlterPartition, _Mapping]]] = ...) -> None: ...
 
 class AlterPartition(_message.Message):
-    __slots__ = ("topic_partition", "leader", "leader_epoch", "partition_epoch", "isr", "is_recovering")
+    __slots__ = ("topic_partition", "leader", "leader_epoch", "partition_epoch", "isr", "is_recovering", "is_unflushed")
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ISR_FIELD_NUMBER: _ClassVar[int]
     IS_RECOVERING_FIELD_NUMBER: _ClassVar[int]
+    IS_UNFLUSHED_FIELD_NUMBER: _ClassVar[int]
     topic_partition: _common_pb2.TopicPartition
     leader: ReplicaLife
     leader_epoch: int
     partition_epoch: int
     isr: _containers.RepeatedCompositeFieldContainer[ReplicaLife]
     is_recovering: bool
-    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., leader: _Optional[_Union[ReplicaLife, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[_Union[ReplicaLife, _Mapping]]] = ..., is_recovering: _Optional[bool] = ...) -> None: ...
+    is_unflushed: bool
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., leader: _Optional[_Union[ReplicaLife, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[_Union[ReplicaLife, _Mapping]]] = ..., is_recovering: _Optional[bool] = ..., is_unflushed: _Optional[bool] = ...) -> None: ...
 
 class ReplicaLife(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")
@@ -233,6 +239,28 @@ class AlteredPartition(_message.Message):
     error: _common_pb2.Error
     partition_epoch: int
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+
+class RenewReplicasRequest(_message.Message):
+    __slots__ = ("replica", "renewals")
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    RENEWALS_FIELD_NUMBER: _ClassVar[int]
+    replica: ReplicaLife
+    renewals: _containers.RepeatedCompositeFieldContainer[ReplicaRenewal]
+    def __init__(self, replica: _Optional[_Union[ReplicaLife, _Mapping]] = ..., renewals: _Optional[_Iterable[_Union[ReplicaRenewal, _Mapping]]] = ...) -> None: ...
+
+class ReplicaRenewal(_message.Message):
+    __slots__ = ("topic_partition", "partition_epoch")
+    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic_partition: _common_pb2.TopicPartition
+    partition_epoch: int
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+
+class RenewReplicasResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[AlteredPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[AlteredPartition, _Mapping]]] = ...) -> None: ...
 
 class AllocateProducerIdsRequest(_message.Message):
     __slots__ = ()

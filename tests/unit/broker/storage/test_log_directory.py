@@ -17,6 +17,7 @@ from millrace.core.ids import (
     BrokerId,
     ControllerEpoch,
     MonotonicMs,
+    Offset,
     TopicId,
     TopicPartition,
     WallMs,
@@ -183,9 +184,70 @@ def test_a_deleted_partition_is_kept_under_another_name_for_a_while() -> None:
     assert not opened.disk.exists(trash)
 
 
+def test_a_damaged_log_is_set_aside_and_another_begins_in_its_place() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0), stamped_batch(1))
+    opened.checkpoint()
+    directory, disk = opened.directory, opened.disk
+    kept = directory.set_aside(TOPIC_PARTITION, WallMs(5000))
+    assert kept == f"{PARTITION}.5000.damaged"
+    disk.cut_power()
+    assert disk.exists(f"{kept}/{0:020}.log")
+    directory = open_directory(disk)
+    assert directory.damaged_of(TOPIC_PARTITION) == [kept]
+    log = directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
+    assert (log.log_end_offset, log.high_watermark) == (0, 0)
+    log.append([stamped_batch(0)], NOW)
+    directory.close(clean=True)
+    assert (
+        open_directory(disk).open_partition(TOPIC_PARTITION, LogConfig(), NOW).log_end_offset == 1
+    )
+
+
+def test_a_checkpoint_that_is_under_way_does_not_speak_for_the_log_that_comes_next() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0), stamped_batch(1))
+    old = opened.log
+    opened.directory.set_aside(TOPIC_PARTITION, WallMs(5000))
+    log = opened.directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
+    log.flush()
+    old._checkpointed(Offset(2), 0)
+    opened.directory.keep_points()
+    opened.disk.restart()
+    assert LogOnDisk(opened.disk).end == 0
+
+
+def test_only_so_many_damaged_logs_are_set_aside() -> None:
+    opened = LogOnDisk(Disk())
+    directory = opened.directory
+    for number in range(DirectoryConfig().damaged_logs_max):
+        directory.set_aside(TOPIC_PARTITION, WallMs(5000))  # Of clocks that stand still, too.
+        directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
+        assert len(directory.damaged) == number + 1
+    with pytest.raises(CorruptLogError, match="damaged_logs_max"):
+        directory.set_aside(TOPIC_PARTITION, WallMs(6000))
+    assert TOPIC_PARTITION in directory.logs  # It stays where it is.
+    people = directory.damaged[0]
+    opened.disk.rename(people, f"{ROOT}/looked-at")
+    directory.set_aside(TOPIC_PARTITION, WallMs(6000))
+
+
+def test_a_deleted_partition_takes_its_damaged_logs_to_the_trash() -> None:
+    opened = LogOnDisk(Disk())
+    directory = opened.directory
+    for now in (1000, 2000):
+        directory.set_aside(TOPIC_PARTITION, WallMs(now))
+        directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
+    directory.delete_partition(TOPIC_PARTITION, WallMs(5000))
+    assert directory.damaged == []
+    delay = DirectoryConfig().file_delete_delay_ms
+    assert directory.empty_trash(WallMs(4999 + delay)) == 0
+    assert directory.empty_trash(WallMs(5002 + delay)) == 3
+
+
 def test_directories_that_nobody_knows_are_left_alone() -> None:
     disk = used(clean=True)
-    strangers = ["lost+found", f"{OTHER}.x.deleted", "photos.1.deleted"]
+    strangers = ["lost+found", f"{OTHER}.x.deleted", "photos.1.deleted", f"{OTHER}.1.damaged"]
     for name in strangers:
         disk.make_directory(f"{ROOT}/{name}")
     directory = open_directory(disk)

@@ -226,8 +226,51 @@ def test_min_isr_is_the_topic_s_setting(setting: str, eligible: tuple[int, ...])
 
 def test_a_lower_min_isr_ends_the_elr_and_refuses_changes_that_rest_on_the_other() -> None:
     state = partition(isr=(A,), elr=(B,))
-    after = elections.with_config(state, rules(config={"min.insync.replicas": "1"}))
+    after = elections.with_config(state, rules(), rules(config={"min.insync.replicas": "1"}))
     assert (after.elr, after.partition_epoch, after.leader_epoch) == ((), 10, 5)
+
+
+def test_settings_that_say_nothing_else_of_a_partition_leave_it_as_it_is() -> None:
+    state = partition()
+    assert elections.with_config(state, rules(), rules(config={"segment.ms": "5000"})) is state
+    before = rules(config={"durability": "fsync"})
+    assert elections.with_config(state, before, rules(config={"durability": "replicated"})) is state
+
+
+def test_what_was_committed_before_it_had_to_be_flushed_is_not_taken_for_flushed() -> None:
+    before = rules(config={"durability": "replicated"})
+    after = rules(config={"durability": "fsync"}, fenced="b")
+    changed = elections.with_config(partition(isr=(A, B)), before, after)
+    assert (changed.is_unflushed, changed.partition_epoch, changed.leader_epoch) == (True, 10, 5)
+    one_less = elections.restarted(changed, after, NEW, Restart.UNCLEAN)
+    assert (members(one_less.isr), one_less.elr, one_less.last_known_elr) == ((A,), (), (B,))
+
+
+def test_once_the_leader_says_that_it_is_flushed_an_unclean_restart_loses_nothing() -> None:
+    before = rules(config={"durability": "replicated"})
+    after = rules(config={"durability": "fsync"})
+    changed = elections.with_config(partition(isr=(A, B)), before, after)
+    flushed = elections.with_isr(changed, after, changed.isr, is_unflushed=False)
+    assert not flushed.is_unflushed
+    fenced = rules(config={"durability": "fsync"}, fenced="b")
+    one_less = elections.restarted(flushed, fenced, NEW, Restart.UNCLEAN)
+    assert one_less.elr == (NEW,)
+
+
+def test_a_replica_that_begins_anew_counts_for_nothing_and_the_leader_epoch_grows() -> None:
+    state = partition(isr=(A,), elr=(B,), last_known_elr=(C,))
+    after = elections.renewed(state, rules(), life(B))
+    assert (members(after.isr), after.elr, after.last_known_elr) == ((A,), (), (C,))
+    assert after.leader_epoch == 6
+    other = elections.renewed(state, rules(), life(C))
+    assert (members(other.elr), other.last_known_elr) == ((B,), ())
+
+
+def test_a_replica_that_nobody_can_do_without_keeps_what_it_has() -> None:
+    alone = partition(isr=(A,))
+    assert elections.renewed(alone, rules(), life(A)) is alone
+    fenced = rules(fenced="a")
+    assert elections.renewed(alone, fenced, life(B)) is alone  # Its leader is not there.
 
 
 def test_the_isr_is_kept_in_the_order_of_the_replicas() -> None:

@@ -91,6 +91,7 @@ SHARD = StateShard(
                     last_known_elr=(BrokerId(1),),
                     last_known_leader=BrokerId(4),
                     is_recovering=True,
+                    is_unflushed=True,
                     unclean_epoch=LeaderEpoch(3),
                     adding=(BrokerId(4), BrokerId(0)),
                     removing=(BrokerId(2),),
@@ -143,7 +144,7 @@ def test_a_stored_object_is_compact_json_that_people_can_read() -> None:
                     "name": "shop/orders",
                     "partitions": [
                         [0, 1, 2, [0, 4], [[0, 3]], [[4, 9]]],
-                        [-1, 4, 9, [4, 0, 1, 2], [], [[4, 9]], [1], 4, 1, 3, [4, 0], [2]],
+                        [-1, 4, 9, [4, 0, 1, 2], [], [[4, 9]], [1], 4, 1, 3, [4, 0], [2], 1],
                         [-1, 0, 1, [4], [], []],
                     ],
                 }

@@ -92,6 +92,28 @@ def test_a_broker_that_starts_again_takes_up_its_own_lease() -> None:
     assert election("a").on_read(record("a", 9), at(0)) == record("a", 10)
 
 
+def test_a_second_process_of_the_holders_name_waits_until_the_first_is_silent() -> None:
+    """It listens elsewhere, so the first may live on."""
+    first, second = LeaseElection("a", "there:1", TIMES), LeaseElection("a", "here:2", TIMES)
+    wanted = first.on_read(None, at(0))
+    assert wanted is not None
+    first.on_written(wanted, sent_at=at(0))
+    for now in range(0, 3000, 250):
+        assert second.on_read(wanted, at(now)) is None
+        renewed = first.on_read(wanted, at(now))
+        assert renewed is not None
+        first.on_written(renewed, sent_at=at(now))
+        wanted = renewed
+        assert first.is_held(at(now))
+    assert second.give_back(wanted) is None
+    assert second.on_read(wanted, at(3000)) is None
+    taken = second.on_read(wanted, at(4500))
+    assert taken is not None
+    assert taken.address == "here:2"
+    assert first.on_read(taken, at(4500)) is None
+    assert not first.is_held(at(4500))
+
+
 def test_a_holder_that_sees_another_stops_at_once() -> None:
     candidate = election()
     candidate.on_written(record("a", 1), sent_at=at(0))

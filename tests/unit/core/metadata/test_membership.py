@@ -96,6 +96,25 @@ def test_a_second_process_is_refused_while_the_first_one_lives(cluster: Cluster)
     assert cluster.restart(0, "2").broker_epoch == 4
 
 
+def test_a_new_controller_lets_nobody_take_the_place_of_who_may_live_on(cluster: Cluster) -> None:
+    """It has not heard of the first process yet, and the second one has other disks."""
+    cluster.replace_controller()
+    cluster.driver.tick()
+    other_disks = registration(0, "2", directories=["other"])
+    assert isinstance(cluster.driver.ask(other_disks), DuplicateBrokerRegistrationError)
+    cluster.driver.pass_time(cluster.config.broker_session_timeout_ms + 100, silent=[A])
+    assert isinstance(cluster.driver.ask(other_disks), BrokerRegistration)
+
+
+def test_who_has_the_disks_of_a_dead_process_need_not_wait_for_a_new_controller(
+    cluster: Cluster,
+) -> None:
+    """Only one process can lock them."""
+    cluster.replace_controller()
+    cluster.driver.tick()
+    assert isinstance(cluster.driver.ask(registration(0, "2")), BrokerRegistration)
+
+
 def test_a_clean_marker_of_the_life_itself_proves_that_it_is_over(cluster: Cluster) -> None:
     life = cluster.life(0)
     stale = registration(0, "2", previous_broker_epoch=life.broker_epoch - 1)

@@ -43,6 +43,7 @@ def partition(replicas: int, *, is_led: bool) -> PartitionState:
         isr=lives,
         last_known_leader=BrokerId(-1) if is_led else IDS[0],
         is_recovering=True,
+        is_unflushed=True,
         unclean_epoch=LeaderEpoch(EPOCH),
         adding=tuple(IDS[1:replicas]),
     )

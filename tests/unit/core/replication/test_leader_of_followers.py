@@ -434,6 +434,55 @@ def test_a_follower_that_has_caught_up_is_proposed() -> None:
     assert not leading.machine.is_expansion_due(leading.now), "one is in flight"
 
 
+def unflushed(leading: Leading) -> None:
+    """Let the topic be `fsync` from now on, which was not before."""
+    leading.machine.rules = replace(leading.machine.rules, durability=Durability.FSYNC)
+    state = replace(state_of(partition_epoch=8), is_unflushed=True)
+    leading.machine.on_state(state, STANDINGS, leading.now)
+
+
+def test_a_leader_says_when_all_have_flushed_what_was_committed_before_they_had_to() -> None:
+    leading = Leading(durability=Durability.REPLICATED)
+    leading.machine.append(header_of(1), Acks.ALL, "a", WALL)
+    leading.epochs.append(EPOCH, Offset(0))
+    leading.machine.on_written(Offset(1), leading.now)
+    for follower in (FIRST, SECOND):
+        leading.report(follower, 1, flushed=0)
+    assert leading.machine.high_watermark == 1
+    unflushed(leading)
+    assert leading.pass_time(1000) is None
+    leading.machine.on_flushed(Offset(1))
+    leading.report(FIRST, 1)
+    assert leading.pass_time(1000) is None
+    leading.report(SECOND, 1)
+    assert leading.pass_time(1000) == IsrProposal(EPOCH, PartitionEpoch(8), ALL)
+
+
+def test_who_leaves_before_that_takes_the_doubt_along() -> None:
+    leading = Leading(durability=Durability.REPLICATED)
+    leading.append()
+    leading.report(FIRST, 1)
+    leading.report(SECOND, 1, flushed=0)
+    unflushed(leading)
+    proposal = None
+    for _ in range(30):
+        leading.report(FIRST, 1)
+        proposal = proposal or leading.pass_time(1000)
+    assert proposal == IsrProposal(EPOCH, PartitionEpoch(8), (LEADER, FIRST), is_unflushed=True)
+
+
+def test_a_new_leader_knows_what_was_committed_only_once_its_own_epoch_is() -> None:
+    leading = Leading(end=5, high_watermark=2, epochs=((1, 0),))
+    unflushed(leading)
+    for follower in (FIRST, SECOND):
+        leading.report(follower, 5, flushed=3)
+    assert leading.machine.high_watermark == 3
+    assert leading.pass_time(1000) is None
+    for follower in (FIRST, SECOND):
+        leading.report(follower, 5)
+    assert leading.pass_time(1000) == IsrProposal(EPOCH, PartitionEpoch(8), ALL)
+
+
 def test_a_follower_below_the_high_watermark_does_not_join() -> None:
     leading = Leading((LEADER, FIRST))
     leading.append("first")

@@ -10,7 +10,10 @@ from tests.fakes.replicated_partition import WALL, Batch, header_of
 
 from millrace.core.errors import (
     CorruptLogError,
+    EligibleLeadersNotAvailableError,
     IneligibleReplicaError,
+    LogDirFailedError,
+    MillraceError,
     NotControllerError,
     NotLeaderError,
     SafetyViolationError,
@@ -33,6 +36,7 @@ from millrace.core.metadata.requests import (
     DeleteTopics,
     Reassignment,
     ReassignPartitions,
+    RenewReplicas,
     TopicChange,
     TopicRef,
 )
@@ -52,7 +56,9 @@ from millrace.core.replication.replicas import (
     LogChange,
     OpenLog,
     ProposeIsr,
+    ProposeRenewals,
     Replicas,
+    SetAside,
 )
 from millrace.core.replication.rules import ReplicationConfig
 
@@ -262,6 +268,114 @@ def test_a_damaged_log_says_why_anew_each_time(leader: World) -> None:
     leader.cluster.create("other")
     opened = [each for each in leader.learn() if isinstance(each, OpenLog)]
     assert all(each.topic_partition != leader.partition for each in opened)
+
+
+# --- Damaged replicas ------------------------------------------------------------------------
+
+
+def say_so(world: World) -> None:
+    """Let the controller hear of what is damaged, and the machine of what follows."""
+    world.cluster.driver.beat(world.cluster.life(world.here), offline=world.machine.offline())
+    world.learn()
+
+
+def renew(world: World, effects: Sequence[Effect]) -> list[Effect]:
+    """Ask the controller for the renewals that are among the effects, and take its answers."""
+    (renewals,) = [each.renewals for each in effects if isinstance(each, ProposeRenewals)]
+    life = world.cluster.life(world.here)
+    answers = world.cluster.ask_each(RenewReplicas(replica=life, renewals=renewals))
+    world.learn()
+    return world.machine.on_renewal_answers(
+        [each if isinstance(each, MillraceError) else None for each in answers], NOW
+    )
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_damaged_replica_begins_anew_once_nobody_counts_on_it(leads: bool) -> None:
+    world = World(leads=leads).open()
+    world.machine.on_failed(world.partition, CorruptLogError("damaged"))
+    assert world.machine.tick(NOW) == []  # It is in sync, for all that the metadata says.
+    say_so(world)
+    asked = world.machine.tick(NOW)
+    assert kinds(asked) == [ProposeRenewals]
+    assert world.machine.tick(NOW) == []
+    assert renew(world, asked) == [SetAside(world.partition)]
+    assert world.machine.tick(NOW) == []
+    with pytest.raises(CorruptLogError):
+        world.machine.get(world.partition)
+    topic = world.image.topics_by_id[world.topic_id]
+    assert world.machine.on_set_aside(world.partition) == [OpenLog(world.partition, topic)]
+    world.machine.on_opened(world.partition, FakeReplicaLog(), Offset(0), NOW)
+    follower = world.machine.get(world.partition).follower
+    assert follower is not None
+    assert follower.progress.log_end_offset == 0
+    state = world.cluster.state(world.topic_id)
+    assert follower.leader_epoch == state.leader_epoch
+    assert (world.here in {life.broker_id for life in state.isr}) is False
+    assert world.machine.failed == []
+
+
+def test_a_damaged_replica_that_is_the_only_one_left_keeps_what_it_has(leader: World) -> None:
+    for broker_id in leader.cluster.state(leader.topic_id).replicas:
+        if broker_id != leader.here:
+            leader.fail(broker_id)
+    leader.machine.on_failed(leader.partition, CorruptLogError("damaged"))
+    say_so(leader)
+    for at in range(0, 5000, 100):
+        assert leader.machine.tick(MonotonicMs(at)) == []
+    assert leader.machine.failed == [leader.partition]
+
+
+def test_a_replica_whose_directory_failed_does_not_begin_anew(follower: World) -> None:
+    follower.machine.on_failed(follower.partition, LogDirFailedError("gone"))
+    say_so(follower)
+    assert follower.machine.tick(NOW) == []
+
+
+@pytest.mark.parametrize(
+    "answers", [NotControllerError("elsewhere"), [EligibleLeadersNotAvailableError("nobody")]]
+)
+def test_a_renewal_that_was_refused_or_lost_is_asked_for_again(
+    follower: World, answers: object
+) -> None:
+    follower.machine.on_failed(follower.partition, CorruptLogError("damaged"))
+    say_so(follower)
+    follower.machine.tick(NOW)
+    assert follower.machine.on_renewal_answers(answers, NOW) == []  # type: ignore[arg-type]
+    assert follower.machine.tick(MonotonicMs(CONFIG.isr_retry_ms - 1)) == []
+    assert kinds(follower.machine.tick(MonotonicMs(CONFIG.isr_retry_ms))) == [ProposeRenewals]
+
+
+def test_a_disk_that_refuses_to_set_a_log_aside_is_asked_again(follower: World) -> None:
+    follower.machine.on_failed(follower.partition, CorruptLogError("damaged"))
+    say_so(follower)
+    renew(follower, follower.machine.tick(NOW))
+    follower.machine.on_set_aside_failed(follower.partition, StorageFullError("full"), NOW)
+    with pytest.raises(StorageFullError):
+        follower.machine.get(follower.partition)
+    later = MonotonicMs(CONFIG.isr_retry_ms)
+    assert follower.machine.tick(later) == [SetAside(follower.partition)]
+
+
+def test_a_damaged_replica_that_is_moved_away_is_dropped_and_does_not_begin_anew() -> None:
+    world = World(leads=False).open()
+    world.machine.on_failed(world.partition, CorruptLogError("damaged"))
+    say_so(world)
+    asked = world.machine.tick(NOW)
+    state = world.cluster.state(world.topic_id)
+    spare = next(n for n in range(4) if BrokerId(n) not in state.replicas)
+    others = [each for each in state.replicas if each != world.here]
+    world.cluster.ask_each(
+        ReassignPartitions(reassignments=[Reassignment(
+            topic_id=world.topic_id, partition=0, replicas=(*others, BrokerId(spare)))])
+    )  # fmt: skip
+    world.cluster.change_isr(world.topic_id, *others, spare)
+    world.cluster.driver.pass_time(1000)
+    assert DropReplica(world.partition) in world.learn()
+    assert kinds(asked) == [ProposeRenewals]
+    assert world.machine.on_renewal_answers([None], NOW) == []
+    assert world.machine.on_set_aside(world.partition) == []
+    assert world.machine.failed == []
 
 
 # --- Following -------------------------------------------------------------------------------

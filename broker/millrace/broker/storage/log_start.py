@@ -1,0 +1,36 @@
+"""Where a log begins, by those who remember it; never by the first file that happens to be there.
+
+The recovery checkpoint has a line of every log to which something was appended. One without a line
+begins at 0. Only where the checkpoint itself is lost the first leader epoch is asked: its start is
+moved with the log's. A log that begins behind what they say has lost its first segments (P65).
+"""
+
+from collections.abc import Sequence
+
+from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
+from millrace.core.ids import Offset
+from millrace.core.log.leader_epochs import EpochStart
+
+
+def known_log_start(
+    first_base: Offset,
+    point: RecoveryPoint | None,
+    epochs: Sequence[EpochStart],
+    *,
+    is_checkpoint_lost: bool,
+) -> Offset | None:
+    """Return the log's start offset; None when nothing says that it begins so late.
+
+    Args:
+        first_base: of the first segment that is there.
+        point: what the recovery checkpoint says; None when it says nothing.
+        epochs: the log's leader epochs, as they were kept.
+        is_checkpoint_lost: whether the checkpoint is gone or damaged.
+    """
+    if point is not None:
+        return point.log_start_offset
+    if first_base == 0:
+        return first_base
+    if is_checkpoint_lost and epochs and epochs[0].start_offset >= first_base:
+        return epochs[0].start_offset
+    return None

@@ -1,0 +1,33 @@
+"""How damaged replicas are told of: those that are offline, and those that were fetched anew."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from millrace.client import DamagedReplica
+
+
+def print_damage(replicas: "Iterable[DamagedReplica]") -> None:
+    """Name every replica that is damaged or was, and where its files are."""
+    for each in replicas:
+        replica = f"{each.topic}-{each.partition} on broker {each.broker_id}"
+        if each.error:
+            click.echo(f"offline: {replica}: {each.error}")
+        for path in each.kept_in:
+            click.echo(
+                f"damaged: {replica} was fetched anew, and the damaged log is kept in {path}: "
+                "remove it when nobody needs to look at it any more"
+            )
+
+
+def damage_document(replica: "DamagedReplica") -> dict[str, Any]:
+    """Return a replica as JSON has it."""
+    return {
+        "topic": replica.topic,
+        "partition": replica.partition,
+        "broker": replica.broker_id,
+        "error": replica.error,
+        "kept_in": list(replica.kept_in),
+    }

@@ -1,0 +1,141 @@
+"""Damaged replicas of a broker on their way to a new, empty log (P65).
+
+| phase    | what is waited for                                                                  |
+|----------|-------------------------------------------------------------------------------------|
+| WAITING  | that another replica leads, and the metadata counts on this one no more             |
+| ASKED    | the controller's answer: nobody will count on what the old log had                  |
+| GRANTED  | the shell, which gives the old log another name; then the replica is opened as new  |
+
+A replica that is the only one left stays in the first phase: it may be the only copy there is.
+One request is in flight at a time. What is refused or fails is tried again after a pause.
+
+Why this order is safe: see `core/metadata/renewal.py`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NO_BROKER, BrokerId, MonotonicMs, TopicPartition
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import PartitionState
+from millrace.core.metadata.requests import ReplicaRenewal
+
+_AT_ONCE: Final = MonotonicMs(-1)
+
+
+class RenewalPhase(Enum):
+    """See the module."""
+
+    WAITING = 1
+    ASKED = 2
+    GRANTED = 3
+
+
+@dataclass(slots=True)
+class _Damaged:
+    phase: RenewalPhase = RenewalPhase.WAITING
+    not_before: MonotonicMs = _AT_ONCE
+    is_performed: bool = False
+    """The shell is at it."""
+
+
+class Renewals:
+    """See the module. Iterates over the damaged replicas.
+
+    Args:
+        broker_id: this broker.
+        retry_ms: pause after a refusal.
+        requests_max: renewals in one request.
+    """
+
+    def __init__(self, broker_id: BrokerId, *, retry_ms: int, requests_max: int) -> None:
+        self._broker_id = broker_id
+        self._retry_ms = retry_ms
+        self._requests_max = requests_max
+        self._damaged: dict[TopicPartition, _Damaged] = {}
+        self._asked: list[TopicPartition] = []
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._damaged)
+
+    def __len__(self) -> int:
+        return len(self._damaged)
+
+    def begin(self, topic_partition: TopicPartition) -> None:
+        """A log is damaged; it is served no more."""
+        self._damaged.setdefault(topic_partition, _Damaged())
+
+    def end(self, topic_partition: TopicPartition) -> None:
+        """A replica has begun anew, or is no more."""
+        self._damaged.pop(topic_partition, None)
+
+    def phase(self, topic_partition: TopicPartition) -> RenewalPhase | None:
+        """Return how far a replica is; None when it is not damaged."""
+        found = self._damaged.get(topic_partition)
+        return None if found is None else found.phase
+
+    def to_ask(self, image: MetadataImage, now: MonotonicMs) -> list[ReplicaRenewal]:
+        """Return what to ask the controller for now; `on_answers` must follow if there is any."""
+        if self._asked:
+            return []
+        renewals: list[ReplicaRenewal] = []
+        for topic_partition, damaged in self._damaged.items():
+            if len(renewals) == self._requests_max:
+                break
+            if damaged.phase is RenewalPhase.WAITING and now >= damaged.not_before:
+                state = image.partition(topic_partition)
+                if state is not None and self._is_dispensable(state):
+                    damaged.phase = RenewalPhase.ASKED
+                    self._asked.append(topic_partition)
+                    renewals.append(ReplicaRenewal(topic_partition, state.partition_epoch))
+        return renewals
+
+    def _is_dispensable(self, state: PartitionState) -> bool:
+        """Whether another replica leads, and nobody counts on the one here."""
+        counted = {life.broker_id for life in (*state.isr, *state.elr)}
+        return state.leader != NO_BROKER and self._broker_id not in counted
+
+    def on_answers(
+        self, answers: Sequence[MillraceError | None] | MillraceError, now: MonotonicMs
+    ) -> None:
+        """Take the controller's answers in the order of what it was asked; None is a yes.
+
+        Of one that was lost nobody knows what became of it. It is asked for again, on the state
+        that there is then.
+        """
+        asked, self._asked = self._asked, []
+        if isinstance(answers, MillraceError):
+            answers = [answers] * len(asked)
+        for topic_partition, answer in zip(asked, answers, strict=True):
+            damaged = self._damaged.get(topic_partition)
+            if damaged is None or damaged.phase is not RenewalPhase.ASKED:
+                continue  # It is no replica of this broker any more.
+            if answer is None:
+                damaged.phase = RenewalPhase.GRANTED
+                damaged.not_before = _AT_ONCE
+            else:
+                damaged.phase = RenewalPhase.WAITING
+                damaged.not_before = MonotonicMs(now + self._retry_ms)
+
+    def to_set_aside(self, now: MonotonicMs) -> list[TopicPartition]:
+        """Return whose logs are to get another name now; each until it has, or that failed."""
+        due = [
+            topic_partition
+            for topic_partition, damaged in self._damaged.items()
+            if damaged.phase is RenewalPhase.GRANTED
+            and not damaged.is_performed
+            and now >= damaged.not_before
+        ]
+        for topic_partition in due:
+            self._damaged[topic_partition].is_performed = True
+        return due
+
+    def on_set_aside_failed(self, topic_partition: TopicPartition, now: MonotonicMs) -> None:
+        """The disk refused: try again later. Nobody counts on the replica meanwhile."""
+        damaged = self._damaged.get(topic_partition)
+        if damaged is not None:
+            damaged.is_performed = False
+            damaged.not_before = MonotonicMs(now + self._retry_ms)

@@ -1,0 +1,92 @@
+"""The append thread over a log whose flushes cannot be tried for a while."""
+
+import asyncio
+import errno
+
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.stamped_batches import stamped_batch
+
+from millrace.broker.runtime.appender import Appender
+from millrace.broker.runtime.mailbox import Mailbox
+from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log_config import LogConfig
+from millrace.core.errors import CorruptLogError, LogDirFailedError, MillraceError
+from millrace.core.ids import Offset
+
+
+class NotedTarget:
+    """Implements `Target`; notes what it is told."""
+
+    is_flushed_before_ack = True
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.generation_written = 0
+        self.written: list[Offset] = []
+        self.failed: list[MillraceError] = []
+        self.flushed = asyncio.Event()
+
+    def on_written(self, end_offset: Offset) -> None:
+        self.written.append(end_offset)
+
+    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
+        assert flushed_offset <= end_offset
+        self.flushed.set()
+
+    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
+        self.failed.append(error)
+
+    def on_corrupt(self, error: CorruptLogError) -> None:
+        self.failed.append(error)
+
+
+class DiskOfFewDescriptors(Disk):
+    """Lacks a descriptor for the next so many flushes."""
+
+    flushes_to_refuse = 0
+
+    def count_flush(self, inode: object = None) -> None:
+        if self.flushes_to_refuse:
+            self.flushes_to_refuse -= 1
+            raise OSError(errno.EMFILE, "too many open files")
+        super().count_flush(inode)  # type: ignore[arg-type]
+
+
+def test_a_flush_that_could_not_be_tried_is_tried_again_and_not_acknowledged_before() -> None:
+    async def scenario() -> None:
+        disk = DiskOfFewDescriptors()
+        opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))  # Its first segment is of long ago.
+        opened.append(stamped_batch(0))
+        opened.log.flush()
+        failures: list[LogDirFailedError] = []
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
+        target = NotedTarget(opened.log)
+        disk.flushes_to_refuse = 2
+        appender.append(target, stamped_batch(1), 0)
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        assert target.written[0] == 2
+        assert disk.flushes_to_refuse == 0
+        assert opened.log.flushed_offset == 2
+        assert failures == target.failed == []
+        appender.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_comes_for_a_log_that_was_set_aside_fails_and_takes_nothing_else_along() -> None:
+    async def scenario() -> None:
+        opened = LogOnDisk(Disk())
+        failures: list[LogDirFailedError] = []
+        mailbox = Mailbox(asyncio.get_running_loop())
+        appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
+        target = NotedTarget(opened.log)
+        opened.log.close(clean=False)
+        appender.append(target, stamped_batch(0), 0)
+        assert await appender.call(lambda: 7) == 7
+        assert {type(each) for each in target.failed} == {CorruptLogError}
+        assert failures == []
+        appender.close()
+
+    asyncio.run(scenario())

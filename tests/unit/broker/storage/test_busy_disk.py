@@ -1,0 +1,147 @@
+"""A process that lacks descriptors or memory for a while: nothing is lost, and nothing is dead."""
+
+import errno
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk, open_directory
+from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
+
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.refusals import refusal
+from millrace.core.errors import LogDirFailedError, StorageBusyError, StorageError, StorageFullError
+from millrace.core.ids import MonotonicMs, Offset, WallMs
+
+SMALL = LogConfig(segment_bytes=3 * stamped_batch(0).length, checkpoint_ms=100)
+
+
+@pytest.mark.parametrize(
+    ("code", "means"),
+    [
+        (errno.ENOSPC, StorageFullError),
+        (errno.EDQUOT, StorageFullError),
+        (errno.EMFILE, StorageBusyError),
+        (errno.ENFILE, StorageBusyError),
+        (errno.ENOMEM, StorageBusyError),
+        (errno.EINTR, StorageBusyError),
+        (errno.EIO, LogDirFailedError),
+        (errno.EROFS, LogDirFailedError),
+        (errno.ENODEV, LogDirFailedError),
+        (errno.EACCES, LogDirFailedError),
+        (errno.ENOENT, LogDirFailedError),
+    ],
+)
+def test_only_what_is_known_to_pass_does_not_fail_the_directory(
+    code: int, means: type[StorageError]
+) -> None:
+    assert type(refusal(OSError(code, "said the disk"), "writing")) is means
+
+
+def filled() -> LogOnDisk:
+    opened = LogOnDisk(Disk(), SMALL)
+    for offset in range(10):
+        opened.append(stamped_batch(offset))
+    return opened
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
+def test_what_is_refused_changes_nothing_and_succeeds_later(code: int) -> None:
+    opened = filled()
+    log, directory = opened.log, opened.directory
+    before = opened.batches()
+    plan = log.plan_read(Offset(0), 1000, Offset(10))
+    assert plan is not None
+    jobs: list[Callable[[], object]] = [
+        partial(opened.append, stamped_batch(10)),
+        log.flush,
+        partial(log.roll, NOW),
+        log.checkpoint,
+        partial(log.read, plan),
+        partial(log.scrub, 10**6),
+        partial(log.offset_for_timestamp, WallMs(0)),
+        partial(directory.checkpoint, MonotonicMs(10**6)),
+        partial(directory.empty_trash, NOW),
+        partial(directory.set_aside, TOPIC_PARTITION, NOW),
+    ]
+    for job in jobs:
+        opened.disk.lack = code
+        with pytest.raises(StorageBusyError):
+            job()
+        opened.disk.lack = None
+        assert log.failure is None
+        assert opened.batches() == before
+    opened.append(stamped_batch(10))
+    assert log.flush() == 11
+    opened.disk.cut_power()
+    assert LogOnDisk(opened.disk, SMALL).end == 11
+
+
+def test_what_is_deleted_or_cut_is_so_when_it_is_tried_again() -> None:
+    opened = filled()
+    log = opened.log
+    jobs: list[tuple[int, Callable[[], object]]] = [
+        (2, partial(log.advance_log_start, Offset(2))),
+        (7, partial(log.truncate_to, Offset(7), NOW)),
+        (50, partial(log.start_anew, Offset(50), NOW)),
+    ]
+    for offset, job in jobs:
+        opened.disk.lack = errno.EMFILE
+        with pytest.raises(StorageBusyError):
+            job()
+        opened.disk.lack = None
+        job()
+        assert log.failure is None
+        assert offset in (log.log_start_offset, log.log_end_offset)
+    opened.disk.cut_power()
+    assert LogOnDisk(opened.disk, SMALL).end == 50
+
+
+def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again() -> None:
+    for refused_at in range(1, 40):
+        opened = filled()
+        opened.log.flush()
+        calls = opened.disk.calls
+        refuse_after(opened.disk, calls + refused_at)
+        try:
+            opened.log.truncate_to(Offset(2), NOW)
+        except StorageBusyError:
+            opened.disk.lack = None
+            opened.log.truncate_to(Offset(2), NOW)
+        opened.disk.lack = None
+        assert (opened.end, opened.log.failure) == (2, None)
+
+
+def refuse_after(disk: Disk, calls: int) -> None:
+    """Let the process lack descriptors from a call on."""
+    call = disk.call
+
+    def counted() -> None:
+        call()
+        if disk.calls == calls:
+            disk.lack = errno.EMFILE
+
+    disk.call = counted  # type: ignore[method-assign]
+
+
+def test_a_log_that_cannot_be_opened_now_is_not_taken_for_damaged() -> None:
+    opened = filled()
+    opened.directory.close(clean=True)
+    directory = open_directory(opened.disk)
+    opened.disk.lack = errno.EMFILE
+    with pytest.raises(StorageBusyError):
+        directory.open_partition(TOPIC_PARTITION, SMALL, NOW)
+    opened.disk.lack = None
+    assert directory.corrupt == {}
+    assert directory.open_partition(TOPIC_PARTITION, SMALL, NOW).log_end_offset == 10
+
+
+def test_a_flush_that_failed_stays_failed_whatever_it_said() -> None:
+    opened = filled()
+    opened.disk.fail_flush_at = opened.disk.flushes + 1
+    with pytest.raises(LogDirFailedError):
+        opened.log.flush()
+    with pytest.raises(LogDirFailedError):
+        opened.log.flush()
+    assert opened.disk.exists(f"{PARTITION}/failed")
