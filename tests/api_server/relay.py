@@ -340,12 +340,14 @@ class ApiServerRelay:
         try:
             await asyncio.wait((gone, passing), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Nothing is waited for before all of it is ended: this may be cancelled once more.
+            writer.transport.abort()
             for each in (gone, passing):
                 each.cancel()
-            await asyncio.gather(gone, passing, return_exceptions=True)
-            await _cut(writer)
             if watch in self._watches:
                 self._watches.remove(watch)
+            await asyncio.gather(gone, passing, return_exceptions=True)
+            await _cut(writer)
 
     async def _pass_events(self, watch: _Watch, upstream: asyncio.StreamReader) -> None:
         pending = b""

@@ -1,10 +1,15 @@
 """Imports go one way, and the core stays pure: the contracts of `.importlinter`."""
 
-from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+import subprocess
+import sys
+from pathlib import Path
+
 from tests.arch.repository import ROOT
 
 
 def test_every_import_contract_is_kept() -> None:
-    assert lint_imports(config_filename=str(ROOT / ".importlinter"), no_cache=True) == (
-        EXIT_STATUS_SUCCESS
-    ), "a contract is broken: see the report above"
+    # In a process of its own: it configures logging, and switches the loggers off that are there.
+    linter = Path(sys.executable).with_name("lint-imports")
+    command = [linter, "--config", ROOT / ".importlinter", "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

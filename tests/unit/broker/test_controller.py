@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -466,28 +465,7 @@ def test_a_store_that_fails_later_ends_the_process() -> None:
     asyncio.run(main())
 
 
-@contextlib.contextmanager
-def heard(name: str) -> Iterator[list[logging.LogRecord]]:
-    """What is logged, also when other tests have configured logging, or switched it off."""
-    log, records = logging.getLogger(name), list[logging.LogRecord]()
-
-    class Ear(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            records.append(record)
-
-    ear, level, is_off = Ear(), log.level, log.disabled
-    log.addHandler(ear)
-    log.setLevel(logging.WARNING)
-    log.disabled = False
-    try:
-        yield records
-    finally:
-        log.removeHandler(ear)
-        log.setLevel(level)
-        log.disabled = is_off
-
-
-def test_people_are_told_from_where_on_records_are_lost() -> None:
+def test_people_are_told_from_where_on_records_are_lost(caplog: pytest.LogCaptureFixture) -> None:
     async def elect(the: Running) -> None:
         topic, machine = await the.create("t"), the.shell._machine
         assert isinstance(topic, Topic)
@@ -497,9 +475,8 @@ def test_people_are_told_from_where_on_records_are_lost() -> None:
         elected = ElectedUncleanly(topic.name, key, life, LeaderEpoch(4), log_end)
         the.shell._perform(machine, [elected])
 
-    with heard("millrace.broker.controller") as records:
-        run(elect)
-    (warning,) = [each for each in records if "lack committed records" in each.getMessage()]
+    run(elect)
+    (warning,) = [each for each in caplog.records if "lack committed records" in each.message]
     assert warning.__dict__["log_end_offset"] == 70
 
 
