@@ -10,6 +10,6 @@ from tests.arch.repository import ROOT
 def test_every_import_contract_is_kept() -> None:
     # In a process of its own: it configures logging, and switches the loggers off that are there.
     linter = Path(sys.executable).with_name("lint-imports")
-    command = [linter, "--config", ROOT / ".importlinter", "--no-cache"]
+    command = [str(linter), "--config", str(ROOT / ".importlinter"), "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -77,12 +77,13 @@ def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failu
 
 def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the topics that the command was about."""
-    topic, partitions = parameters.get("topic"), parameters.get("partitions")
+    topic, topics = parameters.get("topic"), parameters.get("topics")
     if isinstance(topic, str):
         return (topic,)
-    if isinstance(partitions, tuple):  # Each is TOPIC, or TOPIC:PARTITION.
-        return tuple(parse(name)[0] for name in partitions)
-    return tuple(parameters.get("topics") or ())
+    if topics:
+        return tuple(topics)
+    # Where partitions are named they are TOPIC or TOPIC:PARTITION; with a topic they are numbers.
+    return tuple(parse(name)[0] for name in parameters.get("partitions") or ())
 
 
 def _hint_for_unknown_topic(topics: tuple[str, ...], bootstrap: str | None) -> str:
