@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help setup check lint test api-server sim mutants faults fuzz bench figure figures demo proto wire docs lock
+.PHONY: help setup check lint test test-spark api-server sim mutants faults nightly fuzz bench figure figures demo proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,10 @@ demo: ## The main job: a year of real flights through three brokers, of which a 
 
 test: lint api-server ## Everything that `make check` does, then all tests, the fastest layer first
 	@$(PYTHON_RUN) -m pytest
+
+test-spark: setup ## The tests of Spark's data source, with PySpark; they want Java 17 or later
+	$(INSTALL) spark
+	@$(PYTHON_RUN) -m pytest tests/unit/spark tests/integration/spark
 
 api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the user's cache
 	@$(PYTHON_RUN) -m tests.api_server.binaries
@@ -35,6 +39,15 @@ faults: setup ## Break real brokers under load: make faults (ARGS='--count 10', 
 
 mutants: setup ## Leave out one rule of the product after another: the simulator must notice (ARGS='P13 --minutes 2')
 	@$(PYTHON_RUN) -m tests.sim mutants $(ARGS)
+
+# Bounded: about five hours on two cores. Every part ends with an error when something is broken.
+nightly: setup ## All night: scenarios, seeds, mutants, real faults, hours of simulated clusters
+	@$(PYTHON_RUN) -m tests.sim scenarios
+	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),$(shell date +%Y%m%d)000) --seeds 300 --minutes 5
+	@$(PYTHON_RUN) -m tests.sim mutants --minutes 30
+	@$(PYTHON_RUN) -m tests.faults --seed $(or $(SEED),1) --count 100 --seconds 3600
+	$(INSTALL) runtime bench
+	@$(PYTHON_RUN) -m bench.figures.sim_hours $(ARGS)
 
 fuzz: setup ## Look for bytes that break a decoder, each target for SECONDS (60): make fuzz SECONDS=600
 	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON_RUN) -m pytest --verbose tests/fuzz
@@ -66,13 +79,13 @@ proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 wire: setup ## When a release is tagged: keep its wire, which later ones must not break
 	@$(PYTHON_RUN) -m tests.arch.wire
 
-docs: setup ## Write docs/configuration.md and docs/metrics.md from the code
+docs: setup ## Write docs/configuration.md, metrics.md and spark-options.md from the code
 	@$(PYTHON_RUN) -m docs.generate
 
 # One resolution of everything first, so that the groups agree on versions. Present pins are kept; UPGRADE=1 renews them.
 LOCK := $(PYTHON_RUN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --custom-compile-command 'make lock'
-GROUPS := build dev bench demo go lock
+GROUPS := build dev bench demo spark go lock
 
 lock: ## Renew requirements/*.txt from pyproject.toml; UPGRADE=1 takes the newest versions
 	$(INSTALL) runtime lock

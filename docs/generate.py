@@ -11,9 +11,11 @@ from millrace.broker.config import ENVIRONMENT_PREFIX, BrokerConfig
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core import settings
 from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
+from millrace.spark import options as spark
 
 CONFIGURATION: Final = Path(__file__).with_name("configuration.md")
 METRICS: Final = Path(__file__).with_name("metrics.md")
+SPARK_OPTIONS: Final = Path(__file__).with_name("spark-options.md")
 
 _INTRODUCTION: Final = f"""\
 # Configuration
@@ -48,7 +50,9 @@ Sizes are bytes and times milliseconds, as whole numbers, or as texts with a uni
 (`B`, `KiB`, `MiB`, `GiB`, `TiB`, or `kB`, `MB`, `GB`, `TB` in thousands), `"7d"`
 (`ms`, `s`, `min`, `h`, `d`). All problems of a file are reported at once, and a name that does not
 exist is refused with the nearest one that does. The column "change" says when a new value counts:
-at once, or when the broker is started again. Settings marked *Tuning* rarely need one.
+at once, or when the broker is started again; of `[cluster]` the controller's values count, and
+[clusters.md](clusters.md#changing-the-clusters-settings) says how to change them. Settings marked
+*Tuning* rarely need one.
 
 ## Topics
 
@@ -94,8 +98,10 @@ the number of topics, followers by the number of brokers, errors by the number o
 
 What to be woken for: `millrace_under_min_isr_partitions` and `millrace_offline_partitions` above 0
 (some writes fail), `sum(millrace_controller_active)` other than 1 for longer than a lease, any
-`millrace_unclean_leader_elections_total` and any `millrace_halted_replicas`. What to look at by
-day: `millrace_under_replicated_partitions` that stays above 0, and ISRs that shrink often.
+`millrace_unclean_leader_elections_total`, `millrace_topic_lost_records_total` and
+`millrace_halted_replicas`. What to look at by day: `millrace_under_replicated_partitions` that
+stays above 0, ISRs that shrink often, and `millrace_differing_cluster_settings` above 0 when nobody
+is about to change them.
 
 | name | kind | meaning |
 |---|---|---|
@@ -112,6 +118,42 @@ def metrics() -> str:
     return _METRICS + "\n".join(rows) + "\n"
 
 
+_SPARK_OPTIONS: Final = """\
+# Options of Spark's data source
+
+This page is made from the code by `make docs`. How to use them: [spark.md](spark.md).
+
+Names are those of Spark's Kafka source wherever it has the option; in parentheses other names that
+mean the same. Upper and lower case are the same. Sizes may have a unit (`64k`, `8m`, `1g`), and
+times too (`500ms`, `30s`, `15m`). An option that does not exist is refused, and all that is
+wrong is told at once.
+
+"""
+
+_SPARK_REFUSED: Final = """
+
+## Options of Kafka's source that are refused
+
+"""
+
+_SPARK_SECRETS: Final = """
+
+Options that hold secrets are refused too: options are shown in plans and logs.
+"""
+
+
+def spark_options() -> str:
+    """Return the page about the options of Spark's data source."""
+    return (
+        _SPARK_OPTIONS
+        + spark.markdown_table()
+        + _SPARK_REFUSED
+        + spark.refused_table()
+        + _SPARK_SECRETS
+    )
+
+
 if __name__ == "__main__":
     CONFIGURATION.write_text(configuration(), encoding="utf-8")
     METRICS.write_text(metrics(), encoding="utf-8")
+    SPARK_OPTIONS.write_text(spark_options(), encoding="utf-8")

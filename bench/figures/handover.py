@@ -3,7 +3,8 @@
 Three brokers, three replicas, a steady load on all partitions. In each round a broker is drained,
 which hands over all that it leads, and taken back, whereupon it leads again what it did. A stall
 is the time from `send()` to the acknowledgement of a record of a partition that moved, from just
-before the move until a second after it. The value is the longest of all rounds.
+before the move until a second after it. The value is the longest of all rounds. In `detail`,
+`beside_ms` is that of the partitions that stayed: what the machine, not the move, makes them wait.
 
 The topic is `replicated`, so that what is measured is the move and not the disk; `fsync` is detail.
 """
@@ -69,12 +70,20 @@ def _stalls(bench: Bench, durability: str) -> dict[str, Any]:
         ]
         records = load.end()
     stalls = [longest_stall_ms(records, *move) for move in moves]
-    say(f"{durability}: {len(moves)} moves, the longest stall {max(stalls):.0f} ms")
+    beside = [
+        longest_stall_ms(records, [each for each in range(PARTITIONS) if each not in moved], *times)
+        for moved, *times in moves
+    ]
+    say(
+        f"{durability}: {len(moves)} moves, the longest stall {max(stalls):.0f} ms, "
+        f"beside them {max(beside):.0f}"
+    )
     waited_ms = (records["acknowledged_ns"] - records["sent_ns"]) / 1e6
     return {
         "longest_ms": max(stalls),
         "median_ms": median(stalls),
         "each_ms": stalls,
+        "beside_ms": beside,
         "all_records_ms": dict(
             zip(("p50", "p99"), numpy.percentile(waited_ms, [50, 99]).tolist(), strict=True)
         ),

@@ -19,33 +19,17 @@ from tests.api_server import binaries
 
 from millrace.broker.coordination.kubernetes.access import ApiAccess, in_cluster
 
-CRDS = sorted(Path(__file__).resolve().parents[2].joinpath("crds").glob("*.yaml"))
+ROOT = Path(__file__).resolve().parents[2]
+CRDS = sorted(ROOT.joinpath("crds").glob("*.yaml"))
 
 NAMESPACE = "brokers"
 START_SECONDS_MAX = 60.0
 
-_BROKER_ROLE = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "Role",
-    "metadata": {"name": "broker"},
-    "rules": [
-        {
-            "apiGroups": ["millrace.dev"],
-            "resources": ["clusterstates", "stateshards"],
-            "verbs": ["get", "list", "watch", "create", "update"],
-        },
-        {
-            "apiGroups": ["coordination.k8s.io"],
-            "resources": ["leases"],
-            "verbs": ["get", "create", "update"],
-        },
-    ],
-}
 _BROKER_ROLE_BINDING = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "RoleBinding",
     "metadata": {"name": "broker"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "broker"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "millrace-broker"},
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "broker"}],
 }
 
@@ -179,7 +163,7 @@ class RunningApiServer:
             self._go_on_waiting(deadline)
         tls = ssl.create_default_context(cafile=self._certificate)
         self._pool = urllib3.HTTPSConnectionPool("127.0.0.1", port, ssl_context=tls)
-        while not self._is_ready("/readyz"):
+        while self._status("/readyz") != 200:
             self._go_on_waiting(deadline)
         self._prepare(deadline)
         self.admin, self.broker = self._access("admin"), self._access("broker")
@@ -190,11 +174,11 @@ class RunningApiServer:
             self._must("POST", definitions, crd.read_bytes())
         self._must("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
-        self._must("POST", f"{roles}/roles", _BROKER_ROLE)
+        self._must("POST", f"{roles}/roles", _broker_role())
         self._must("POST", f"{roles}/rolebindings", _BROKER_ROLE_BINDING)
         for kind in ("ClusterState", "StateShard"):
             path = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}/{kind.lower()}s"
-            while not self._is_ready(path, user="broker"):
+            while self._status(path) != 200 or self._status(f"{path}/none", "broker") != 404:
                 self._go_on_waiting(deadline)
             # The first write of a kind waits for what the server still has to get ready.
             spec = {"version": 1, "controllerEpoch": 0, "state": "{}"}
@@ -214,12 +198,13 @@ class RunningApiServer:
         status, answer = self.request(method, path, document)
         assert status in (200, 201), answer
 
-    def _is_ready(self, path: str, user: str = "admin") -> bool:
+    def _status(self, path: str, user: str = "admin") -> int:
+        """Return what a GET is answered with; 0: not at all."""
         headers = {"Authorization": f"Bearer {self.tokens[user]}"}
         try:
-            return self._pool.request("GET", path, headers=headers, retries=False).status == 200
+            return self._pool.request("GET", path, headers=headers, retries=False).status
         except urllib3.exceptions.HTTPError:
-            return False
+            return 0
 
     def _go_on_waiting(self, deadline: float) -> None:
         if time.monotonic() > deadline or any(each.poll() is not None for each in self._processes):
@@ -237,6 +222,12 @@ class RunningApiServer:
                     [program, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
                 )
             )
+
+
+def _broker_role() -> bytes:
+    """Return the Role that operators are told to give brokers: the tests' brokers have no more."""
+    manifest = (ROOT / "docs" / "clusters.md").read_text().partition("```yaml\n")[2]
+    return manifest.partition("---\n")[0].encode()
 
 
 def _free_port() -> int:

@@ -6,7 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 # The folders that hold a part of the package `millrace`, in the direction of imports.
-IMPORT_ROOTS = ("cli", "broker", "client", "proto", "core")
+IMPORT_ROOTS = ("cli", "broker", "spark-on-k8s", "client", "proto", "core")
+PACKAGES = {root: root for root in IMPORT_ROOTS} | {"spark-on-k8s": "spark"}
+"""The part of `millrace` that each holds."""
+BESIDE = {"spark-on-k8s": {"pyspark_millrace"}}
+"""What else an import root holds: Spark looks for modules of such names."""
 
 GENERATED_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 

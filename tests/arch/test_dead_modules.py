@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tests.arch.repository import GENERATED_SUFFIXES, ROOT, modules
 
-PUBLIC = {"millrace.client"}
+PUBLIC = {"millrace.client", "millrace.spark", "pyspark_millrace"}
 
 
 def programs() -> set[str]:

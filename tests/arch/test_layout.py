@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tests.arch.repository import IMPORT_ROOTS, ROOT, files
+from tests.arch.repository import BESIDE, IMPORT_ROOTS, PACKAGES, ROOT, files
 
 FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "crds", "demo", "docs", "requirements", "tests"}
 TEST_LAYERS = {
@@ -37,25 +37,27 @@ def test_every_folder_of_tests_is_a_layer_or_holds_fakes_or_data() -> None:
 
 @pytest.mark.parametrize("import_root", IMPORT_ROOTS)
 def test_an_import_root_holds_the_namespace_alone(import_root: str) -> None:
-    assert [path.name for path in (ROOT / import_root).iterdir() if path.name != "__pycache__"] == [
-        "millrace"
-    ]
+    held = {path.name for path in (ROOT / import_root).iterdir() if path.name != "__pycache__"}
+    assert held == {"millrace", *BESIDE.get(import_root, ())}
 
 
 @pytest.mark.parametrize("import_root", IMPORT_ROOTS)
 def test_the_namespace_holds_one_package_and_no_module(import_root: str) -> None:
     namespace = ROOT / import_root / "millrace"
     assert [path.name for path in namespace.iterdir() if path.name != "__pycache__"] == [
-        import_root
+        PACKAGES[import_root]
     ]
-    assert (namespace / import_root / "__init__.py").is_file()
-    assert (namespace / import_root / "py.typed").is_file(), "users' type checkers look for it"
+    assert (namespace / PACKAGES[import_root] / "__init__.py").is_file()
+    assert (namespace / PACKAGES[import_root] / "py.typed").is_file(), (
+        "users' type checkers look for it"
+    )
 
 
 @pytest.mark.parametrize("import_root", IMPORT_ROOTS)
 def test_every_part_is_imported_from_its_folder(import_root: str) -> None:
-    part = importlib.import_module(f"millrace.{import_root}")
-    assert part.__file__ == str(ROOT / import_root / "millrace" / import_root / "__init__.py")
+    package = PACKAGES[import_root]
+    part = importlib.import_module(f"millrace.{package}")
+    assert part.__file__ == str(ROOT / import_root / "millrace" / package / "__init__.py")
 
 
 def test_every_folder_of_modules_is_a_package() -> None:

@@ -27,7 +27,8 @@ def check(
         modes: of `ALLOWED`; what any of them allows is allowed.
         expectations: what must have happened at all.
         availability_ns: the longest a write may wait while a window is open.
-        realtime_lag_ns: how old a log may be that a poll sees; only measured when None.
+        realtime_lag_ns: how old a log may be that a poll sees while a window is open; only measured
+            when None.
         allowances: how much of each resource a process may gain.
         log_starts: offsets before which records were deleted in order, by key.
     """

@@ -128,7 +128,8 @@ class RealtimeLag:
 
     The lag of a poll is the time from when some offset behind the last one it saw was known to
     anybody, to its beginning. A poll that brings nothing for a key saw what its process saw before.
-    Final polls read from the beginning and do not count.
+    Final polls read from the beginning and do not count. Only while a `window` is open, and from
+    its beginning: before, nobody could read what the leader did not serve.
 
     Attributes:
         longest_ns: the longest lag, of any poll.
@@ -140,7 +141,10 @@ class RealtimeLag:
         known: dict[int, tuple[list[int], list[int]]] = {}  # By key: greatest offsets, and when.
         positions: dict[str, dict[int, int]] = {}
         begun: dict[str, int] = {}
+        self._opened_ns: int | None = None
         for op in history:
+            if op.f == "window":
+                self._opened_ns = op.at_ns if op.details == "open" else None
             if op.type == INVOKE:
                 if op.f in ("poll", "txn"):
                     begun[op.process] = op.at_ns
@@ -168,9 +172,11 @@ class RealtimeLag:
     def _judge(
         self, op: Op, key: int, began_ns: int, since_ns: int | None, goal_ns: int | None
     ) -> None:
-        if since_ns is None or since_ns >= began_ns:
+        if since_ns is None or self._opened_ns is None:
             return
-        lag = began_ns - since_ns
+        lag = began_ns - max(since_ns, self._opened_ns)
+        if lag <= 0:
+            return
         self.longest_ns = max(self.longest_ns, lag)
         if goal_ns is not None and lag > goal_ns:
             self.anomalies.append(

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 
 from millrace.core.errors import (
+    BrokerIdNotRegisteredError,
     FencedLeaderEpochError,
     InvalidProducerEpochError,
     MillraceError,
@@ -145,7 +146,8 @@ class FakeBroker:
         producer = Producer(broker.address)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, broker_id: int = 1) -> None:
+        self.broker_id = broker_id
         self.topics: dict[str, FakeTopic] = {}
         self.port = 0
         self.cluster_id = "fake"
@@ -167,8 +169,14 @@ class FakeBroker:
         self.metadata_gate.set()
         self.metadata_failures = 0
         """The next so many look-ups of metadata fail as on a broken connection."""
+        self.others: list[cluster_pb2.BrokerMetadata] = []
+        """Brokers that look-ups of metadata tell of beside this one."""
         self.metadata_epoch = 0
         """Of the state that look-ups of metadata tell of."""
+        self.lost_changes = 0
+        """The next so many changes of topics are made, and their answers get lost."""
+        self.on_lost_change: Callable[[], object] = lambda: None
+        """Called each time."""
         self.look_ups = 0
         self.fetch_failures: deque[MillraceError] = deque()
         self.fetched_bytes_sent = 0
@@ -182,11 +190,21 @@ class FakeBroker:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def described(self) -> cluster_pb2.BrokerMetadata:
+        """This broker, as look-ups of metadata tell of it."""
+        name = f"fake-{self.broker_id}"
+        return cluster_pb2.BrokerMetadata(broker_id=self.broker_id, name=name, address=self.address)
+
     def create_topic(
-        self, name: str, partitions: int = 1, config: dict[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: dict[str, str] | None = None,
+        topic_id: bytes = b"",
     ) -> FakeTopic:
         name = str(parse_topic_name(name))
-        topic_id = TopicId(os.urandom(16))
+        topic_id = TopicId(topic_id or os.urandom(16))
         logs = [FakeLog(TopicPartition(topic_id, number)) for number in range(partitions)]
         topic = self.topics[name] = FakeTopic(name, topic_id, logs, config or {})
         return topic
@@ -269,10 +287,12 @@ class FakeBroker:
                 cluster_pb2.PartitionMetadata(
                     partition=number,
                     leader=common_pb2.PartitionLeader(
-                        broker_id=1, leader_epoch=log.leader_epoch, address=self.address
+                        broker_id=self.broker_id,
+                        leader_epoch=log.leader_epoch,
+                        address=self.address,
                     ),
-                    replicas=[1],
-                    isr=[1],
+                    replicas=[self.broker_id],
+                    isr=[self.broker_id],
                 )
                 for number, log in enumerate(topic.logs)
             ],
@@ -456,7 +476,9 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
     ) -> common_pb2.HelloResponse:
         self._broker.software.append((request.client_id, request.software_name))
         return common_pb2.HelloResponse(
-            cluster_id=self._broker.cluster_id, broker_id=1, broker_name="fake-1"
+            cluster_id=self._broker.cluster_id,
+            broker_id=self._broker.broker_id,
+            broker_name=self._broker.described.name,
         )
 
     async def GetMetadata(
@@ -474,9 +496,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
             cluster_id=broker.cluster_id,
             controller_id=1,
             metadata_epoch=broker.metadata_epoch,
-            brokers=[
-                cluster_pb2.BrokerMetadata(broker_id=1, name="fake-1", address=broker.address)
-            ],
+            brokers=[broker.described, *broker.others],
         )
         if request.brokers_only:
             return response
@@ -490,17 +510,68 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         return response
 
     async def CreateTopics(
-        self, request: cluster_pb2.CreateTopicsRequest, context: object
+        self,
+        request: cluster_pb2.CreateTopicsRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
     ) -> cluster_pb2.CreateTopicsResponse:
-        response = cluster_pb2.CreateTopicsResponse()
+        response = cluster_pb2.CreateTopicsResponse(metadata_epoch=self._broker.metadata_epoch)
         for wanted in request.topics:
             result = response.results.add()
-            if wanted.name in self._broker.topics:
+            topic = self._broker.topics.get(wanted.name)
+            if topic is None:
+                topic = self._broker.create_topic(
+                    wanted.name, wanted.partitions or 1, dict(wanted.config), wanted.topic_id
+                )
+            elif topic.topic_id != wanted.topic_id:
                 error = TopicAlreadyExistsError(f"topic {wanted.name!r} exists")
                 result.error.CopyFrom(wire_error(error))
                 continue
-            topic = self._broker.create_topic(
-                wanted.name, wanted.partitions or 1, dict(wanted.config)
-            )
             result.topic.CopyFrom(self._broker.metadata(topic))
+        await self._lose_answer(context)
         return response
+
+    async def DeleteTopics(
+        self,
+        request: cluster_pb2.DeleteTopicsRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> cluster_pb2.DeleteTopicsResponse:
+        response = cluster_pb2.DeleteTopicsResponse()
+        for named in request.topics:
+            result = response.results.add()
+            for topic in list(self._broker.topics.values()):
+                if topic.name == named.name or topic.topic_id == named.topic_id:
+                    result.topic.CopyFrom(self._broker.metadata(topic))
+                    if not request.validate_only:
+                        del self._broker.topics[topic.name]
+                    break
+            else:
+                error = UnknownTopicOrPartitionError("there is no such topic")
+                result.error.CopyFrom(wire_error(error))
+        if not request.validate_only:
+            await self._lose_answer(context)
+        return response
+
+    async def DescribeLogs(
+        self, request: cluster_pb2.DescribeLogsRequest, context: object
+    ) -> cluster_pb2.DescribeLogsResponse:
+        return cluster_pb2.DescribeLogsResponse()
+
+    async def UnregisterBroker(
+        self,
+        request: cluster_pb2.UnregisterBrokerRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> cluster_pb2.UnregisterBrokerResponse:
+        response = cluster_pb2.UnregisterBrokerResponse()
+        left = [each for each in self._broker.others if each.broker_id != request.broker_id]
+        if left == self._broker.others:
+            error = BrokerIdNotRegisteredError("there is no such broker")
+            response.error.CopyFrom(wire_error(error))
+        self._broker.others = left
+        await self._lose_answer(context)
+        return response
+
+    async def _lose_answer(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        if self._broker.lost_changes:
+            self._broker.lost_changes -= 1
+            self._broker.on_lost_change()
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")

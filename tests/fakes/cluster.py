@@ -5,7 +5,14 @@ from collections.abc import Iterable, Mapping
 from tests.fakes.controller_driver import ControllerDriver, Objects
 
 from millrace.core.errors import MillraceError
-from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
@@ -95,6 +102,10 @@ class Cluster:
 
     def life(self, broker_id: int) -> BrokerLife:
         return self.driver.image.cluster.brokers[BrokerId(broker_id)].life
+
+    def report_offline(self, broker_id: int, topic_id: TopicId) -> None:
+        """The broker says in a heartbeat that its first partition of the topic is offline."""
+        self.driver.beat(self.life(broker_id), offline=[TopicPartition(topic_id, 0)])
 
     def ask_each(self, request: Request) -> list[object]:
         """Ask; return the answer, which is a list."""

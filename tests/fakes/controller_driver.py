@@ -1,6 +1,7 @@
 """A controller machine with a store in memory, whose answers the test gives or holds back."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -17,7 +18,7 @@ from millrace.core.metadata.effects import (
 )
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import Deposed
-from millrace.core.metadata.model import BrokerLife, BrokerRegistration
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Reluctance
 from millrace.core.metadata.requests import (
     Heartbeat,
     HeartbeatAnswer,
@@ -25,6 +26,7 @@ from millrace.core.metadata.requests import (
     RegisterBroker,
     Request,
 )
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 from millrace.core.metadata.stored import StoredObject
 
 
@@ -50,6 +52,7 @@ class ControllerDriver:
         images: every published image.
         reads: keys to be read.
         writes: writes that were not done yet, oldest first.
+        reluctances: what the heartbeats of `beat` say.
         asks: which brokers were asked for log ends.
         unclean: what was said of unclean elections.
         now: the time; only `pass_time` moves it.
@@ -62,6 +65,7 @@ class ControllerDriver:
         config: ClusterConfig | None = None,
         *,
         known_cluster_id: str | None = None,
+        seen: Seen = NOTHING_SEEN,
         deposed: Deposed | None = None,
     ) -> None:
         self.objects = objects
@@ -69,12 +73,14 @@ class ControllerDriver:
             config or ClusterConfig(),
             new_cluster_id="new",
             known_cluster_id=known_cluster_id,
+            seen=seen,
             deposed=deposed,
         )
         self.results: dict[int, object] = {}
         self.images: list[MetadataImage] = []
         self.reads: list[str] = []
         self.writes: list[WriteObject] = []
+        self.reluctances: dict[BrokerLife, Reluctance] = {}
         self.asks: list[AskLogEnds] = []
         self.unclean: list[ElectedUncleanly] = []
         self.resigned: str | None = None
@@ -109,8 +115,17 @@ class ControllerDriver:
     def send(self, request: Request) -> int:
         """Hand a request in; return its id."""
         self._requests += 1
+        if isinstance(request, RegisterBroker) and request.directory_epoch is None:
+            request = self._remembered(request)
         self.perform(self.machine.handle(self._requests, request, MonotonicMs(self.now)))
         return self._requests
+
+    def _remembered(self, request: RegisterBroker) -> RegisterBroker:
+        """Let a broker's directories remember its last life, unless the test says which one."""
+        known = self.image.cluster.broker_named(request.name) if self.images else None
+        if known is None or not {*known.directory_ids} & {*request.directory_ids}:
+            return request
+        return replace(request, directory_epoch=known.broker_epoch)
 
     def read(self) -> list[Effect]:
         """Answer the oldest read."""
@@ -159,8 +174,15 @@ class ControllerDriver:
         wants_shutdown: bool = False,
         log_ends: Iterable[LogEnd] = (),
         offline: Iterable[TopicPartition] = (),
+        reluctance: Reluctance | None = None,
     ) -> HeartbeatAnswer:
-        """Send a broker's heartbeat, by default with the latest metadata; return the answer."""
+        """Send a broker's heartbeat, by default with the latest metadata; return the answer.
+
+        Args:
+            reluctance: to be said from then on; None: what was said last.
+        """
+        if reluctance is not None:
+            self.reluctances[life] = reluctance
         answer = self.ask(
             Heartbeat(
                 life=life,
@@ -168,6 +190,7 @@ class ControllerDriver:
                 wants_shutdown=wants_shutdown,
                 log_ends=tuple(log_ends),
                 offline=tuple(offline),
+                reluctance=self.reluctances.get(life, Reluctance.NONE),
             )
         )
         assert isinstance(answer, HeartbeatAnswer), answer

@@ -5,11 +5,7 @@ from collections.abc import Sequence
 
 from tests.fakes.controller_driver import Objects
 
-from millrace.broker.coordination.store import (
-    CoordinationUnavailableError,
-    Revision,
-    StoreChanges,
-)
+from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.core.errors import MillraceError
 from millrace.core.metadata.lease import LeaseRecord
 from millrace.core.metadata.stored import StoredObject
@@ -53,15 +49,6 @@ class MemoryStore:
             raise CoordinationUnavailableError("the answer was lost")
         return outcomes
 
-    def keys(self, prefix: str) -> list[str]:
-        self._fail_if_out()
-        return sorted(key for key in self.objects if key.startswith(prefix))
-
-    def wait_for_changes(self, since: Revision, timeout_ms: int) -> StoreChanges:
-        """Name all objects, as a store may."""
-        del timeout_ms
-        return StoreChanges(since, tuple(self.keys("")))
-
     def read_lease(self) -> LeaseRecord | None:
         return self.lease
 
@@ -70,6 +57,9 @@ class MemoryStore:
             return False
         self.lease = new
         return True
+
+    def lease_mark(self) -> int:
+        return 0 if self.lease is None else self.lease.version
 
     def take_lease(self, holder: str) -> None:
         """Let somebody else have the lease, or nobody."""

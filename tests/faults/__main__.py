@@ -40,7 +40,7 @@ _NEVER_HERE: Final = {
     "F32": "a write to a wrong place needs the simulated disk",
     "F34": "a follower that is always just behind needs the simulator",
     "F35": "is tested in tests/integration/test_hostile_clients.py",
-    "F41": "deleted and restored stores are tested with the stores",
+    "F41": "deleted and restored stores are tested in tests/integration",
     "F42": "is tested in tests/integration/kubernetes/test_faults.py",
     "F43": "is tested in tests/integration/kubernetes/test_faults.py",
     "F44": "is tested in tests/integration/kubernetes/test_faults.py",

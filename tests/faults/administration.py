@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from tests.faults.cluster import NotSeenError
+from tests.faults.cluster import Node, NotSeenError
 from tests.faults.disks import refusals
 from tests.faults.fault import Scene, fault
 from tests.faults.load import place_of
@@ -17,6 +17,7 @@ from millrace.core.errors import (
     InvalidRecordError,
     MessageTooLargeError,
     MillraceError,
+    NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
 )
 from millrace.core.ids import TopicPartition
@@ -130,22 +131,28 @@ def change_min_isr(scene: Scene) -> str:
     key = scene.key()
     topic, _ = place_of(key)
     leader, follower = scene.leader(key), scene.follower(key)
-    before = refusals(leader, NotEnoughReplicasError.name())
+    before = _refusals_for_want_of_replicas(leader)
     with SyncAdmin(scene.cluster.bootstrap) as admin:
         admin.alter_topic(topic, set_config={"min.insync.replicas": "3"})
         try:
             follower.kill()
             scene.wait_until_out_of_sync(key, follower)
             deadline = time.monotonic() + 10
-            while refusals(leader, NotEnoughReplicasError.name()) == before:
+            while _refusals_for_want_of_replicas(leader) == before:
                 if time.monotonic() > deadline:
                     raise NotSeenError("nothing was refused")
                 time.sleep(0.1)
         finally:
             _retried(lambda: admin.alter_topic(topic, unset_config=["min.insync.replicas"]))
-    count = refusals(leader, NotEnoughReplicasError.name()) - before
+    count = _refusals_for_want_of_replicas(leader) - before
     scene.load.wait_for_more()
     return f"{count:.0f} writes refused for want of replicas, until two were enough again"
+
+
+def _refusals_for_want_of_replicas(node: Node) -> float:
+    """Before the append, or of what was appended already: each writer waits for what it sent."""
+    kinds = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
+    return sum(refusals(node, kind.name()) for kind in kinds)
 
 
 def _retried(work: Callable[[], object]) -> None:

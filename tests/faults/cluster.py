@@ -45,6 +45,11 @@ _STORE_MEBIBYTES: Final = 32
 _LOOK_SECONDS: Final = 0.02
 
 
+def zone_of(number: int) -> str:
+    """The zone that a broker stands in: each has its own."""
+    return f"zone-{number}"
+
+
 class NotWholeError(AssertionError):
     """The cluster did not become whole in time after its faults were ended."""
 
@@ -76,6 +81,7 @@ class Node(RunningBroker):
             SETTINGS
             | {
                 "node.name": self.name,
+                "node.rack": zone_of(number),
                 "coordination.path": store,
                 "listener.host": host.address,
                 "replica_listener.host": host.address,

@@ -145,8 +145,11 @@ def flip_beside_the_logs(scene: Scene) -> str:
     node.is_spoilt = is_offline
     if not is_offline:
         scene.cluster.wait_until_whole()
-        if path.exists() and path.read_bytes() == spoilt and path.parent == directory:
-            raise NotSeenError(f"{path.name} is still as it was damaged")
+        deadline = time.monotonic() + _SEEN_SECONDS
+        while path.exists() and path.read_bytes() == spoilt and path.parent == directory:
+            if time.monotonic() > deadline:
+                raise NotSeenError(f"{path.name} is still as it was damaged")
+            time.sleep(0.1)  # The scrub comes to it, if nobody looks into its segment before.
     return (
         f"{path.name} at {at}: "
         f"{'the replica went offline' if is_offline else 'it was made anew, or not used'}"

@@ -31,13 +31,15 @@ def hits(node: Node, name: str, before: int, seconds: float = 15) -> int:
     return node.control[name] - before
 
 
-@fault("F22", "the disk of a leader is full; later it has space again", Need.VOLUMES, seconds=12)
+@fault("F22", "the disk of a leader is full; later it has space again", Need.VOLUMES, seconds=25)
 def fill_the_disk(scene: Scene) -> str:
-    leader = scene.leader(scene.key())
+    key, view = scene.key(), scene.view
+    leader = scene.leader(key)
     before = refusals(leader, "STORAGE_FULL")
     leader.volume.fill()
     try:
         wait_until(lambda: refusals(leader, "STORAGE_FULL") > before, "a write is refused", 20)
+        moved = scene.wait_for_new_leader(key, view)
     except AssertionError as error:
         raise NotSeenError(str(error)) from error
     finally:
@@ -45,7 +47,9 @@ def fill_the_disk(scene: Scene) -> str:
     scene.load.wait_for_more()
     if not leader.is_running:
         raise AssertionError(f"{leader.name} ended for want of space: {leader.log_end()}")
-    return f"{refusals(leader, 'STORAGE_FULL') - before:.0f} writes refused by {leader.name}"
+    scene.wait_until_willing(leader)
+    count = refusals(leader, "STORAGE_FULL") - before
+    return f"{count:.0f} writes refused by {leader.name}; {moved}; then it was ready to lead again"
 
 
 @fault("F23", "a write of a batch ends in its middle, with ENOSPC", Need.PRELOAD)
@@ -108,16 +112,28 @@ def detach_the_disk(scene: Scene) -> str:
     return f"{leader.name} ended; {scene.wait_for_new_leader(key, before)}"
 
 
-@fault("F33", "every flush of a follower takes 3 s", Need.PRELOAD, seconds=16)
+@fault("F33", "every flush of a follower, then of a leader, takes 3 s", Need.PRELOAD, seconds=40)
 def slow_the_disk(scene: Scene) -> str:
     key = scene.key()
     follower = scene.follower(key)
-    count = follower.control["syncs_hit"]
-    follower.control["sync_delay"] = round(_SLOW_SECONDS * 1e9)
-    hits(follower, "syncs_hit", count)
-    seen = scene.wait_until_out_of_sync(key, follower)
+    _slow_down(follower)
+    left = scene.wait_until_out_of_sync(key, follower)
+    follower.control.heal()
+    scene.cluster.wait_until_whole()
+    leader, key = scene.leader_beside_the_controller()
+    before = scene.cluster.look()
+    _slow_down(leader)
+    moved = scene.wait_for_new_leader(key, before)
+    leader.control.heal()
+    scene.wait_until_willing(leader)
     scene.load.wait_for_more()
-    return seen
+    return f"{left}; {moved}; then {leader.name} was ready to lead again"
+
+
+def _slow_down(node: Node) -> None:
+    count = node.control["syncs_hit"]
+    node.control["sync_delay"] = round(_SLOW_SECONDS * 1e9)
+    hits(node, "syncs_hit", count)
 
 
 @fault("F36", "a broker comes back with an empty disk", seconds=10)

@@ -93,6 +93,14 @@ class Scene:
         )
         return f"key {key}: {node.name} left the ISR"
 
+    def wait_until_willing(self, node: Node) -> None:
+        """Wait until a broker that let others lead would lead again."""
+        self.cluster.wait_for(
+            lambda view: not view.broker(node.name).reluctance,
+            f"{node.name} would lead again",
+            2 * SEEN_SECONDS_MAX,
+        )
+
     def wait_for_new_life(self, node: Node, before: View, seconds: float = SEEN_SECONDS_MAX) -> str:
         """Wait until a broker has registered anew."""
         old = before.broker(node.name).broker_epoch

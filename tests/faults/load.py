@@ -1,7 +1,8 @@
 """Clients of the cluster: one writer for each partition, and readers of all of them.
 
 Writers send unique values with `acks=all`, idempotent, a few at a time, and wait. Readers poll on
-and on. Everything is reported to the history. Values are padded, so that segments fill.
+and on, one of them from the broker of its zone, and somebody asks where partitions end. Everything
+is reported to the history. Values are padded, so that segments fill.
 """
 
 import asyncio
@@ -9,12 +10,13 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
+from tests.faults.cluster import zone_of
 from tests.faults.history import History
 from tests.faults.metadata import KEYS, PARTITIONS, TOPICS
 
@@ -22,7 +24,8 @@ from millrace.client import Admin, Consumer, Producer
 from millrace.client._records import Records
 from millrace.core.errors import Appended, MillraceError
 
-_READERS: Final = 2
+_ZONES: Final = ("", "", zone_of(1))
+"""Of the readers; who names none reads from leaders, and the others from the broker beside them."""
 _POLL_MS: Final = 300
 _PAUSE_SECONDS: Final = 0.05
 _SENDS_MAX: Final = 12
@@ -56,6 +59,7 @@ class Load(threading.Thread):
         bootstrap: addresses of the brokers.
         history: told of everything.
         seed: of what is sent when.
+        newest_epoch: the leader epoch of a key, as the metadata has it now.
 
     Attributes:
         acknowledged: values, so far.
@@ -65,7 +69,9 @@ class Load(threading.Thread):
         failure: what nobody expected of the clients.
     """
 
-    def __init__(self, bootstrap: str, history: History, seed: int) -> None:
+    def __init__(
+        self, bootstrap: str, history: History, seed: int, newest_epoch: Callable[[int], int]
+    ) -> None:
         super().__init__(name="load", daemon=True)
         self.acknowledged = 0
         self.acknowledged_of = dict.fromkeys(KEYS, 0)
@@ -74,6 +80,7 @@ class Load(threading.Thread):
         self._addresses = bootstrap
         self._history = history
         self._seed = seed
+        self._newest_epoch = newest_epoch
         self._values = itertools.count(1)
         self._lives = itertools.count(1)
         self._producers: dict[int, Producer] = {}
@@ -155,8 +162,9 @@ class Load(threading.Thread):
         self._loop.close()
 
     async def _begin(self) -> None:
-        work = [self._write(key) for key in KEYS] + [self._read(each) for each in range(_READERS)]
-        self._tasks = [asyncio.create_task(each) for each in work]
+        work = [self._write(key) for key in KEYS]
+        work += [self._read(each) for each in range(len(_ZONES))]
+        self._tasks = [asyncio.create_task(each) for each in (*work, self._ask_ends())]
         for task in self._tasks:
             task.add_done_callback(self._on_done)
 
@@ -232,7 +240,9 @@ class Load(threading.Thread):
     async def _read(self, number: int) -> None:
         while not self._is_over.is_set():
             name = f"r{number}.{next(self._lives)}"
-            consumer = Consumer(self._addresses, request_timeout_ms=10_000)
+            consumer = Consumer(
+                self._addresses, request_timeout_ms=10_000, client_rack=_ZONES[number]
+            )
             try:
                 await consumer.assign(TOPICS, start="beginning")
                 self._history.record(name, OK, "assign", details=list(KEYS))
@@ -247,6 +257,33 @@ class Load(threading.Thread):
             finally:
                 with suppress(MillraceError):
                     await consumer.close()
+
+    async def _ask_ends(self) -> None:
+        """Ask again and again where partitions end, of one topic after another."""
+        record = self._history.record
+        name = f"asker.{next(self._lives)}"
+        async with Admin(self._addresses, request_timeout_ms=5_000) as admin:
+            for topic in itertools.cycle(TOPICS):
+                if self._is_over.is_set():
+                    return
+                keys = [key for key in KEYS if place_of(key)[0] == topic]
+                record(name, INVOKE, "list_offsets", details=dict.fromkeys(keys))
+                try:
+                    found = await admin.list_offsets(topic)
+                except MillraceError as error:
+                    record(name, INFO, "list_offsets", error=repr(error))
+                    name = f"asker.{next(self._lives)}"
+                else:
+                    newest = {key: await asyncio.to_thread(self._newest_epoch, key) for key in keys}
+                    # Who was replaced, and has not heard of it, says what was true a moment ago
+                    # (P40): that is no promise.
+                    ends = {
+                        key: end.offset
+                        for partition, end in found.items()
+                        if end.leader_epoch >= newest[key := key_of(topic, partition)]
+                    }
+                    record(name, OK, "list_offsets", details=ends)
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _read_all(self) -> dict[int, int]:
         async with Admin(self._addresses) as admin:

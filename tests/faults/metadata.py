@@ -84,7 +84,7 @@ class Watcher(threading.Thread):
 
     Attributes:
         view: the latest; None before there is one.
-        reading: held while the file is open; who takes the file away holds it.
+        reading: held by who looks, one at a time, and by who takes the file away.
     """
 
     def __init__(self, path: Path, history: History) -> None:
@@ -118,12 +118,14 @@ class Watcher(threading.Thread):
                     lease = store.execute("SELECT holder FROM lease").fetchone()
             except sqlite3.Error:
                 return
-        for key, value, version, controller_epoch, revision in rows:
-            self._take(key, StoredObject(value, version, ControllerEpoch(controller_epoch)))
-            self._revision = revision
-        if self._cluster is not None:
-            topics = {name: each for shard in self._topics.values() for name, each in shard.items()}
-            self.view = View(self._cluster, topics, lease[0] if lease else "")
+            for key, value, version, controller_epoch, revision in rows:
+                self._take(key, StoredObject(value, version, ControllerEpoch(controller_epoch)))
+                self._revision = revision
+            if self._cluster is not None:
+                topics = {
+                    name: each for shard in self._topics.values() for name, each in shard.items()
+                }
+                self.view = View(self._cluster, topics, lease[0] if lease else "")
 
     def _take(self, key: str, stored: StoredObject) -> None:
         if key == CLUSTER_KEY:

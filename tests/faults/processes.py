@@ -3,10 +3,12 @@
 import os
 import resource
 import signal
+import socket
 import time
+from contextlib import suppress
 
 from tests.faults.cluster import NotSeenError
-from tests.faults.fault import Scene, fault
+from tests.faults.fault import SEEN_SECONDS_MAX, Scene, fault
 from tests.faults.machine import Need
 from tests.faults.memory import MemoryLimit
 from tests.integration.running_broker import wait_until
@@ -160,16 +162,25 @@ def run_out_of_descriptors(scene: Scene) -> str:
     leader = scene.leader(scene.key())
     limits = resource.prlimit(leader.pid, resource.RLIMIT_NOFILE)
     logged = leader.log_size()
-    used = len(os.listdir(f"/proc/{leader.pid}/fd"))
+    used = leader.descriptors()
     resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
     try:
-        # Connections are made anew, and there is no descriptor for them.
+        # Connections are made anew. As many as ended find room; so the limit follows what is open,
+        # and a client beside them asks for one more.
         leader.host.reset_connections()
-        deadline = time.monotonic() + 6
+        deadline = time.monotonic() + SEEN_SECONDS_MAX
         while "Too many open files" not in leader.logged_since(logged):
             if time.monotonic() > deadline:
                 raise NotSeenError("nothing was refused for want of a descriptor")
-            time.sleep(0.1)
+            used = min(used, leader.descriptors())
+            resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+            with (
+                suppress(OSError),
+                socket.create_connection(
+                    (leader.host.address, int(leader.address.rpartition(":")[2])), timeout=1
+                ),
+            ):
+                time.sleep(0.1)
     finally:
         if leader.is_running:
             resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, limits)

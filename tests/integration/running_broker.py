@@ -162,6 +162,10 @@ class RunningBroker:
         """Return how many threads it has."""
         return len(list(Path(f"/proc/{self.pid}/task").iterdir()))
 
+    def descriptors(self) -> int:
+        """Return how many files and connections it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
     def partition_directory(self, topic_id: bytes, partition: int = 0) -> Path:
         """Return where a partition's files are."""
         name = f"{topic_id.hex()}-{partition}"

@@ -5,9 +5,22 @@ from pathlib import Path
 
 from tests.integration.running_broker import RunningBroker
 
+from millrace.client import SyncConsumer
 from millrace.core.ids import BrokerId
 
 BROKERS = 3
+
+
+def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    """Return the values of a topic's first records."""
+    found: list[bytes] = []
+    with SyncConsumer(bootstrap) as consumer:
+        consumer.subscribe([topic])
+        for record in consumer:
+            found.append(record.value)
+            if len(found) == count:
+                return found
+    raise AssertionError(f"only {len(found)} records came")
 
 
 class RunningCluster:

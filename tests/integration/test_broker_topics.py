@@ -1,5 +1,7 @@
 """Topics come, change and go while clients use them."""
 
+import os
+
 import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import PRODUCE, RawClient, RawStream, batch_of, request_of
@@ -41,6 +43,27 @@ def test_a_topic_is_made_changed_and_deleted_with_its_files(start_broker: StartB
         lambda: not any(topic.topic_id.hex() in each.name for each in broker.log_dirs[0].iterdir()),
         "the trash is emptied",
     )
+
+
+def test_a_topic_may_be_asked_for_again_by_its_id(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    with RawClient(shared_broker.address) as client:
+
+        def create(topic_id: bytes) -> cluster_pb2.CreateTopicsResponse:
+            new = cluster_pb2.NewTopic(name=topic_name, replication_factor=1, topic_id=topic_id)
+            request = cluster_pb2.CreateTopicsRequest(topics=[new])
+            answer: cluster_pb2.CreateTopicsResponse = client.cluster.CreateTopics(request)
+            return answer
+
+        chosen = os.urandom(16)
+        first, second = create(chosen), create(chosen)
+        assert first.results[0].topic.topic_id == chosen
+        assert list(second.results) == list(first.results)
+        (other,) = create(os.urandom(16)).results
+        assert other.error.code == ErrorCode.ERROR_CODE_TOPIC_ALREADY_EXISTS
+        known = client.cluster.GetMetadata(cluster_pb2.GetMetadataRequest()).metadata_epoch
+        assert 0 < first.metadata_epoch <= known
 
 
 def test_a_topic_made_again_never_shows_what_it_held_before(

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,9 +18,9 @@ from tests.integration.raw_client import (
     request_of,
 )
 from tests.integration.running_broker import RunningBroker, failed_start, wait_until
-from tests.integration.running_cluster import RunningCluster
+from tests.integration.running_cluster import RunningCluster, read_all
 
-from millrace.client import DamagedReplica, SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import DamagedReplica, SyncAdmin, SyncProducer
 from millrace.core.errors import CorruptLogError, NotEnoughReplicasError, NotLeaderError
 from millrace.core.ids import TopicPartition
 from millrace.proto.codec import decode_fetch_response
@@ -42,17 +43,6 @@ def log_of(broker: RunningBroker) -> cluster_pb2.LogDescription:
             cluster_pb2.DescribeLogsRequest(), timeout=20
         )
         return found.logs[0]
-
-
-def read_all(cluster: RunningCluster, topic: str, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    with SyncConsumer(cluster.bootstrap) as consumer:
-        consumer.subscribe([topic])
-        for record in consumer:
-            found.append(record.value)
-            if len(found) == count:
-                return found
-    raise AssertionError(f"only {len(found)} records came")
 
 
 def test_a_leader_that_is_killed_costs_nothing_and_catches_up(cluster: RunningCluster) -> None:
@@ -83,7 +73,7 @@ def test_a_leader_that_is_killed_costs_nothing_and_catches_up(cluster: RunningCl
             produce(producer, (f"at last {number}" for number in range(100)))
         assert sorted(sent.values()) == list(range(300))
         in_order = sorted(sent, key=sent.__getitem__)
-        assert read_all(cluster, "t", 300) == in_order
+        assert read_all(cluster.bootstrap, "t", 300) == in_order
         wait_until(
             lambda: {log_of(each).high_watermark for each in cluster.brokers} == {300},
             "every replica has everything, and knows that it is committed",
@@ -105,7 +95,7 @@ def test_a_broker_that_is_stopped_hands_over_first_and_comes_back(cluster: Runni
                 lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
                 "the stopped broker is in sync again",
             )
-    assert read_all(cluster, "t", 4) == [b"before"] + [b"meanwhile"] * 3
+    assert read_all(cluster.bootstrap, "t", 4) == [b"before"] + [b"meanwhile"] * 3
 
 
 def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluster) -> None:
@@ -136,7 +126,7 @@ def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluste
             lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
             "the damaged one was fetched anew",
         )
-    assert sorted(read_all(cluster, "t", 10)) == [b"%d" % each for each in range(10)]
+    assert sorted(read_all(cluster.bootstrap, "t", 10)) == [b"%d" % each for each in range(10)]
 
 
 def test_a_replica_that_rots_is_found_set_aside_and_fetched_anew(tmp_path: Path) -> None:
@@ -192,7 +182,7 @@ def _let_a_closed_segment_rot(cluster: RunningCluster) -> None:
     for other in others:
         other_log = sorted(other.partition_directory(topic.topic_id).glob("*.log"))
         assert b"".join(path.read_bytes() for path in other_log) == log
-    assert sorted(read_all(cluster, "t", 200)) == sorted(values)
+    assert sorted(read_all(cluster.bootstrap, "t", 200)) == sorted(values)
 
 
 def test_a_second_process_of_a_brokers_name_is_refused_and_the_first_goes_on(
@@ -352,7 +342,7 @@ def test_nothing_acknowledged_is_lost_while_brokers_are_killed_in_turn(
         producing.result(60)
     in_order = sorted(sent, key=sent.__getitem__)
     assert sorted(sent.values()) == list(range(len(sent)))
-    assert read_all(cluster, "t", len(sent)) == in_order
+    assert read_all(cluster.bootstrap, "t", len(sent)) == in_order
     wait_until(
         lambda: {log_of(each).high_watermark for each in cluster.brokers} == {len(sent)},
         "every replica has everything, and knows that it is committed",
@@ -408,3 +398,38 @@ def test_the_metrics_tell_of_followers_elections_and_what_is_missing(
             lambda: len({sample(each, "controller_epoch") for each in cluster.brokers}) == 1,
             "all know the same controller",
         )
+
+
+def test_who_catches_up_leaves_something_for_producers_and_does_catch_up(tmp_path: Path) -> None:
+    """The rate is a fraction of what producers write meanwhile: it comes on top of that (F34)."""
+    missed, rate = 8 << 20, 2 << 20
+    settings = {"replication.catch_up_bytes_per_second": rate}
+    running = RunningCluster(tmp_path, settings)
+    value = os.urandom(100_000)
+    try:
+        cluster = running.start()
+        with (
+            SyncAdmin(cluster.bootstrap) as admin,
+            SyncProducer(cluster.bootstrap, acks="all", compression="none") as producer,
+        ):
+            admin.create_topic("t", replication_factor=3)
+
+            def in_sync() -> set[int]:
+                return set(admin.describe_topic("t").partitions[0].isr)
+
+            first = admin.describe_topic("t").partitions[0]
+            away = next(each for each in cluster.brokers if each.address != first.leader_address)
+            away.kill()
+            for _ in range(missed // len(value)):
+                producer.send("t", value).result(30)
+            began = time.monotonic()
+            away.start()
+            while in_sync() != {0, 1, 2}:
+                assert time.monotonic() - began < 60, "it never catches up"
+                producer.send("t", value).result(30)
+            took = time.monotonic() - began
+            assert took > 0.7 * missed / rate
+            leader = cluster.at(admin.describe_topic("t").partitions[0].leader_address)
+            assert leader.metrics()["millrace_catch_up_bytes_total"] >= missed * 0.9
+    finally:
+        running.abandon()

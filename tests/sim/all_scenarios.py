@@ -2,7 +2,8 @@
 
 from typing import Final
 
+from tests.sim.put_back_scenarios import PUT_BACK_SCENARIOS
 from tests.sim.rule_scenarios import RULE_SCENARIOS
 from tests.sim.scenarios import SCENARIOS, Scenario
 
-ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (*SCENARIOS, *RULE_SCENARIOS)
+ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (*SCENARIOS, *RULE_SCENARIOS, *PUT_BACK_SCENARIOS)

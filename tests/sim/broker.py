@@ -11,9 +11,9 @@ ends, and its supervisor starts another.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, Protocol
 
 from tests.sim.appending import THREAD, Appender, Target, Written
@@ -45,11 +45,10 @@ from tests.sim.serving import FollowerService
 from tests.sim.witness import Witness
 from tests.sim.world import Violation
 
-from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import UNLIMITED, LogConfig
-from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
-from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
+from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory, read_seen
+from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import (
     Appended,
@@ -68,9 +67,7 @@ from millrace.core.errors import (
 from millrace.core.errors import CorruptBatchError as DamagedBatchError
 from millrace.core.ids import (
     NO_BROKER,
-    BrokerEpoch,
     BrokerId,
-    ControllerEpoch,
     LeaderEpoch,
     MonotonicMs,
     Offset,
@@ -83,12 +80,12 @@ from millrace.core.metadata.cache import (
     AskFullState,
     CacheEffect,
     MetadataCache,
-    PersistControllerEpoch,
+    PersistSeen,
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import NOBODY
-from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Topic
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Reluctance, Topic
 from millrace.core.metadata.requests import (
     AlterPartition,
     AlterPartitions,
@@ -100,10 +97,17 @@ from millrace.core.metadata.requests import (
     RenewReplicas,
     Request,
 )
+from millrace.core.metadata.seen import Seen
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import BatchLimits, check, walk
 from millrace.core.records.header import HEADER_BYTES, stamp, verify_body
-from millrace.core.replication.follower import AdvanceLogStart, Append, StartAnew, Truncate
+from millrace.core.replication.follower import (
+    AdvanceLogStart,
+    Append,
+    RecordsLost,
+    StartAnew,
+    Truncate,
+)
 from millrace.core.replication.in_sync import IsrProposal
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.leader_session import SessionRequest
@@ -118,6 +122,7 @@ from millrace.core.replication.replicas import (
     Fetched,
     Halted,
     LogChange,
+    Lost,
     OpenLog,
     ProposeIsr,
     ProposeRenewals,
@@ -127,8 +132,6 @@ from millrace.core.replication.replicas import (
 from millrace.core.replication.rules import ReplicationConfig
 
 DIRECTORY: Final = "/data"
-LIFE: Final = f"{DIRECTORY}/life"
-"""The highest controller epoch seen, and the broker's last epoch."""
 
 TICK_MS_MAX: Final = 300
 CHECKPOINT_MS: Final = 1000
@@ -169,6 +172,9 @@ class Judge(Protocol):
 
     def on_deleting(self, name: str, topic_partition: TopicPartition) -> None:
         """A broker is about to delete its data of a partition."""
+
+    def on_lost(self, topic_partition: TopicPartition, records: RecordsLost) -> None:
+        """A broker reports what an unclean election has cost."""
 
 
 class SimulatedBroker:
@@ -234,6 +240,11 @@ class SimulatedBroker:
         return self.replicas is not None and bool(self.replicas.failed)
 
     @property
+    def reluctance(self) -> Reluctance:
+        """Why it would rather not lead."""
+        return Reluctance.NONE
+
+    @property
     def metadata(self) -> MetadataImage | None:
         """What it follows."""
         return self._cache.image
@@ -256,20 +267,21 @@ class SimulatedBroker:
                 broker_id=NO_BROKER,
                 new_directory_id=f"{dice.getrandbits(64):016x}",
             )
-            controller_epoch, broker_epoch = read_life(machine.disk)
+            seen = read_seen(machine.disk, DIRECTORY)
         except (StorageError, OSError, DamagedFileError) as error:
             machine.exit(f"the log directory: {error}")
-        self._controller_epoch = ControllerEpoch(controller_epoch)
-        self._broker_epoch = BrokerEpoch(broker_epoch)
         self._incarnation = f"{dice.getrandbits(64):016x}"
         self._witness.logs.on_started(
-            machine, self.directory, self._incarnation, (controller_epoch, broker_epoch)
+            machine, self.directory, self._incarnation, (seen, self.directory.used_by)
         )
-        self._cache = MetadataCache(
-            CLUSTER_ID if controller_epoch else None, self._controller_epoch
-        )
+        self._cache = MetadataCache(CLUSTER_ID if seen.controller_epoch else None, seen)
         self.host = self._new_host(
-            machine, self._config, self._witness, knows_cluster=controller_epoch > 0
+            machine,
+            self._config,
+            self._witness,
+            seen=seen,
+            seen_here=lambda: self._cache.seen,
+            keep_seen=self._keep_seen,
         )
         self._appender = Appender(
             machine, self._on_written, self._on_log_failed, self._witness.logs
@@ -308,8 +320,8 @@ class SimulatedBroker:
                     self._machine.exit("told to, before it was registered")
             case Received(sender, message):
                 self._on_client(sender, message)
-            case StreamOpened(stream, ControlStream()):
-                self.host.on_opened(stream)
+            case StreamOpened(stream, ControlStream(seen)):
+                self.host.on_opened(stream, seen)
             case StreamOpened(stream, FetchStream() as request):
                 if self.replicas is None:
                     stream.reset()
@@ -384,7 +396,8 @@ class SimulatedBroker:
             self._control.reset()
             self._leave_control()
         if self._control is None and self.host.holder in self._peers():
-            self._control = self._machine.network.open_stream(self.host.holder, ControlStream())
+            opening = ControlStream(self._cache.seen)
+            self._control = self._machine.network.open_stream(self.host.holder, opening)
 
     def _peers(self) -> Iterable[str]:
         return () if self.host.holder in (NOBODY, "somebody") else (self.host.holder,)
@@ -414,6 +427,7 @@ class SimulatedBroker:
                 wants_shutdown=self._wants_shutdown,
                 log_ends=ends,
                 offline=() if self.replicas is None else self.replicas.offline(),
+                reluctance=self.reluctance,
             ),
             self._on_beat,
         )
@@ -437,11 +451,12 @@ class SimulatedBroker:
             return
         self._is_stopping = True
         assert self._life is not None
+        broker_epoch = self._life.broker_epoch
         waited_us = self._machine.world.now - self._told_to_stop_at
         self._witness.states.on_stopping(self._life, waited_us)
 
         def close() -> None:
-            self.directory.close(clean=True, broker_epoch=self._broker_epoch)
+            self.directory.close(clean=True, broker_epoch=broker_epoch)
             self._witness.logs.on_closed(self._machine)
 
         def done(result: object) -> None:
@@ -466,6 +481,7 @@ class SimulatedBroker:
                 replica_host=self._machine.name,
                 replica_port=2,
                 previous_broker_epoch=self.directory.closed_by,
+                directory_epoch=self.directory.used_by,
             ),
             self._on_registered,
         )
@@ -473,18 +489,22 @@ class SimulatedBroker:
     def _on_registered(self, answer: object) -> None:
         if self._life is not None:
             return
+        is_older_copy = self._machine.disk.is_older_copy
         if isinstance(answer, InvalidConfigError):
+            if is_older_copy:
+                self._machine.exit(f"refused: {answer}")
             raise Violation(f"{self._machine.name} cannot be registered: {answer}")
         if not isinstance(answer, BrokerRegistration):
             if isinstance(answer, DuplicateBrokerRegistrationError | NotControllerError):
                 self._machine.clock.set_timer(REGISTER_AGAIN_MS, self._may_register_again)
                 return
             raise Violation(f"{self._machine.name} cannot be registered: {answer}")
+        if is_older_copy:
+            raise Violation(f"{self._machine.name} is registered with an older copy of its disk")
         self._life = answer.life
-        self._broker_epoch = answer.broker_epoch
+        self._witness.logs.on_remembering(self._machine, answer.broker_epoch)
         with self._or_exit():
-            self.directory.assign_broker_id(answer.broker_id)
-            self._save_life()
+            self.directory.begin_life(*answer.life)
         self.replicas = Replicas(answer.life, self._replication)
         self.service = FollowerService(
             self._machine,
@@ -524,10 +544,8 @@ class SimulatedBroker:
             return
         for effect in effects:
             match effect:
-                case PersistControllerEpoch(controller_epoch):
-                    self._controller_epoch = controller_epoch
-                    with self._or_exit():
-                        self._save_life()
+                case PersistSeen(seen):
+                    self._keep_seen(seen)
                 case ApplyImage(image):
                     self._judge.on_image(self._machine.name, image)
                     if self.replicas is not None:
@@ -575,12 +593,10 @@ class SimulatedBroker:
         self._witness.logs.on_cutting(self._machine, topic_partition)
         self.directory.delete_partition(topic_partition, self._machine.clock.wall())
 
-    def _save_life(self) -> None:
-        self._witness.logs.on_saving_life(
-            self._machine, (self._controller_epoch, self._broker_epoch)
-        )
-        payload = f"{self._controller_epoch} {self._broker_epoch}".encode()
-        write_sealed(self._machine.disk, LIFE, "life", payload)
+    def _keep_seen(self, seen: Seen) -> None:
+        self._witness.logs.on_remembering(self._machine, seen)
+        with self._or_exit():
+            self.directory.keep_seen(seen)
 
     @contextlib.contextmanager
     def _or_exit(self) -> Iterator[None]:
@@ -620,12 +636,19 @@ class SimulatedBroker:
                     self._machine.run(
                         THREAD, partial(self._drop, topic_partition), self._on_dropped
                     )
-                case Halted(topic_partition, error):
-                    raise Violation(f"{self._machine.name} halts {topic_partition}: {error}")
+                case Halted() | Lost():
+                    self._report(effect)
                 case ProposeIsr(proposals):
                     self._propose(proposals)
                 case ProposeRenewals() | SetAside():
                     self._renew(effect)
+
+    def _report(self, effect: Halted | Lost) -> None:
+        """What people should know."""
+        if isinstance(effect, Halted):
+            raise Violation(f"{self._machine.name} halts {effect.topic_partition}: {effect.error}")
+        self._machine.world.note(f"{self._machine.name} reports {effect.records}")
+        self._judge.on_lost(effect.topic_partition, effect.records)
 
     def _propose(self, proposals: list[tuple[TopicPartition, IsrProposal]]) -> None:
         assert self._life is not None
@@ -783,7 +806,7 @@ class SimulatedBroker:
 
     def _start_anew(self, log: PartitionLog, start_offset: Offset) -> None:
         self._witness.logs.on_cutting(self._machine, log.topic_partition)
-        log.start_anew(start_offset, self._machine.clock.wall())
+        log.start_anew(start_offset)
         self._witness.logs.on_cut(self._machine, log)
 
     def _on_truncated(self, topic_partition: TopicPartition) -> None:
@@ -906,7 +929,7 @@ class SimulatedBroker:
             )
         else:
             found = self.replicas.sessions[leader].position(message.handle)
-            batches, is_damaged = ([], False) if found is None else verified(found[0], message.data)
+            batches, is_damaged = ((), False) if found is None else verified(found[0], message.data)
             if is_damaged:
                 self._hear_of_damage(stream.remote)
             fetched = Fetched(
@@ -1081,7 +1104,8 @@ def _log_config(topic: Topic) -> LogConfig:
     return replace(LOG, **kept)
 
 
-def verified(topic_partition: TopicPartition, data: bytes) -> tuple[list[StampedBatch], bool]:
+@lru_cache(maxsize=64)  # All followers of a leader get the same.
+def verified(topic_partition: TopicPartition, data: bytes) -> tuple[Sequence[StampedBatch], bool]:
     """Return the batches up to the first whose checksums do not hold, and whether there is one."""
     batches: list[StampedBatch] = []
     try:
@@ -1093,12 +1117,3 @@ def verified(topic_partition: TopicPartition, data: bytes) -> tuple[list[Stamped
     except (DamagedBatchError, UnsupportedFormatError):
         return batches, True
     return batches, False
-
-
-def read_life(files: FileSystem) -> tuple[int, int]:
-    """Return the highest controller epoch seen and the last broker epoch; 0 where none is."""
-    try:
-        controller_epoch, broker_epoch = read_sealed(files, LIFE, "life").split()
-    except FileNotFoundError:
-        return 0, 0
-    return int(controller_epoch), int(broker_epoch)

@@ -288,6 +288,7 @@ class Producer(Client):
         refusals: how often it was told each kind of error.
         is_stopped: it begins nothing any more.
         is_idle: nothing is under way.
+        begun_at: when the latest burst was begun.
     """
 
     def __init__(
@@ -305,6 +306,7 @@ class Producer(Client):
         self.refusals: dict[str, int] = {}
         self.is_stopped = False
         self.is_idle = True
+        self.begun_at = 0
         self.load = load
         self._first_id = producer_number * _LIVES_OF_EACH
         self._next_value = producer_number * _VALUES_OF_EACH
@@ -322,6 +324,7 @@ class Producer(Client):
         if self.is_stopped or self.is_gone:
             return
         self.is_idle = False
+        self.begun_at = self._world.now
         batches = 1 + self._dice.randrange(self.load.burst_max)
         self._burst = [self._seal(1 + self._dice.randrange(3)) for _ in range(batches)]
         self._tell(INVOKE)
@@ -510,8 +513,8 @@ class Consumer(Client):
         polled: list[tuple[int, int]] = []
         end, last_epoch = self.offset, self._last_epoch
         for header, batch in walk(answer.data):
-            opened = _opened(self.topic_partition, bytes(batch))
-            polled += [entry for entry in opened if entry[0] >= self.offset]
+            entries = entries_of(self.topic_partition, bytes(batch))
+            polled += [entry for entry in entries if entry[0] >= self.offset]
             end, last_epoch = header.next_offset, header.leader_epoch
         self.offset, self._last_epoch = end, last_epoch
         self._record(OK, self._f, polled=polled)
@@ -589,7 +592,7 @@ def _layout(count: int) -> PreparedBatch:
 
 
 @lru_cache(maxsize=1 << 14)  # What a consumer has polled, the final one reads again.
-def _opened(topic_partition: TopicPartition, batch: bytes) -> tuple[tuple[int, int], ...]:
+def entries_of(topic_partition: TopicPartition, batch: bytes) -> tuple[tuple[int, int], ...]:
     """Return offset and value of each record of a batch, whose checksums must hold."""
     records = open_batch(topic_partition, parse_header(batch), batch, 1 << 20)
     offsets, values = records.column(0).to_pylist(), records.column(3).to_pylist()

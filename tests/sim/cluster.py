@@ -65,9 +65,13 @@ from millrace.core.replication.rules import ReplicationConfig
 _EVENTS_PER_LOOK: Final = 512
 """After every event what it touched is judged; after so many, everything."""
 _EVENTS_PER_LATE_LOOK: Final = 1024
+_WAIT_MAX: Final = 5 * SECOND
+"""How long an acknowledgement may take in quiet."""
 _FINAL_US: Final = 60 * SECOND
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
+_LAG_NS: Final = 10 * 10**9
+"""A consumer that polls has in quiet what was known so long before (C26)."""
 _IN_SYNC_US: Final = 15 * SECOND
 """A machine with an empty disk has everything again within this time."""
 _FLUSHED_US: Final = 5 * SECOND
@@ -183,6 +187,8 @@ class SimulatedCluster:
     new_host: type[ControllerHost] = ControllerHost
 
     def __init__(self, world: World) -> None:
+        wrong = list(self.config.validate())
+        assert not wrong, wrong
         self.network = Network(world, tell=told)
         self.store = SimulatedStore(world, self.network)
         self.states: dict[TopicPartition, PartitionState] = {}
@@ -412,7 +418,10 @@ class SimulatedCluster:
             if producer not in self._acknowledged_before:
                 continue  # Its topic was made meanwhile.
             count = producer.acknowledged - self._acknowledged_before[producer]
-            if producer.load.acks is not None and count < 5:
+            # One that sends seldom may just have paused; nobody waits for long.
+            is_short = count < 5 and producer.load.every_us <= SECOND
+            is_waiting = not producer.is_idle and self._world.now - producer.begun_at > _WAIT_MAX
+            if producer.load.acks is not None and (is_short or is_waiting):
                 raise Violation(
                     f"{producer.name} was told of {count} values only, though all is quiet; "
                     f"{self.describe()}"
@@ -474,6 +483,8 @@ class SimulatedCluster:
             self.recorders[plan.topic_id].ops,
             modes=modes,
             expectations=expectations,
+            # Where records may be lost, an offset that was known may be gone.
+            realtime_lag_ns=_LAG_NS if modes == ["assign"] else None,
             log_starts=log_starts,
         )
         if not report.is_good:
@@ -649,12 +660,18 @@ class PowerCluster(SimulatedCluster):
 
 
 class StoreCluster(SimulatedCluster):
-    """The coordination store is out, late, throttled, and loses answers.
-
-    News of it (F44) reach no broker: what brokers know comes from the controller.
-    """
+    """The coordination store is out, late, throttled, and loses answers."""
 
     families = _families("F40", "F42", "F43")
+
+
+class SetBackCluster(SimulatedCluster):
+    """Objects of the coordination store are gone, or older, until somebody restores them.
+
+    Nobody goes on from there, which the end of each fault looks at.
+    """
+
+    families = _families("F01", "F02", "F03", "F38", "F41", "F45")
 
 
 class VictimCluster(SimulatedCluster):

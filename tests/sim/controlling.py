@@ -14,7 +14,7 @@ from tests.sim.network import Stream
 from tests.sim.witness import Witness
 
 from millrace.broker.coordination.store import CoordinationUnavailableError
-from millrace.core.errors import NotControllerError
+from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
 from millrace.core.ids import MonotonicMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.controller import Controller, Phase
@@ -31,7 +31,8 @@ from millrace.core.metadata.effects import (
 from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration
 from millrace.core.metadata.requests import Heartbeat
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.seen import Seen
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 TIMES: Final = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=250)
 CLUSTER_ID: Final = "sim"
@@ -46,7 +47,9 @@ class ControllerHost:
         machine: whose life this is.
         config: the cluster's.
         witness: shown what brokers are told.
-        knows_cluster: whether this broker has been in the cluster before.
+        seen: what its log directory remembers of the store.
+        seen_here: returns what this broker, as any other, has seen of it by now.
+        keep_seen: has the log directory remember it.
 
     Attributes:
         controller: while this broker is the controller, or about to be.
@@ -57,14 +60,26 @@ class ControllerHost:
     times: ClassVar[LeaseTimes] = TIMES
 
     def __init__(
-        self, machine: Machine, config: ClusterConfig, witness: Witness, *, knows_cluster: bool
+        self,
+        machine: Machine,
+        config: ClusterConfig,
+        witness: Witness,
+        *,
+        seen: Seen,
+        seen_here: Callable[[], Seen],
+        keep_seen: Callable[[Seen], object],
     ) -> None:
         self.controller: Controller | None = None
         self.holder = NOBODY
         self._machine = machine
         self._config = config
         self._witness = witness
-        self._known_cluster_id = CLUSTER_ID if knows_cluster else None
+        self._known_cluster_id = CLUSTER_ID if seen.controller_epoch else None
+        self._seen = seen
+        self._seen_here = seen_here
+        self._is_astray = False
+        self._keep_seen = keep_seen
+        self._looks_again_at = MonotonicMs(0)
         self._election = LeaseElection(machine.name, machine.name, self.times)
         self._streams: dict[Stream, BrokerLife | None] = {}
         self._requests: dict[int, tuple[Stream, int, object]] = {}
@@ -105,12 +120,14 @@ class ControllerHost:
             return
         self._election.on_written(record, sent_at)
         self.holder = record.holder
-        if self.controller is None and self._election.is_held(self._now):
+        may_look = self._now >= self._looks_again_at
+        if self.controller is None and may_look and self._election.is_held(self._now):
             self._machine.world.note(f"{self._machine.name} takes over as controller")
             self.controller = Controller(
                 self._config,
                 new_cluster_id=CLUSTER_ID,
                 known_cluster_id=self._known_cluster_id,
+                seen=self._seen if self._is_astray else self._seen.merged(self._seen_here()),
                 deposed=self._election.deposed,
             )
             self._perform(self.controller, self.controller.take_over())
@@ -146,6 +163,7 @@ class ControllerHost:
                     self._machine.world.note(f"unclean election of {effect.topic_partition}")
                 case Resigned(reason):
                     self._machine.world.note(f"{self._machine.name} resigns: {reason}")
+                    self._seen = controller.seen
                     self._drop()
                     return
 
@@ -164,10 +182,20 @@ class ControllerHost:
                 self._machine.clock.set_timer(_READ_AGAIN_MS, partial(self._read, controller, key))
                 return
             assert isinstance(result, list)
-            self._perform(controller, controller.on_object_read(key, result[0]))
+            try:
+                self._perform(controller, controller.on_object_read(key, result[0]))
+            except (CorruptMetadataError, InvalidConfigError) as error:
+                self._on_unusable(controller, error)
 
         if controller is self.controller:
             self._machine.store.read_all([key], done)
+
+    def _on_unusable(self, controller: Controller, error: MillraceError) -> None:
+        """What lies in the store is nothing to go on from: keep the lease, and look again later."""
+        self._machine.store.on_refused(error.message)
+        pause_ms = self._config.broker_session_timeout_ms
+        self._looks_again_at = MonotonicMs(self._now + pause_ms)
+        self._perform(controller, controller.resign(error.message))
 
     def _may_write(self) -> bool:
         return self._election.is_held(self._now)  # P38
@@ -189,8 +217,14 @@ class ControllerHost:
 
     # --- Brokers -----------------------------------------------------------------------------
 
-    def on_opened(self, stream: Stream) -> None:
-        """A broker takes this one for the controller."""
+    def on_opened(self, stream: Stream, seen: Seen) -> None:
+        """A broker takes this one for the controller, and says what it has seen."""
+        controller = self.controller
+        if controller is not None:
+            self._perform(controller, controller.on_seen_elsewhere(seen))
+            if self.controller is None:
+                self._is_astray = True
+                self._keep_seen(seen)
         if self.controller is None:
             stream.reset()
             return
@@ -235,7 +269,8 @@ class ControllerHost:
             stream.send(message(dict(objects)))
 
     def _respond(self, request_id: int, result: object) -> None:
-        stream, number, _ = self._requests.pop(request_id)
+        stream, number, request = self._requests.pop(request_id)
+        self._witness.states.on_answered(request, result)
         if isinstance(result, BrokerRegistration) and stream in self._streams:
             self._streams[stream] = result.life
         stream.send(Answer(number, result))

@@ -1,30 +1,24 @@
 """The coordination store as brokers meet it: over a network, late, throttled, answers lost.
 
-The semantics are those of `CoordinationStore` (objects by version and controller epoch, a lease,
-waiting for changes). Every call is two messages. A call may fail before it was done, be done and
-its answer lost, be done after the caller gave up, or not be answered for an outage. What the caller
-hears then is `CoordinationUnavailableError`, which says nothing about whether it was done.
+The semantics are those of `CoordinationStore` (objects by version and controller epoch, a lease),
+without the hint that the lease has changed: brokers look when their time has come. Every call is
+two messages. A call may fail before it was done, be done and its answer lost, be done after the
+caller gave up, or not be answered for an outage. What the caller hears then is
+`CoordinationUnavailableError`, which says nothing about whether it was done.
 
 Somebody may also delete objects, steal the lease, or restore all of it to an earlier revision.
 
-Reads of objects are never stale, because neither real store serves them from a cache; news of
-changes may be late, doubled, and name objects that did not change.
+Reads are never stale, because neither real store serves them from a cache.
 """
 
-import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tests.sim.network import Link, Network, NetworkEvent
-from tests.sim.world import MILLISECOND, SECOND, Event, Micros, Violation, World
+from tests.sim.world import MILLISECOND, SECOND, Micros, Violation, World
 
-from millrace.broker.coordination.store import (
-    BEGINNING,
-    CoordinationUnavailableError,
-    Revision,
-    StoreChanges,
-)
+from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.core.metadata.lease import NOBODY, LeaseRecord
 from millrace.core.metadata.stored import StoredObject
 
@@ -47,8 +41,6 @@ class StoreWeather:
             which for a write that was done is a refusal.
         false_conflicts: share of writes that are refused though nobody wrote: something that is no
             part of the object had changed.
-        news_delay_us: how late waiters hear of changes.
-        repeats_news: whether they are also told of what they know.
         is_out: nothing is done or answered.
     """
 
@@ -58,8 +50,6 @@ class StoreWeather:
     late_calls: float = 0.0
     repeated_calls: float = 0.0
     false_conflicts: float = 0.0
-    news_delay_us: int = 0
-    repeats_news: bool = False
     is_out: bool = False
 
 
@@ -72,14 +62,6 @@ class Written(NamedTuple):
     writer: str
 
 
-@dataclass(slots=True)
-class _Waiter:
-    since: int
-    answer: Callable[[object], None]
-    timeout: Event | None = None
-    is_told: bool = False
-
-
 class SimulatedStore:
     """See the module.
 
@@ -89,6 +71,8 @@ class SimulatedStore:
         lease: as it is stored.
         writes: every write of an object that was done, oldest first.
         timeout_us: when callers give up.
+        was_set_back: whether somebody deleted objects, or put older ones in their place.
+        refused: who would not go on from what is stored, and why.
         checks_writers: whether only the holder of the lease may try to write, as is so while clocks
             are sound and nobody steals the lease (P38).
     """
@@ -105,12 +89,12 @@ class SimulatedStore:
         self.writes: list[Written] = []
         self.timeout_us = SECOND
         self.checks_writers = False
+        self.was_set_back = False
+        self.refused: list[tuple[str, str]] = []
         self.dice = world.random(NAME)
         self.network = network
         self._revision = 0
-        self._changes: list[tuple[int, str]] = []  # Ascending by revision.
         self._undo: list[tuple[int, str, StoredObject | None]] = []
-        self._waiters: list[_Waiter] = []
         self._busy_until = 0
         network.attach(self)
 
@@ -135,18 +119,31 @@ class SimulatedStore:
 
     def delete(self, key: str) -> None:
         """Remove an object behind everybody's back."""
+        self.was_set_back = True
         self._put(key, None)
 
     def restore(self, revision: int) -> None:
         """Put every object back to what it was at a revision, as from a backup."""
+        self.was_set_back = True
         while self._undo and self._undo[-1][0] > revision:
             _, key, old = self._undo.pop()
             if old is None:
                 self.objects.pop(key, None)
             else:
                 self.objects[key] = old
-        del self._changes[bisect.bisect_right(self._changes, (revision, "\uffff")) :]
         self._revision = min(revision, self._revision)
+
+    def mend(self, newest: Mapping[str, StoredObject], older: Mapping[str, StoredObject]) -> None:
+        """Put the newest state of some objects back.
+
+        Args:
+            newest: by key.
+            older: what was put in their place; an object that was gone is left out.
+        """
+        for key, stored in newest.items():
+            if self.objects.get(key) != older.get(key):
+                raise Violation(f"somebody went on from an older state of {key!r}: P39")
+            self._put(key, stored)
 
     def steal_lease(self, holder: str = NOBODY, address: str = "") -> None:
         """Let somebody write another holder into the lease."""
@@ -169,9 +166,6 @@ class SimulatedStore:
     ) -> list[bool]:
         return [self._swap(key, new, writer) for key, new in writes]
 
-    def keys(self, prefix: str) -> list[str]:
-        return sorted(key for key in self.objects if key.startswith(prefix))
-
     def read_lease(self) -> LeaseRecord | None:
         return self.lease
 
@@ -180,17 +174,6 @@ class SimulatedStore:
             return False
         self.lease = new
         return True
-
-    def wait(self, since: Revision, timeout_ms: int, answer: Callable[[object], None]) -> None:
-        """Answer when something was written after `since`, or at the time-out."""
-        waiter = _Waiter(int(since or 0), answer)
-        if self._revision != waiter.since:
-            self._tell_soon(waiter)
-            return
-        self._waiters.append(waiter)
-        waiter.timeout = self.world.after(
-            timeout_ms * MILLISECOND, f"{NAME} waited", self._tell, waiter
-        )
 
     # --- How calls are done ------------------------------------------------------------------
 
@@ -214,9 +197,6 @@ class SimulatedStore:
         weather, dice = self.weather, self.dice
         if call.is_write and weather.false_conflicts and dice.random() < weather.false_conflicts:
             result: object = call.refusal
-        elif call.wait is not None:
-            call.wait(call.answer)
-            return
         else:
             result = call.method()
             if weather.repeated_calls and dice.random() < weather.repeated_calls:
@@ -237,32 +217,10 @@ class SimulatedStore:
     def _put(self, key: str, new: StoredObject | None) -> None:
         self._revision += 1
         self._undo.append((self._revision, key, self.objects.get(key)))
-        self._changes.append((self._revision, key))
         if new is None:
             self.objects.pop(key, None)
         else:
             self.objects[key] = new
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            self._tell_soon(waiter)
-
-    def _tell_soon(self, waiter: _Waiter) -> None:
-        self.world.after(self.weather.news_delay_us, f"{NAME} news", self._tell, waiter)
-
-    def _tell(self, waiter: _Waiter) -> None:
-        if waiter.is_told:
-            return
-        waiter.is_told = True
-        if waiter.timeout is not None:
-            waiter.timeout.cancel()
-        self._waiters = [other for other in self._waiters if other is not waiter]
-        if waiter.since > self._revision or self.weather.repeats_news:
-            changed = list(self.objects)  # It knows of what never was: it has to look at all.
-        else:
-            begin = bisect.bisect_right(self._changes, (waiter.since, "\uffff"))
-            changed = [key for _, key in self._changes[begin:]]
-        revision = Revision(str(self._revision)) if self._revision else BEGINNING
-        waiter.answer(StoreChanges(revision, tuple(dict.fromkeys(changed))))
 
 
 @dataclass(slots=True)
@@ -273,7 +231,6 @@ class Call:
     answer: Callable[[object], None]
     is_write: bool = False
     refusal: object = None
-    wait: Callable[[Callable[[object], None]], None] | None = None
 
 
 class StoreHandle:
@@ -307,9 +264,6 @@ class StoreHandle:
             refusal=[False] * len(writes),
         )
 
-    def keys(self, prefix: str, answered: Answered) -> None:
-        self._call(answered, lambda: self._store.keys(prefix))
-
     def read_lease(self, answered: Answered) -> None:
         self._call(answered, self._store.read_lease)
 
@@ -321,13 +275,12 @@ class StoreHandle:
             refusal=False,
         )
 
-    def wait_for_changes(self, since: Revision, timeout_ms: int, answered: Answered) -> None:
-        self._call(
-            answered,
-            lambda: None,
-            wait=lambda answer: self._store.wait(since, timeout_ms, answer),
-            patience_us=timeout_ms * MILLISECOND,
-        )
+    def on_refused(self, reason: str) -> None:
+        """The machine will not be the controller of what is stored."""
+        if not self._store.was_set_back:
+            raise Violation(f"{self._owner} refuses a sound store: {reason}")
+        self._world.note(f"{self._owner} refuses the store: {reason}")
+        self._store.refused.append((self._owner, reason))
 
     def _call(
         self,
@@ -336,8 +289,6 @@ class StoreHandle:
         *,
         is_write: bool = False,
         refusal: object = None,
-        wait: Callable[[Callable[[object], None]], None] | None = None,
-        patience_us: int = 0,
     ) -> None:
         """Send a call; answer once, at the latest with the time-out."""
         is_open = True
@@ -354,12 +305,12 @@ class StoreHandle:
             self._carry(self._back, conclude, result)
 
         timeout = self._world.after(
-            self._store.timeout_us + patience_us,
+            self._store.timeout_us,
             f"{NAME} gives no answer",
             conclude,
             CoordinationUnavailableError("the store did not answer in time"),
         )
-        call = Call(method, send_back, is_write, refusal, wait)
+        call = Call(method, send_back, is_write, refusal)
         self._carry(self._there, self._store.arrive, call)
 
     def _carry(self, link: Link, arrive: Callable[..., object], what: object) -> None:

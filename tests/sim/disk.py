@@ -59,6 +59,8 @@ class SimulatedDisk(Disk):
         self.reads_to_fail = 0
         self.writes_to_fail = 0
         self.wipes = 0
+        self.is_older_copy = False
+        """Whether what is on it was put back, and lacks what it had since."""
         self.damaged: list[str] = []
         """Files that were changed behind the process's back."""
         self.failures = 0
@@ -114,12 +116,19 @@ class SimulatedDisk(Disk):
     def wipe(self) -> None:
         """Put an empty disk in its place."""
         self.wipes += 1
+        self.is_older_copy = False
         self.damaged.clear()
         self.restart()
         self.root = UnorderedDirectory()
         self._found.clear()
         self.unreadable.clear()
         self.capacity = None
+
+    def put_back(self, copy: Disk, *, is_older: bool) -> None:
+        """Replace all that is on it by a copy, while no process uses it."""
+        self.root = copy.root
+        self._found.clear()
+        self.is_older_copy = is_older
 
     def evict_all(self) -> None:
         """Drop the page cache: what a failed flush never wrote is now seen to be missing."""

@@ -798,13 +798,15 @@ def steal_lease(scene: Scene) -> Undo | None:
     return lambda: None
 
 
-@family("F41", "an object of the store is deleted", _SHORT)
+@family("F41", "an object of the store is deleted, and restored")
 def delete_object(scene: Scene) -> Undo | None:
-    keys = scene.store.keys("")
+    keys = sorted(scene.store.objects)
     if not keys:
         return None
-    scene.store.delete(scene.dice.choice(keys))
-    return lambda: None
+    key = scene.dice.choice(keys)
+    newest = {key: scene.store.objects[key]}
+    scene.store.delete(key)
+    return lambda: scene.store.mend(newest, {})
 
 
 @family("F42", "the store is out", (SECOND, 5 * MINUTE))
@@ -828,15 +830,12 @@ def store_storm(scene: Scene) -> Undo | None:
     )
 
 
-@family("F44", "news of the store comes late, and more than once")
-def late_news(scene: Scene) -> Undo | None:
-    delay = scene.dice.randrange(SECOND, 10 * SECOND)
-    return _store_weather(scene, StoreWeather(news_delay_us=delay, repeats_news=True))
-
-
-@family("F45", "the store is restored from a backup", _SHORT)
+@family("F45", "the store is restored from an old backup, and then from the newest")
 def restore_store(scene: Scene) -> Undo | None:
     if scene.store.revision < 2:
         return None
+    newest = dict(scene.store.objects)
     scene.store.restore(scene.dice.randrange(1, scene.store.revision))
-    return lambda: None
+    older = dict(scene.store.objects)
+    lost = {key: stored for key, stored in newest.items() if older.get(key) != stored}
+    return lambda: scene.store.mend(lost, older)

@@ -25,7 +25,9 @@ class PatientHost(ControllerHost):
 class HoursCluster(BrokerCluster):
     """Three or four brokers, eight partitions, and about seven operations of clients a second."""
 
-    config = ClusterConfig(controller_tick_ms=250, broker_heartbeat_interval_ms=500)
+    config = ClusterConfig(
+        controller_tick_ms=250, broker_heartbeat_interval_ms=500, broker_reconnect_grace_ms=600
+    )
     new_host = PatientHost
 
     def shape(self, world: World) -> None:

@@ -24,11 +24,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tests.sim.world import MILLISECOND, Violation
 
 from millrace.broker.storage.log import PartitionLog
-from millrace.core.ids import NO_BROKER, ControllerEpoch, LeaderEpoch, Offset, TopicPartition
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+)
 from millrace.core.metadata.elections import Rules
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, ClusterState, PartitionState
 from millrace.core.metadata.topic_config import Durability
+from millrace.core.replication.follower import RecordsLost
 from millrace.core.replication.leader import Acks, PartitionLeader
 
 if TYPE_CHECKING:
@@ -66,16 +74,21 @@ class Invariants:
     Attributes:
         committed: the highest high watermark of each partition that any leader ever had.
         log_starts: the highest offset of each that any leader's log began at.
+        lost: what brokers have reported of each that unclean elections cost.
     """
 
     def __init__(self, cluster: "SimulatedCluster") -> None:
         self.committed: dict[TopicPartition, Offset] = {}
         self.log_starts: dict[TopicPartition, Offset] = {}
+        self.lost: dict[TopicPartition, list[RecordsLost]] = {}
         self.touched: dict[TopicPartition, None] = {}
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
         self._controllers: dict[ControllerEpoch, str] = {}
-        self._followed: dict[str, ControllerEpoch] = {}
+        self._followed: dict[tuple[str, int], ControllerEpoch] = {}
+        """By each machine with each of its disks: what it knew goes with the disk."""
+        self._disk_in_sync: dict[tuple[TopicPartition, BrokerId], int] = {}
+        """Which of its disks a replica had when it last came in sync."""
         self._unfit_since: dict[BrokerLife, int] = {}
 
     # --- At what is stored -------------------------------------------------------------------
@@ -112,8 +125,16 @@ class Invariants:
         self, topic_partition: TopicPartition, before: PartitionState | None, after: PartitionState
     ) -> None:
         """The state of a partition changed."""
-        if before is None:
-            return
+        if before is not None:
+            self._judge_change(topic_partition, before, after)
+        for life in after.isr:
+            if before is None or life not in before.isr:
+                disk = self._disk_of(life.broker_id)
+                self._disk_in_sync[topic_partition, life.broker_id] = disk
+
+    def _judge_change(
+        self, topic_partition: TopicPartition, before: PartitionState, after: PartitionState
+    ) -> None:
         if before.removing and not after.removing and after.replicas == before.target:
             in_sync = {life.broker_id for life in (*before.isr, *after.isr)}
             if not in_sync.issuperset(before.adding):
@@ -141,13 +162,17 @@ class Invariants:
         rules = Rules.of(topic, cluster.stored_cluster.brokers, cluster.config)
         if rules.may_elect_unclean or cluster.was_unclean_wanted(topic_partition):
             return
-        keeps = topic.config.durability is Durability.FSYNC and not cluster.operator.replaced
-        if keeps and rules.min_isr(before) > 1 and not cluster.has_lost_disks:
+        keeps = (
+            topic.config.durability is Durability.FSYNC
+            and not before.is_unflushed
+            and not any(self._has_lost(topic_partition, each) for each in before.replicas)
+        )
+        if keeps and rules.min_isr(before) > 1:
             raise Violation(f"an unclean election that nobody wanted: {before}, then {after}")
         if any(life in cluster.live_replicas(before) for life in before.elr):
             raise Violation(f"an unclean election, though somebody is eligible: {before}")
-        if before.last_known_leader == after.leader and not before.elr:
-            return  # It alone was in sync last.
+        if before.last_known_elr == (after.leader,) and not before.elr:
+            return  # It alone was in sync last, and has its disk.
         nodes = self._nodes_by_life()
         ends: dict[BrokerLife, tuple[int, int]] = {}
         for broker_id in before.replicas:
@@ -162,6 +187,17 @@ class Invariants:
         if chosen in ends and ends[chosen] < max(ends.values()):
             raise Violation(f"{chosen} is elected uncleanly, and not the best of {ends}")
 
+    def _disk_of(self, broker_id: BrokerId) -> int:
+        """How often the disk of a broker's machine was replaced."""
+        assert self._cluster.stored_cluster is not None
+        name = self._cluster.stored_cluster.brokers[broker_id].name
+        return self._cluster.machines[name].disk.wipes
+
+    def _has_lost(self, topic_partition: TopicPartition, broker_id: BrokerId) -> bool:
+        """Whether a replica got an empty disk, and has not been in sync since."""
+        disk = self._disk_of(broker_id)
+        return disk != self._disk_in_sync.get((topic_partition, broker_id), 0)
+
     # --- At what brokers do ------------------------------------------------------------------
 
     def on_deleting(self, name: str, topic_partition: TopicPartition) -> None:
@@ -175,6 +211,10 @@ class Invariants:
         names = [cluster.stored_cluster.brokers[life.broker_id].name for life in counts]
         if state is None or name in names:
             raise Violation(f"{name} deletes {topic_partition}, and the state is {state}")
+
+    def on_lost(self, topic_partition: TopicPartition, records: RecordsLost) -> None:
+        """A broker reports what an unclean election has cost (P30)."""
+        self.lost.setdefault(topic_partition, []).append(records)
 
     def look_at_touched(self) -> None:
         """Judge the partitions that something was done to; to be called after every event."""
@@ -213,12 +253,11 @@ class Invariants:
     def on_image(self, name: str, image: MetadataImage) -> None:
         """A broker follows another image from now on (P39)."""
         controller_epoch = image.cluster.controller_epoch
-        known = self._followed.get(name)
+        key = name, self._cluster.machines[name].disk.wipes
+        known = self._followed.get(key)
         if known is not None and controller_epoch < known:
-            if name not in self._cluster.operator.replaced and not self._cluster.has_lost_disks:
-                raise Violation(f"{name} follows controller epoch {controller_epoch} after {known}")
-        else:
-            self._followed[name] = controller_epoch
+            raise Violation(f"{name} follows controller epoch {controller_epoch} after {known}")
+        self._followed[key] = controller_epoch
 
     def _judge_leader(
         self,

@@ -13,6 +13,7 @@ not when the power goes.
 Where bytes were changed behind the process's back, only what recovery can know is judged.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,10 +29,11 @@ from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
 from millrace.broker.storage.segment import parse_offset_name
 from millrace.core.errors import CorruptBatchError, UnsupportedFormatError
 from millrace.core.ids import NO_PRODUCER_ID, Offset, TopicPartition
+from millrace.core.metadata.seen import NOTHING_SEEN
 from millrace.core.records.batch import walk
 from millrace.core.records.header import BatchHeader, verify_body
 
-_REPLACED: Final = ("life", "identity", CHECKPOINT)
+_REPLACED: Final = ("broker-epoch", "controller-epoch", "identity", CHECKPOINT)
 """Files of a log directory that must survive as they are."""
 
 
@@ -70,7 +72,7 @@ class LogWitness:
         self.starts: dict[str, Start] = {}
         self.believes_witnesses = False
         self._closed: dict[str, int] = {}
-        self._lives: dict[str, set[tuple[int, int]]] = {}
+        self._remembered: dict[str, set[object]] = {}
         self._promises: dict[tuple[str, TopicPartition], _Promise] = {}
         self._epochs_seen: dict[tuple[str, int, TopicPartition], object] = {}
 
@@ -81,29 +83,31 @@ class LogWitness:
         self._closed[machine.name] = machine.disk.wipes
 
     def on_started(
-        self, machine: Machine, directory: LogDirectory, incarnation: str, life: tuple[int, int]
+        self, machine: Machine, directory: LogDirectory, incarnation: str, found: Iterable[object]
     ) -> None:
-        """A process has opened its directory, and read which life it is."""
+        """A process has opened its directory, and read what the ones before remembered."""
         wipes = machine.disk.wipes
         was_closed = self._closed.pop(machine.name, -1) == wipes
         if directory.was_clean and not was_closed:
             raise Violation(f"{machine.name} takes its directory for closed in order: it was not")
         self.starts[incarnation] = Start(was_closed, wipes)
-        if life not in self._lives.get(machine.name, ()) and life != (0, 0):
-            raise Violation(f"{machine.name} remembers {life}, which it never wrote")
+        for each in found:
+            if each not in (None, NOTHING_SEEN, *self._remembered.get(machine.name, ())):
+                raise Violation(f"{machine.name} remembers {each}, which it never wrote")
 
-    def on_saving_life(self, machine: Machine, life: tuple[int, int]) -> None:
-        """A process replaces what it remembers of its lives."""
-        self._lives.setdefault(machine.name, set()).add(life)
+    def on_remembering(self, machine: Machine, what: object) -> None:
+        """A process replaces what it remembers of its lives, or of the store."""
+        self._remembered.setdefault(machine.name, set()).add(what)
 
     # --- Flushes -----------------------------------------------------------------------------
 
     def on_flushed(self, machine: Machine, log: PartitionLog) -> None:
-        """A log says that all of it is flushed."""
+        """A log says up to where it is flushed; what lies behind may be, or not."""
         path = log._segments[-1].path
         if not machine.disk.exists(path):
             return  # The partition was dropped meanwhile.
-        if not machine.disk.is_durable(path):
+        is_all = log.flushed_offset == log.log_end_offset
+        if is_all and not machine.disk.is_durable(path):
             raise Violation(f"{machine.name} takes {path} for flushed, and it is not")
         self._promises[machine.name, log.topic_partition] = _Promise(
             machine.disk.wipes, log.flushed_offset, self._known_point(machine, log)

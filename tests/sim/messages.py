@@ -1,6 +1,7 @@
 """What simulated brokers and clients say to each other: objects in place of bytes.
 
-Nothing in a message is changed after it was sent. Batches travel as the bytes that they are.
+Nothing in a message is changed after it was sent; that nobody can would cost more to make one.
+Batches travel as the bytes that they are.
 """
 
 from collections.abc import Mapping
@@ -11,18 +12,25 @@ from millrace.core.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartiti
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import Request
+from millrace.core.metadata.seen import Seen
 from millrace.core.metadata.stored import StoredObject
 from millrace.core.replication.leader import Acks
 
 # --- Broker and controller, one stream -------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ControlStream:
-    """Opens the stream from a broker to the one that it takes for the controller."""
+    """Opens the stream from a broker to the one that it takes for the controller.
+
+    Attributes:
+        seen: of the store, by the broker.
+    """
+
+    seen: Seen
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """Up: a request, numbered by the broker."""
 
@@ -30,12 +38,12 @@ class Ask:
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskAll:
     """Up: the metadata missed something; send all of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """Down: the result of a request."""
 
@@ -43,21 +51,21 @@ class Answer:
     result: object
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FullState:
     """Down: every stored object."""
 
     objects: Mapping[str, StoredObject]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pushed:
     """Down: objects that were written."""
 
     objects: Mapping[str, StoredObject]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskEnds:
     """Down: say with the heartbeats where these logs end."""
 
@@ -67,14 +75,14 @@ class AskEnds:
 # --- Follower and leader, one stream; up go `SessionRequest`s ---------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FetchStream:
     """Opens the stream from a follower broker to a leader broker."""
 
     life: BrokerLife
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sent:
     """Down: what is new for one handle."""
 
@@ -88,7 +96,7 @@ class Sent:
     diverging: EpochEnd | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unserved:
     """Down: a position is refused, and gone; with the log's start where it is out of range."""
 
@@ -99,31 +107,31 @@ class Unserved:
 # --- Clients: a stream to produce, and unary messages ----------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ProduceStream:
     """Opens the stream from a producer to the leader that it knows; batches keep their order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskLeaders:
     """To any broker: who leads what?"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Leaders:
     """Back: the leader's machine and epoch of each partition that has one."""
 
     of: Mapping[TopicPartition, tuple[str, LeaderEpoch]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Administer:
     """To any broker, which passes it on to the controller. There is no answer."""
 
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Produce:
     """One batch, as a producer seals it."""
 
@@ -134,7 +142,7 @@ class Produce:
     """None: nobody wants an answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Produced:
     """Back: where it is, or why not."""
 
@@ -143,7 +151,7 @@ class Produced:
     error: MillraceError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Read:
     """Batches from an offset on; -1 for an epoch is not checked."""
 
@@ -155,7 +163,7 @@ class Read:
     may_be_follower: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batches:
     """Back: batches, perhaps none, or why not."""
 
@@ -168,7 +176,7 @@ class Batches:
     """The leader's, with an error; 0 where another broker answers."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskEnd:
     """Where does the log end for readers? Only its leader says so."""
 
@@ -177,7 +185,7 @@ class AskEnd:
     leader_epoch: LeaderEpoch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class End:
     """Back: where it ends, or why that cannot be said."""
 

@@ -27,6 +27,7 @@ from tests.sim.scenarios import (
     Scenario,
     ScenarioCluster,
     Step,
+    again,
 )
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
@@ -41,12 +42,6 @@ from millrace.core.replication.leader import Acks
 _DATA: Final = "/data"
 _MARKER: Final = f"{_DATA}/clean-shutdown"
 _ANY: Final = (SECOND, SECOND)
-
-
-def _every(
-    what: str | Family, first_s: float, pause_s: float, times: int, for_s: float
-) -> list[Step]:
-    return [(first_s + at * pause_s, what, for_s) for at in range(times)]
 
 
 # --- Clusters --------------------------------------------------------------------------------
@@ -301,7 +296,7 @@ CUT_CLOSED: Final = Family("F31", "a closed segment is cut short", _cut_a_closed
 def _flip_in_a_small_file(scene: Scene) -> Undo | None:
     """A bit of what a sealed file says flips, while its process is dead."""
     disk = scene.victim.disk
-    names = ("life", CHECKPOINT, EPOCHS)
+    names = ("broker-epoch", "controller-epoch", CHECKPOINT, EPOCHS)
     files = [path for path in disk.files() if path.rpartition("/")[2] in names]
     if disk.is_damaged or not files or scene.victim.node is None:
         return None
@@ -369,16 +364,19 @@ LAG_AND_STOP: Final = Family("F49", "one lags, and another one wants to stop", _
 
 _BOUNCES: Final[Sequence[Step]] = (
     (5.0, "F01", 0.3),
-    *_every("F17", 6.0, 0.2, 5, 0.1),
+    *again("F17", 6.0, 0.2, 5, 0.1),
     (7.2, "F02", 2.5),
-    *_every("F71", 10.5, 0.7, 8, 0.3),
-    *_every("F17", 11.0, 0.5, 8, 0.1),
+    *again("F71", 10.5, 0.7, 8, 0.3),
+    *again("F17", 11.0, 0.5, 8, 0.1),
     (16.5, "F01", 0.4),
     (17.0, "F02", 1.0),
     (19.5, "F02", 0.2),
     (20.0, "F01", 0.3),
     (21.0, "F09", 2.2),
 )
+
+_WHEN_THE_LAST_HAS_AN_INDEX: Final = (30, 1.1, 20)
+"""A segment is full after some 25 s here, and checkpointed 10 s after it has begun."""
 
 RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
@@ -392,9 +390,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "where an epoch began is not on the disk before its batches are",
             "an epoch ends where the log ends",
             "requests of any leader epoch are answered",
-            "a partition keeps its handle when its position is another",
             "what a follower reported in an earlier leader epoch counts",
-            "reports of sessions of another leader epoch count",
             "a member that has said nothing in this epoch is not waited for",
             "the high watermark goes back",
             "a leader counts on itself alone",
@@ -416,6 +412,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "a follower joins below the high watermark",
             "a leader proposes to leave",
             "the leader epoch stays when the leader changes",
+            "a topic that is asked for again with its id is refused",
             "who is fenced goes on leading",
             "old replicas go before the new ones are there",
             "producer states are not kept while following",
@@ -431,10 +428,10 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         cluster=LateController,
         steps=[
             AWAY,
-            *_every("F01", 7, 1.3, 14, 0.3),
-            *_every("F02", 9.5, 4, 4, 0.6),
-            *_every("F17", 8, 1.7, 9, 0.1),
-            *_every("F71", 12, 3, 4, 0.6),
+            *again("F01", 7, 1.3, 14, 0.3),
+            *again("F02", 9.5, 4, 4, 0.6),
+            *again("F17", 8, 1.7, 9, 0.1),
+            *again("F71", 12, 3, 4, 0.6),
         ],
         seeds=6,
         mutants=[
@@ -449,7 +446,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P28, P37",
         name="leaders are back at once, and hear of themselves before they hear of others",
         cluster=ForgetfulController,
-        steps=_every("F02", 6, 2.5, 10, 0.15),
+        steps=again("F02", 6, 2.5, 10, 0.15),
         seeds=6,
         mutants=[
             "a broker leads because an earlier life of it does",
@@ -461,7 +458,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P34 to P39",
         name="controllers do not notice that others have taken over",
         cluster=Heedless,
-        steps=[*_every("F01", 7, 2.1, 8, 0.3), *_every("F02", 8, 4, 4, 0.4), (24, "F17", 2.5)],
+        steps=[*again("F01", 7, 2.1, 8, 0.3), *again("F02", 8, 4, 4, 0.4), (24, "F17", 2.5)],
         seeds=6,
         mutants=[
             "each controller takes the epoch of the one before",
@@ -473,21 +470,21 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P39",
         name="a controller that was replaced has the lease again, and a broker starts",
         cluster=Heedless,
-        steps=_every(LEASE_GIVEN_BACK, 7, 2.3, 8, 0.1),
+        steps=again(LEASE_GIVEN_BACK, 7, 2.3, 8, 0.1),
         mutants=["a broker follows a controller that was replaced"],
     ),
     Scenario(
         about="P36",
         name="the store refuses, and loses answers, while brokers come and go",
         cluster=Busy,
-        steps=[(6, "F43", 12), (18.5, "F43", 8), *_every("F01", 6.5, 1.5, 12, 0.3)],
+        steps=[(6, "F43", 12), (18.5, "F43", 8), *again("F01", 6.5, 1.5, 12, 0.3)],
         mutants=["a write that was refused, or has no answer, counts as done"],
     ),
     Scenario(
         about="P9, P11, P26, P37",
         name="a follower dies, then its leader; the third has more than the follower that is back",
         cluster=Restless,
-        steps=_every(TWO_DIE, 6, 12, 2, 9),
+        steps=again(TWO_DIE, 6, 12, 2, 9),
         mutants=[
             "who is eligible stays so when enough are in sync without it",
             "nobody stays eligible who leaves the in-sync replicas",
@@ -501,7 +498,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P22",
         name="likewise, and what the new leader has comes late to the follower that is back",
         cluster=RestlessOfFour,
-        steps=[(4.5, LEASE_GIVEN, 0.1), *_every(TWO_DIE_AND_ONE_IS_SLOW, 8, 12, 2, 9)],
+        steps=[(4.5, LEASE_GIVEN, 0.1), *again(TWO_DIE_AND_ONE_IS_SLOW, 8, 12, 2, 9)],
         mutants=["a follower joins below where the epoch began"],
     ),
     Scenario(
@@ -516,7 +513,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P3, P4, P5, P45",
         name="a leader goes on alone for long, and has to cut what it has",
         cluster=Forward,
-        steps=_every("F11", 6, 13, 2, 8),
+        steps=again("F11", 6, 13, 2, 8),
         mutants=[
             "a follower cuts its log once, and does not ask again whether it diverges",
             "an epoch ends where the log ends",
@@ -547,7 +544,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         steps=[
             step
             for at in (6.0, 10.0, 14.0, 18.0, 22.0)
-            for step in ((at, "F47", 1.5), *_every("F01", at + 2.5, 0.5, 2, 0.1))
+            for step in ((at, "F47", 1.5), *again("F01", at + 2.5, 0.5, 2, 0.1))
         ],
         mutants=["the clean-shutdown marker stays when the directory is used again"],
     ),
@@ -563,14 +560,14 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P65",
         name="the last segment is gone",
         cluster=Witnesses,
-        steps=_every(LOST_LAST, 20, 2.1, 8, 0.3),
+        steps=again(LOST_LAST, *_WHEN_THE_LAST_HAS_AN_INDEX, 0.3),
         mutants=["a log that lost flushed batches is cut to what is left"],
     ),
     Scenario(
         about="P65",
         name="the checkpoint and the last segment are gone",
         cluster=Witnesses,
-        steps=_every(LOST_TOGETHER, 20, 2.1, 8, 0.3),
+        steps=again(LOST_TOGETHER, *_WHEN_THE_LAST_HAS_AN_INDEX, 0.3),
         mutants=["the recovery point is the checkpoint's alone, not the highest of its witnesses"],
     ),
     Scenario(
@@ -584,7 +581,7 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P68",
         name="bits of small files flip while their broker is dead",
         cluster=Busy,
-        steps=_every(FLIP_SMALL, 7, 3.3, 5, 0.3),
+        steps=again(FLIP_SMALL, 7, 3.3, 5, 0.3),
         seeds=6,
         mutants=["small files are believed whatever their checksum"],
     ),

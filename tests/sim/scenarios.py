@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final
 
-from tests.sim.client import Load
+from tests.checkers.history import OK
+from tests.fakes.log_on_disk import batches_of
+from tests.sim.client import Load, entries_of
 from tests.sim.cluster import SimulatedCluster, TopicPlan
 from tests.sim.controlling import ControllerHost
 from tests.sim.faults import FAMILIES, Family, Scene, Undo
@@ -20,7 +22,7 @@ from tests.sim.run import Outcome, run
 from tests.sim.swarm import Plan, crafted
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
-from millrace.core.ids import NO_BROKER, BrokerId
+from millrace.core.ids import NO_BROKER, BrokerId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.requests import Reassignment, ReassignPartitions
 from millrace.core.metadata.stored import StoredObject
@@ -98,9 +100,10 @@ class Scenario:
         return f"python -m tests.sim scenarios '{self.about}'  # seed {seed}"
 
 
-def _again(
+def again(
     what: str | Family, first_s: float, every_s: float, times: int, for_s: float
 ) -> list[Step]:
+    """Return a step that is done so many times."""
     return [(first_s + at * every_s, what, for_s) for at in range(times)]
 
 
@@ -220,8 +223,33 @@ class AllDeadAndAnyMayLead(ScenarioCluster):
         if not self.acknowledged_between(21, 29):
             raise Violation("nobody led, though anybody may")
         if not any(map(self.may_be_cut, self.states)):
-            raise Violation("records were lost, and nobody was told")
+            raise Violation("an unclean election, and none is on record")
+        (topic_partition,) = self.states
+        lost = self._lost(topic_partition)
+        reports = self.invariants.lost.get(topic_partition, [])
+        told = [range(each.start_offset, each.end_offset) for each in reports]
+        if not lost or any(not any(offset in each for each in told) for offset in lost):
+            raise Violation(f"the offsets {lost} were acknowledged and are gone; told: {reports}")
         return measures
+
+    def _lost(self, topic_partition: TopicPartition) -> list[int]:
+        """Return the offsets of acknowledged records that are not in the leader's log."""
+        leader = self.states[topic_partition].leader
+        (log,) = (
+            node.logs[topic_partition]
+            for node in self.nodes().values()
+            if node.life is not None and node.life.broker_id == leader
+        )
+        entries: dict[int, int] = {}
+        for batch in batches_of(log).values():
+            entries.update(entries_of(topic_partition, batch))
+        return [
+            send.offset
+            for op in self.recorders[topic_partition.topic_id].ops
+            if op.type == OK
+            for send in op.sends
+            if send.offset is not None and entries.get(send.offset) != send.value
+        ]
 
 
 class Placed(ScenarioCluster):
@@ -660,7 +688,10 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="all die, the first that is back lacks something and may lead: that is reported",
         cluster=AllDeadAndAnyMayLead,
         steps=[(6, "F09", 13.5), (18, ALL_DIE, 12)],
-        mutants=["an unclean election is not on record"],
+        mutants=[
+            "an unclean election is not on record",
+            "nobody hears which records an unclean election has cost",
+        ],
     ),
     Scenario(
         about="promise",
@@ -680,14 +711,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B2",
         name="a follower bounces, and leads a moment later",
         cluster=Busy,
-        steps=[*_again("F01", 6, 3, 8, 0.3), *_again("F02", 7.5, 3, 8, 1)],
+        steps=[*again("F01", 6, 3, 8, 0.3), *again("F02", 7.5, 3, 8, 1)],
         mutants=["a follower cuts its log at its high watermark"],
     ),
     Scenario(
         about="B3",
         name="all lose power, and other leaders write other records at the same offsets",
         cluster=Written,
-        steps=_again("F06", 6, 5, 6, 0.5),
+        steps=again("F06", 6, 5, 6, 0.5),
         mutants=[
             "the replica whose log is shortest is elected",
             "the first replica that is back is elected",
@@ -703,14 +734,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B4",
         name="leaders change faster than they can write",
         cluster=Busy,
-        steps=_again("F02", 6, 0.9, 16, 0.7),
+        steps=again("F02", 6, 0.9, 16, 0.7),
         mutants=["an epoch ends where the log ends"],
     ),
     Scenario(
         about="B4",
         name="leaders stand still in turn, each with batches that nobody else has",
         cluster=Forward,
-        steps=[*_again("F08", 6, 1.2, 20, 1.5), (6, "F34", 24), (6, "F16", 24)],
+        steps=[*again("F08", 6, 1.2, 20, 1.5), (6, "F34", 24), (6, "F16", 24)],
         seeds=6,
         mutants=[
             "a follower cuts its log once, and does not ask again whether it diverges",
@@ -722,28 +753,31 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B5",
         name="a leader stands still, is replaced, and goes on as if nothing were",
         cluster=Busy,
-        steps=_again("F08", 6, 7, 4, 6),
-        mutants=["reports of sessions of another leader epoch count"],
+        steps=again("F08", 6, 7, 4, 6),
     ),
     Scenario(
         about="B6",
         name="leaders change while followers' reports are under way",
         cluster=BusyOfFour,
-        steps=[*_again("F71", 6, 0.7, 30, 0.3), (6, "F16", 18)],
-        mutants=["what a follower reported in an earlier leader epoch counts"],
+        steps=[*again("F71", 6, 0.7, 30, 0.3), (6, "F16", 18)],
+        mutants=[
+            "an answer to a position that was left is taken for one to the open position",
+            "reports of sessions of another leader epoch count",
+            "what a follower reported in an earlier leader epoch counts",
+        ],
     ),
     Scenario(
         about="B7",
         name="nobody knows which replicas are in sync, while some lag and the store is slow",
         cluster=BusyAndOneMustBeInSync,
-        steps=[AWAY, *_again(CUT_A_FOLLOWER, 11, 4, 6, 2.5), (11, "F43", 24)],
+        steps=[AWAY, *again(CUT_A_FOLLOWER, 11, 4, 6, 2.5), (11, "F43", 24)],
         mutants=["a follower joins below the high watermark"],
     ),
     Scenario(
         about="B7",
         name="a leader does not hear that a follower has joined, and loses touch with it",
         cluster=Impatient,
-        steps=[AWAY, *_again(JOINS_UNHEARD, 11, 6, 4, 4.5)],
+        steps=[AWAY, *again(JOINS_UNHEARD, 11, 6, 4, 4.5)],
         seeds=6,
         mutants=[
             "a member that is being added is not waited for before its addition is known",
@@ -756,8 +790,8 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         cluster=BusyAndOneMustBeInSync,
         steps=[
             AWAY,
-            *_again("F36", 11, 5, 6, 0.1),
-            *_again(SLOW_PROPOSALS, 10.5, 5, 6, 3),
+            *again("F36", 11, 5, 6, 0.1),
+            *again(SLOW_PROPOSALS, 10.5, 5, 6, 3),
         ],
         mutants=["a proposal may name who is fenced, or an earlier life"],
     ),
@@ -765,7 +799,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B9",
         name="the last replica in sync loses what it had not flushed, and is back first",
         cluster=Written,
-        steps=_again("F07", 6, 16, 3, 12),
+        steps=again("F07", 6, 16, 3, 12),
         mutants=[
             "who may have lost records stays eligible",
             "a broker that crashed is taken for one that was shut down",
@@ -775,14 +809,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B10",
         name="replicas are taken away and given back at once",
         cluster=BusyOfFour,
-        steps=_again("F71", 6, 0.8, 30, 0.2),
+        steps=again("F71", 6, 0.8, 30, 0.2),
         mutants=["old replicas go before the new ones are there"],
     ),
     Scenario(
         about="B10",
         name="a replica is taken away and given back, and its leader hears of both at once",
         cluster=Impatient,
-        steps=[AWAY, *_again(GIVEN_BACK, 11, 6, 4, 4)],
+        steps=[AWAY, *again(GIVEN_BACK, 11, 6, 4, 4)],
         quiet_s=45,  # What was sent last may take half a minute to arrive.
         seeds=6,
         mutants=["what a follower reported in an earlier leader epoch counts"],
@@ -791,14 +825,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B11",
         name="readers ask new leaders where the log ends",
         cluster=Busy,
-        steps=[*_again("F02", 6, 3, 8, 1), (6, "F34", 24)],
+        steps=[*again("F02", 6, 3, 8, 1), (6, "F34", 24)],
         mutants=["a new leader says where the log ends before it knows"],
     ),
     Scenario(
         about="B15",
         name="a leader is elected, and serves before it knows what is committed",
         cluster=Restless,
-        steps=[*_again("F10", 6, 1.5, 16, 1.2), (6, "F34", 24)],
+        steps=[*again("F10", 6, 1.5, 16, 1.2), (6, "F34", 24)],
         mutants=["a new leader says where the log ends before it knows"],
     ),
     Scenario(
@@ -806,9 +840,9 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         name="a minority is damaged, and leaders die",
         cluster=Busy,
         steps=[
-            *_again("F31", 6, 6, 4, 0.5),
-            *_again("F29", 8, 6, 4, 0.1),
-            *_again("F02", 9, 6, 4, 1),
+            *again("F31", 6, 6, 4, 0.5),
+            *again("F29", 8, 6, 4, 0.1),
+            *again("F02", 9, 6, 4, 1),
         ],
         mutants=["a log that lost flushed batches is cut to what is left"],
     ),
@@ -816,14 +850,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P65",
         name="closed segments rot, and are fetched anew",
         cluster=Rotting,
-        steps=[*_again("F28", 8, 6, 4, 0.1), *_again("F10", 9, 6, 3, 1)],
+        steps=[*again("F28", 8, 6, 4, 0.1), *again("F10", 9, 6, 3, 1)],
         mutants=["a damaged replica is emptied before anybody else knows"],
     ),
     Scenario(
         about="B17",
         name="all lose power at once, again and again",
         cluster=Busy,
-        steps=[*_again("F06", 6, 3, 8, 0.5), *_again("F33", 6.5, 3, 8, 3)],
+        steps=[*again("F06", 6, 3, 8, 0.5), *again("F33", 6.5, 3, 8, 3)],
         mutants=[
             "a leader counts what it has not flushed",
             "what a follower has not flushed counts",
@@ -834,7 +868,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B18",
         name="flushes fail, and the page cache is dropped",
         cluster=Busy,
-        steps=_again("F24", 6, 1.5, 16, 0.4),
+        steps=again("F24", 6, 1.5, 16, 0.4),
         mutants=[
             "a failed flush is repeated",
             "what a failed flush left behind is believed after a restart",
@@ -844,21 +878,21 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="B22",
         name="one broker alone loses power",
         cluster=Alone,
-        steps=_again("F04", 6, 3, 8, 0.5),
+        steps=again("F04", 6, 3, 8, 0.5),
         mutants=["a leader counts what it has not flushed"],
     ),
     Scenario(
         about="B23",
         name="news of the metadata has gaps, while leaders change",
         cluster=ForgetfulController,
-        steps=_again("F02", 6, 3, 6, 1),
+        steps=again("F02", 6, 3, 6, 1),
         mutants=["a broker may lead before it knows that it is registered"],
     ),
     Scenario(
         about="P14, P15",
         name="too few are in sync, before an append and after it",
         cluster=TooFewInSync,
-        steps=_again(FREEZE_FOLLOWERS, 6, 12, 2, 9),
+        steps=again(FREEZE_FOLLOWERS, 6, 12, 2, 9),
         mutants=[
             "a leader appends although too few are in sync",
             "nobody is told that too few are in sync since the append",
@@ -868,14 +902,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P19",
         name="a leader that is cut off proposes, and is heard when another one leads",
         cluster=Busy,
-        steps=_again("F11", 6, 9, 3, 6),
+        steps=again("F11", 6, 9, 3, 6),
         mutants=["a proposal of an older leader is applied"],
     ),
     Scenario(
         about="P19",
         name="a proposal arrives when a member that it names has been away",
         cluster=FourRestless,
-        steps=[AWAY, *_again(STALE_PROPOSAL, 11, 8, 3, 5)],
+        steps=[AWAY, *again(STALE_PROPOSAL, 11, 8, 3, 5)],
         seeds=6,
         mutants=["a proposal on an older state is applied"],
     ),
@@ -883,7 +917,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P23",
         name="a machine sleeps, and wakes much later by its clock",
         cluster=NobodyLeaves,
-        steps=_again("F21", 6, 2, 8, 0.1),
+        steps=again("F21", 6, 2, 8, 0.1),
         mutants=["a leader whose clock jumped takes its followers for silent"],
     ),
     Scenario(
@@ -909,13 +943,16 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
             for step in ((at, "F09", 12), (at + 8, "F36", 0.3), (at + 8.2, "F02", 3))
         ],
         seeds=6,
-        mutants=["a broker with another disk is taken for the same"],
+        mutants=[
+            "a broker with another disk is taken for the same",
+            "a broker with another disk stays last known",
+        ],
     ),
     Scenario(
         about="P27",
         name="a machine is restarted in order, and loses power soon after",
         cluster=Written,
-        steps=[*_again("F47", 6, 4, 8, 1), *_again("F04", 7.4, 4, 8, 0.4)],
+        steps=[*again("F47", 6, 4, 8, 1), *again("F04", 7.4, 4, 8, 0.4)],
         seeds=6,
         mutants=["the clean-shutdown marker stays when the directory is used again"],
     ),
@@ -923,14 +960,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P42",
         name="connections of leaders are reset, and bursts are repeated",
         cluster=Busy,
-        steps=_again("F17", 6, 0.3, 60, 0.1),
+        steps=again("F17", 6, 0.3, 60, 0.1),
         mutants=["four batches of a producer are remembered", "a repeated batch is appended again"],
     ),
     Scenario(
         about="P45",
         name="leaders change, and logs are cut, while producers repeat what they have sent",
         cluster=Restless,
-        steps=[*_again("F08", 6, 1.3, 18, 1.5), (6, "F34", 24), *_again("F02", 8, 5, 4, 1)],
+        steps=[*again("F08", 6, 1.3, 18, 1.5), (6, "F34", 24), *again("F02", 8, 5, 4, 1)],
         mutants=[
             "producer states are those of before the log was cut",
             "producer states of what was cut stay on the disk",
@@ -941,7 +978,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P64",
         name="disks are full, between batches and within them",
         cluster=Busy,
-        steps=[*_again("F22", 6, 2, 12, 0.7), *_again("F23", 7, 1, 24, 0.6)],
+        steps=[*again("F22", 6, 2, 12, 0.7), *again("F23", 7, 1, 24, 0.6)],
         mutants=[
             "sequences of batches that were not written stay taken",
             "what was half written stays in the file",
@@ -952,14 +989,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P68",
         name="files that are no segments are damaged",
         cluster=Busy,
-        steps=[*_again("F30", 6, 1, 24, 0.1), *_again("F01", 6.5, 2, 12, 0.4)],
+        steps=[*again("F30", 6, 1, 24, 0.1), *again("F01", 6.5, 2, 12, 0.4)],
         mutants=["small files are believed whatever their checksum"],
     ),
     Scenario(
         about="P69",
         name="power goes in the middle of a write",
         cluster=Busy,
-        steps=_again("F27", 6, 1.2, 20, 0.8),
+        steps=again("F27", 6, 1.2, 20, 0.8),
         mutants=[
             "small files are renamed before they are flushed",
             "a renamed file's directory is not flushed",
@@ -970,7 +1007,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         about="P38",
         name="controllers lose touch with the store, and stop before others begin",
         cluster=LeaseSeen,
-        steps=[*_again("F13", 6, 5, 4, 3), *_again("F39", 8, 5, 4, 2.9)],
+        steps=[*again("F13", 6, 5, 4, 3), *again("F39", 8, 5, 4, 2.9)],
         mutants=["a controller goes on when its lease has run out"],
     ),
 )

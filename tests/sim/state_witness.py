@@ -11,7 +11,8 @@ judged by the state before is judged of single steps only.
 - Who leaves them while too few are left stays eligible (P26); when enough are in sync nobody is.
 - Who starts again stays eligible only with what it had (P27); its earlier life is nowhere (P37).
 - Who is fenced leads nothing, and is not in sync (P29); who stops has handed over (P32).
-- What is told to brokers is stored (P36).
+- What is told to brokers is stored (P36); a topic that is there is the answer to whoever asks for
+  it again, as when the first answer was lost.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from tests.sim.machine import Machine
 from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.world import SECOND, Violation
 
+from millrace.core.errors import MalformedRequestError, TopicAlreadyExistsError
 from millrace.core.ids import NO_BROKER, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
@@ -31,6 +33,7 @@ from millrace.core.metadata.model import (
     PartitionState,
     Topic,
 )
+from millrace.core.metadata.requests import CreateTopics
 from millrace.core.metadata.stored import StoredObject
 from millrace.core.metadata.topic_config import Durability
 
@@ -102,6 +105,15 @@ class StateWitness:
             if self._written.get((key, stored.version)) != stored:
                 raise Violation(f"{name} tells of version {stored.version} of {key}: not stored")
 
+    def on_answered(self, request: object, result: object) -> None:
+        """A controller answers a request."""
+        if not isinstance(request, CreateTopics) or not isinstance(result, list):
+            return
+        for topic_id, each in zip(request.topic_ids, result, strict=True):
+            is_refused = isinstance(each, MalformedRequestError | TopicAlreadyExistsError)
+            if is_refused and topic_id in self._cluster.stored_topics:
+                raise Violation(f"a topic is there, and whoever asks for it again hears: {each}")
+
     # --- Brokers -----------------------------------------------------------------------------
 
     def on_cluster(self, before: ClusterState | None, after: ClusterState) -> None:
@@ -122,6 +134,9 @@ class StateWitness:
         if start is not None:
             self._wipes[broker.name] = start.wipes
         for topic_partition, state in self._cluster.states.items():
+            has_another_disk = start is not None and start.wipes != wipes
+            if has_another_disk and broker.broker_id in state.last_known_elr:
+                raise Violation(f"{broker.life} is last known in {state}, with another disk")
             for life in (*state.isr, *state.elr):
                 if life.broker_id != broker.broker_id:
                     continue

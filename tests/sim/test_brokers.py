@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from tests.sim.__main__ import ROOT
-from tests.sim.cluster import BrokerCluster, SimulatedCluster
+from tests.sim.cluster import BrokerCluster, SetBackCluster, SimulatedCluster
 from tests.sim.faults import FAMILIES
 from tests.sim.run import Outcome, plan_of, run
 from tests.sim.swarm import crafted
@@ -37,6 +37,18 @@ def test_what_only_a_whole_cluster_can_be_hit_by_fires_and_loses_nothing(fault_i
     steps = [(at, FAMILIES[fault_id], 3.0) for at in (16.0, 24.0, 32.0)]
     outcome = good(run(BrokerCluster, crafted(2, steps)))
     assert outcome.fired[fault_id] > 0
+
+
+def with_a_store_set_back(fault_id: str) -> Outcome:
+    """Set the store back twice, kill the controller meanwhile, and restore the newest state."""
+    steps = [(8.0, FAMILIES[fault_id], 6.0), (9.0, FAMILIES["F38"], 2.0)]
+    steps += [(20.0, FAMILIES[fault_id], 8.0), (21.0, FAMILIES["F38"], 2.0)]
+    return run(SetBackCluster, crafted(2, steps))
+
+
+@pytest.mark.parametrize("fault_id", ["F41", "F45"])
+def test_nobody_goes_on_from_a_store_that_was_set_back(fault_id: str) -> None:
+    assert good(with_a_store_set_back(fault_id)).fired[fault_id] == 2
 
 
 @pytest.mark.parametrize("seed", range(4))

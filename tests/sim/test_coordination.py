@@ -7,12 +7,7 @@ from tests.sim.coordination import NAME, Answered, SimulatedStore, StoreHandle, 
 from tests.sim.network import Network, Weather
 from tests.sim.world import SECOND, World
 
-from millrace.broker.coordination.store import (
-    BEGINNING,
-    CoordinationUnavailableError,
-    Revision,
-    StoreChanges,
-)
+from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.lease import NOBODY, LeaseRecord
 from millrace.core.metadata.stored import StoredObject
@@ -59,7 +54,6 @@ def test_objects_are_swapped_by_version_and_controller_epoch() -> None:
     assert caller.write("k", 2, epoch=1) == [False]
     assert caller.write("k", 2, epoch=2, value=b"new") == [True]
     assert caller.read("k") == StoredObject(b"new", 2, ControllerEpoch(2))
-    assert caller.ask(lambda answered: caller.handle.keys("", answered)) == ["k"]
     assert [(w.key, w.stored.version) for w in caller.store.writes] == [("k", 1), ("k", 2)]
 
 
@@ -78,37 +72,6 @@ def test_the_lease_is_swapped_by_version_stolen_and_deleted() -> None:
     caller.store.delete_lease()
     assert caller.ask(caller.handle.read_lease) is None
     assert caller.ask(lambda answered: swap(first, answered)) is True
-
-
-def changes(revision: int, *keys: str) -> StoreChanges:
-    return StoreChanges(Revision(str(revision)), keys)
-
-
-def test_waiting_ends_with_the_next_change_or_the_time() -> None:
-    caller = Caller()
-    wait = caller.handle.wait_for_changes
-    assert caller.ask(lambda a: wait(BEGINNING, 500, a)) == StoreChanges(BEGINNING, ())
-    caller.write("k", 1)
-    assert caller.ask(lambda a: wait(BEGINNING, 500, a)) == changes(1, "k")
-    answers: list[object] = []
-    wait(Revision("1"), 10_000, answers.append)
-    caller.world.run_until(caller.world.now + SECOND)
-    assert answers == []
-    caller.write("other", 1)
-    assert answers == [changes(2, "other")]
-
-
-def test_news_may_be_late_and_name_what_did_not_change() -> None:
-    caller = Caller()
-    caller.write("k", 1)
-    caller.store.weather = StoreWeather(news_delay_us=5 * SECOND, repeats_news=True)
-    answers: list[object] = []
-    caller.handle.wait_for_changes(Revision("1"), 20_000, answers.append)
-    caller.world.run_until(caller.world.now + SECOND)
-    caller.write("other", 1)
-    assert answers == []
-    caller.world.run_until(caller.world.now + 6 * SECOND)
-    assert answers == [changes(2, "k", "other")]
 
 
 def test_an_answer_that_is_lost_leaves_the_write_done() -> None:
@@ -196,10 +159,6 @@ def test_a_restored_store_is_as_it_was_and_goes_on_from_there() -> None:
         "other": 1,
     }
     assert caller.write("k", 2) == [True]
-    wait = caller.handle.wait_for_changes
-    assert caller.ask(lambda a: wait(Revision("2"), 500, a)) == changes(3, "k")
-    # Who knows a later revision is told to look at everything.
-    assert caller.ask(lambda a: wait(Revision("9"), 500, a)) == changes(3, "k", "other")
 
 
 def test_two_callers_cannot_both_win() -> None:

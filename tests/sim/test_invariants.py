@@ -1,10 +1,14 @@
 """When invariants are judged: what an event touched after it, and now and then everything."""
 
+import dataclasses
+
 import pytest
 from tests.sim.cluster import SimulatedCluster
 from tests.sim.world import SECOND, Violation, World
 
-from millrace.core.ids import Offset, TopicPartition
+from millrace.core.ids import NO_BROKER, ControllerEpoch, Offset, TopicPartition
+from millrace.core.metadata import elections
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.replication.leader import PartitionLeader
 
 
@@ -59,3 +63,70 @@ def test_brokers_say_what_they_touch() -> None:
 
     cluster._world.run_until(15 * SECOND, check)
     assert touched.keys() == cluster.states.keys()
+
+
+def test_records_that_nobody_had_to_flush_may_be_lost_by_restarts() -> None:
+    cluster = running_cluster()
+    topic_partition, _ = any_leader(cluster)
+    led = cluster.states[topic_partition]
+    leader = led.leader_life
+    assert leader is not None
+    before = dataclasses.replace(
+        led, leader=NO_BROKER, isr=(), last_known_elr=led.replicas, is_unflushed=True
+    )
+    cluster.invariants.on_state(topic_partition, before, elections.unclean(before, leader))
+    flushed = dataclasses.replace(before, is_unflushed=False)
+    with pytest.raises(Violation, match="that nobody wanted"):
+        cluster.invariants.on_state(topic_partition, flushed, elections.unclean(flushed, leader))
+
+
+def unclean_election_in(cluster: SimulatedCluster) -> None:
+    """As if a controller had taken the last resort, with no need."""
+    topic_partition, state = next(iter(cluster.states.items()))
+    after = dataclasses.replace(state, unclean_epoch=state.leader_epoch)
+    cluster.invariants.on_state(topic_partition, state, after)
+
+
+def replace_disk(cluster: SimulatedCluster) -> str:
+    name, machine = next(iter(cluster.machines.items()))
+    machine.cut_power()
+    machine.disk.wipe()
+    machine.start()
+    return name
+
+
+def test_an_unclean_election_is_a_violation_again_when_who_lost_its_disk_has_everything() -> None:
+    cluster = running_cluster()
+    with pytest.raises(Violation, match="nobody wanted"):
+        unclean_election_in(cluster)
+    replace_disk(cluster)
+    unclean_election_in(cluster)
+    cluster._world.run_until(30 * SECOND, cluster.check)
+    assert all(len(state.isr) == 3 for state in cluster.states.values())
+    with pytest.raises(Violation, match="nobody wanted"):
+        unclean_election_in(cluster)
+
+
+def test_only_the_broker_that_lost_its_disk_may_follow_an_earlier_controller() -> None:
+    cluster = running_cluster()
+    replaced = replace_disk(cluster)
+    cluster._world.run_until(30 * SECOND, cluster.check)
+    for name, node in cluster.nodes().items():
+        image = node.metadata
+        assert image is not None
+        earlier = dataclasses.replace(
+            image, cluster=dataclasses.replace(image.cluster, controller_epoch=ControllerEpoch(0))
+        )
+        with pytest.raises(Violation, match="after"):
+            cluster.invariants.on_image(name, earlier)
+        if name == replaced:
+            cluster.machines[name].disk.wipe()
+            cluster.invariants.on_image(name, earlier)
+
+
+def test_a_cluster_has_a_configuration_that_brokers_would_take() -> None:
+    class Wrong(SimulatedCluster):
+        config = ClusterConfig(broker_heartbeat_interval_ms=500, broker_reconnect_grace_ms=400)
+
+    with pytest.raises(AssertionError, match="must hold"):
+        Wrong(World(1))

@@ -56,6 +56,26 @@ def test_a_function_is_replaced_wherever_it_was_imported() -> None:
     assert registration.kind_of is here["kind_of"] is original
 
 
+def test_what_holds_a_rule_elsewhere_goes_with_it_and_comes_back() -> None:
+    other = mutant(
+        "all is clean",
+        "P27",
+        "millrace.core.metadata.registration:kind_of",
+        "if known is None:",
+        "if True:",
+    )
+    changed = mutant(
+        "wrong end", "P3", f"{EPOCHS}.end_offset_for", "if at == 0:", "if at == 1:", also=other
+    )
+    original = kind_of
+    with planted(changed) as executions:
+        assert ends() == EpochEnd(LeaderEpoch(1), Offset(0))
+        assert registration.kind_of is not original
+        assert executions.count == 1
+    assert ends() == EpochEnd(LeaderEpoch(1), Offset(10))
+    assert registration.kind_of is original
+
+
 @pytest.mark.parametrize(
     ("target", "old"),
     [

@@ -22,6 +22,7 @@ def id_of(scenario: Scenario) -> str:
 def test_it_is_survived(scenario: Scenario) -> None:
     outcome = scenario.run(0)
     assert outcome.violation is None, describe(outcome, scenario.command(0))
+    assert outcome.fired or not scenario.steps  # Else it finds no mutant, either.
 
 
 @pytest.mark.parametrize("scenario", ALL_SCENARIOS, ids=id_of)

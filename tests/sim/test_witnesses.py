@@ -1,11 +1,15 @@
 """Witnesses say nothing about what is in order, and name what is not."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.stamped_batches import stamped_batch
 from tests.sim.disk import SimulatedDisk
 from tests.sim.log_witness import LogWitness
+from tests.sim.machine import Machine
 from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.world import Violation, World
 
@@ -17,6 +21,7 @@ from millrace.core.ids import (
     Offset,
     TopicId,
     TopicPartition,
+    WallMs,
 )
 from millrace.core.log.leader_epochs import LeaderEpochs
 from millrace.core.metadata.model import BrokerLife
@@ -25,6 +30,7 @@ from millrace.core.replication.leader_session import SessionRequest
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.replicas import Replicas
 
+NOW = WallMs(1_000)
 TOPIC_PARTITION = TopicPartition(TopicId(bytes(16)), 0)
 LEADER = BrokerLife(BrokerId(1), BrokerEpoch(1))
 FOLLOWER = BrokerLife(BrokerId(2), BrokerEpoch(2))
@@ -101,6 +107,34 @@ def test_what_is_no_prefix_may_not(theirs: PartitionLog) -> None:
 def test_a_follower_that_says_what_is_not_so_is_found_out() -> None:
     with pytest.raises(Violation):
         say(ReplicaWitness(LogWitness()), log_of((0, 0), (2, 10), end=20), epoch=0)
+
+
+def on_disk(witness: LogWitness) -> tuple[Machine, PartitionLog]:
+    """Return a log of which ten records are flushed and ten are not."""
+    disk = SimulatedDisk(World(1), "m")
+    machine = cast(Machine, SimpleNamespace(name="m", lives=1, disk=disk))
+    log = LogOnDisk(disk).log
+    log.append([stamped_batch(offset) for offset in range(10)], NOW)
+    log.flush()
+    witness.on_flushed(machine, log)
+    log.append([stamped_batch(offset) for offset in range(10, 20)], NOW)
+    return machine, log
+
+
+@pytest.mark.parametrize("end_offset", [15, 10, 5])
+def test_a_tail_may_be_cut_that_nobody_flushed(end_offset: int) -> None:
+    witness = LogWitness()
+    machine, log = on_disk(witness)
+    log.truncate_to(Offset(end_offset), NOW)
+    witness.on_cut(machine, log)
+
+
+def test_a_flush_that_did_nothing_is_found_out() -> None:
+    witness = LogWitness()
+    machine, log = on_disk(witness)
+    log._flushed_offset = log.log_end_offset
+    with pytest.raises(Violation, match="for flushed, and it is not"):
+        witness.on_flushed(machine, log)
 
 
 def test_a_file_is_durable_with_its_bytes_and_names() -> None:

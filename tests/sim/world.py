@@ -13,7 +13,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 Micros = NewType("Micros", int)
 """Microseconds of virtual time since the world began; no node can read it."""
@@ -73,21 +73,16 @@ class Trace:
         self._lines.extend([line for line in new if line[2]] if self.is_detailed else new)
 
 
-class Event:
-    """Something that will happen, unless it is cancelled."""
+class Event(list[Any]):
+    """Something that will happen, unless it is cancelled: when, its number, label, action and
+    arguments. A list, as the heap orders it, because there are so many.
+    """
 
-    __slots__ = ("action", "arguments", "label")
-
-    def __init__(
-        self, label: str, action: Callable[..., object] | None, arguments: tuple[object, ...]
-    ) -> None:
-        self.label = label
-        self.action = action
-        self.arguments = arguments
+    __slots__ = ()
 
     def cancel(self) -> None:
-        self.action = None
-        self.arguments = ()
+        self[3] = None
+        self[4] = ()
 
 
 class World:
@@ -105,7 +100,7 @@ class World:
         self.trace = trace or Trace()
         self.events = 0
         self.handled = 0
-        self._heap: list[tuple[int, int, Event]] = []
+        self._heap: list[Event] = []
         self._scheduled = 0
 
     def random(self, concern: str) -> random.Random:
@@ -114,19 +109,20 @@ class World:
 
     def at(self, when: int, label: str, action: Callable[..., object], *arguments: object) -> Event:
         """Let something happen at a time, not before now; the label goes into the trace."""
-        event = Event(label, action, arguments)
-        self._scheduled += 1
         now = self.now
-        heappush(self._heap, (when if when > now else now, self._scheduled, event))
+        self._scheduled = number = self._scheduled + 1
+        event = Event((when if when > now else now, number, label, action, arguments))
+        heappush(self._heap, event)
         return event
 
     def after(
         self, delay: int, label: str, action: Callable[..., object], *arguments: object
     ) -> Event:
         """Let something happen `delay` microseconds from now."""
-        event = Event(label, action, arguments)
-        self._scheduled += 1
-        heappush(self._heap, (self.now + max(delay, 0), self._scheduled, event))
+        now = self.now
+        self._scheduled = number = self._scheduled + 1
+        event = Event((now + delay if delay > 0 else now, number, label, action, arguments))
+        heappush(self._heap, event)
         return event
 
     def note(self, text: str) -> None:
@@ -146,21 +142,18 @@ class World:
         heap, trace = self._heap, self.trace.add
         events_now = 0
         while heap and heap[0][0] <= end:
-            when, _, event = heappop(heap)
-            action = event.action
+            when, _, label, action, arguments = heappop(heap)
             if action is None:
                 continue
             if when != self.now:
                 events_now = 0
                 self.now = Micros(when)
             elif events_now == EVENTS_AT_ONE_MOMENT_MAX:
-                raise Violation(
-                    f"{EVENTS_AT_ONE_MOMENT_MAX} events at one moment, such as {event.label}"
-                )
+                raise Violation(f"{EVENTS_AT_ONE_MOMENT_MAX} events at one moment, such as {label}")
             events_now += 1
             self.events += 1
-            trace(when, event.label)
-            action(*event.arguments)
+            trace(when, label)
+            action(*arguments)
             if after_each is not None:
                 after_each()
         self.now = Micros(max(self.now, end))

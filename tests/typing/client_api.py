@@ -15,6 +15,8 @@ from millrace.client import (
     FetchedRecords,
     FollowerDescription,
     MillraceError,
+    OffsetAndTimestamp,
+    Position,
     Producer,
     Record,
     RecordHandle,
@@ -44,6 +46,7 @@ async def asynchronous() -> None:
         ["a:1", "b:2"], auto_offset_reset="latest", client_rack="zone-a"
     ) as consumer:
         await consumer.assign(["orders", ("payments", 0)], start="beginning")
+        await consumer.assign({("orders", 0): 17, ("orders", 1): "beginning"})
         assert_type(await consumer.poll(), Records)
         assert_type(await consumer.poll_batches(), list[FetchedRecords])
         async for record in consumer:
@@ -59,6 +62,9 @@ async def asynchronous() -> None:
         assert_type(refused, dict[tuple[str, int], MillraceError | None])
         await admin.elect_leaders([("orders", 0)], kind="unclean")
         assert_type(await admin.describe_damage(), list[DamagedReplica])
+        found = await admin.look_up_offsets({("orders", 0): "end", ("payments", 1): 1672531200000})
+        assert_type(found, dict[tuple[str, int], OffsetAndTimestamp])
+        assert_type(await admin.find_epoch_ends({("orders", 0): 3}), dict[tuple[str, int], int])
         for log in await admin.describe_logs("orders"):
             assert_type(log.followers, tuple[FollowerDescription, ...])
 
@@ -73,3 +79,11 @@ def synchronous() -> None:
         assert_type(records[0].offset, int)  # type: ignore[assert-type]  # An Offset, an int.
     with SyncAdmin("localhost:7092") as admin:
         assert_type(admin.list_topics(), list[str])
+        start = admin.resolve_initial("report", {("orders", 0): Position(7, leader_epoch=3)})
+        assert_type(start, dict[tuple[str, int], Position])
+        admin.commit_positions("report", start)
+        assert_type(
+            admin.fetch_positions("report", kind="initial"), dict[tuple[str, int], Position]
+        )
+        assert_type(admin.position_names(), list[str])
+        admin.delete_positions("report")

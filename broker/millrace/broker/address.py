@@ -3,6 +3,8 @@
 import socket
 from typing import NamedTuple
 
+from millrace.core.addresses import host_port
+
 
 class Address(NamedTuple):
     """Where somebody connects."""
@@ -12,7 +14,7 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         """Return `host:port`, an IPv6 host in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
 
 def advertised_host(host: str) -> str:

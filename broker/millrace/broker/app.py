@@ -26,14 +26,17 @@ from millrace.broker.address import Address
 from millrace.broker.config import BrokerConfig
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.opening import open_store
+from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.peers.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.client_listener import ClientListener
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.controller import ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
+from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.server import bind, make_server
-from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.descriptors import connections_allowed
+from millrace.broker.runtime.disk_watch import DiskWatch
 from millrace.broker.runtime.duties import Duties
 from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.housekeeping import Housekeeping
@@ -41,8 +44,8 @@ from millrace.broker.runtime.log_directories import LogDirectories
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.positions import PositionsShell
 from millrace.broker.runtime.reader import LogReader
-from millrace.broker.runtime.replica_fetcher import ReplicaFetcher
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -59,6 +62,14 @@ _SWITCH_INTERVAL_SECONDS = 0.0005
 """How long one thread may keep the interpreter while another wants it.
 
 The default of 5 ms would be the latency of every hop between the loop and a busy thread.
+"""
+_GARBAGE_THRESHOLDS = (10_000, 10, 100)
+"""How many more objects there must be before the collector looks for cycles; then how many such
+looks before it goes through those that survived one, and those that survived two.
+
+All partitions are among the last, and to go through those stops the broker for a fifth of a second
+at 5,000. By default that happens whenever there are a quarter more of them, as while logs are
+opened or leaders elected, and finds next to nothing: most of what is given up is in no cycle.
 """
 
 
@@ -94,7 +105,7 @@ def run(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]) -> int:
     settings.check(config)
     configure_logging(config.logging)
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-    gc.freeze()  # What was imported is never garbage, and need not be looked through again.
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, on_ready))
 
@@ -107,6 +118,7 @@ async def _serve(config: BrokerConfig, on_ready: Callable[[BrokerAddress], None]
         loop.add_signal_handler(number, duties.stop_soon)
     async with AsyncExitStack() as endings:
         ready = await Broker(config, duties, endings).start()
+        gc.freeze()  # What is there by now stays, and need not be looked through again.
         _log.info(
             "broker is ready", extra={"address": ready.address, "cluster_id": ready.cluster_id}
         )
@@ -184,11 +196,14 @@ class Broker:
         channel = await self._open_channel(controller, known_cluster_id)
         cluster_id = channel.metadata.cluster.cluster_id
         await directories.open(cluster_id)
-        await directories.keep_controller_epoch(channel.metadata.cluster.controller_epoch)
+        await directories.keep_seen(channel.seen)  # Until now there was no place for it.
+        self._endings.push_async_callback(channel.keep_seen)
+        await controller.keep_seen_elsewhere()
         broker = await self._register(channel, clients.address, replica_address)
 
         partitions = self._partitions = self._make_partitions(broker, channel)
         self._endings.push_async_callback(partitions.stop)
+        positions = self._make_positions(partitions)
         fetcher = self._make_fetcher(broker, partitions)
         self._endings.push_async_callback(fetcher.stop)
         followers = ReplicaService(
@@ -197,7 +212,7 @@ class Broker:
             early=self._early,
             limits=config.limits,
             metrics=self._metrics,
-            is_for_followers=True,
+            replication=config.replication,
         )
         replica_server.add_generic_rpc_handlers([followers.handlers()])
         # Until the clients have left, followers are served: they are what the answers wait for.
@@ -207,7 +222,7 @@ class Broker:
         self._endings.push_async_callback(clients.report_stopping)
         await self._take_up_partitions(channel, partitions)
 
-        await self._serve_clients(clients, broker, channel, partitions)
+        await self._serve_clients(clients, broker, channel, partitions, positions)
         housekeeping = Housekeeping(
             partitions,
             self._reader,
@@ -216,6 +231,8 @@ class Broker:
             is_controller=lambda: controller.is_controller,
         )
         duties.begin(housekeeping.run())
+        duties.begin(channel.remember())
+        controller.is_serving = True
         return BrokerAddress(
             cluster_id=cluster_id,
             broker_id=broker.broker_id,
@@ -245,6 +262,8 @@ class Broker:
             name=config.node.name,
             address=str(replica_address),
             known_cluster_id=known_cluster_id,
+            seen=self._directories.seen,
+            keep_seen=self._directories.keep_seen,
             on_failure=self._duties.fail,
         )
         self._endings.push_async_callback(controller.stop)
@@ -257,11 +276,14 @@ class Broker:
             self._config.cluster,
             self._config.limits,
             find_controller=lambda: controller.holder,
+            own_problem=lambda: controller.problem,
             cluster_id=cluster_id,
-            controller_epoch=self._directories.controller_epoch,
-            keep_controller_epoch=self._directories.keep_controller_epoch,
+            seen=self._directories.seen,
+            keep_seen=self._directories.keep_seen,
             on_failure=self._duties.fail,
         )
+        self._metrics.differing_cluster_settings.set_function(lambda: len(channel.differences))
+        controller.seen_here = lambda: channel.seen
         self._duties.begin(channel.run())
         await self._duties.unless_over(channel.ready())
         return channel
@@ -282,10 +304,11 @@ class Broker:
             directory_ids=[each.identity.directory_id for each in directories.opened],
             broker_id=directories.broker_id,
             previous_broker_epoch=directories.closed_by,
+            directory_epoch=directories.used_by,
         )
         broker: BrokerLife = await self._duties.unless_over(channel.register(registration))
         self._life = broker
-        await directories.assign_broker_id(broker.broker_id)
+        await directories.begin_life(broker)  # Before it is heard of again, as what lives.
         return broker
 
     async def _leave(self, channel: ControllerChannel) -> None:
@@ -305,11 +328,12 @@ class Broker:
             broker=broker,
             config=self._config.replication,
             directories=self._directories.opened,
-            channel=channel,
+            ask_controller=channel.request,
             mailbox=self._mailbox,
             log_config=self._config.storage.log_config,
             inflated_bytes_max=self._config.limits.batch_inflated_bytes_max,
             on_changes=on_changes,
+            on_lost=self._metrics.replication.on_lost,
             on_all_failed=self._duties.fail,
             on_failure=self._duties.fail,
             reader=self._reader,
@@ -328,14 +352,31 @@ class Broker:
         partitions.on_sessions_concerned = fetcher.on_sessions_concerned
         return fetcher
 
+    def _make_positions(self, partitions: Partitions) -> PositionsShell:
+        positions = PositionsShell(
+            partitions,
+            self._reader,
+            self._config.positions,
+            inflated_bytes_max=self._config.limits.batch_inflated_bytes_max,
+            on_failure=self._duties.fail,
+        )
+        self._endings.callback(positions.stop)
+        self._duties.begin(positions.expire())
+        self._metrics.positions.set_function(positions.kept)
+        self._metrics.positions_unready.set_function(positions.unready)
+        return positions
+
     async def _take_up_partitions(self, channel: ControllerChannel, partitions: Partitions) -> None:
         """Follow the metadata; return once the logs are open, and this broker may lead."""
         duties = self._duties
         channel.log_ends = partitions.log_ends
         channel.offline = partitions.replicas.offline
+        watch = DiskWatch(partitions.directories, self._reader, self._config.storage, self._metrics)
+        channel.reluctance = lambda: watch.reluctance
         channel.on_image = partitions.on_image
         partitions.on_image(channel.metadata)
         duties.begin(partitions.tick())
+        duties.begin(watch.run())
         await duties.unless_over(partitions.settled())
         await duties.unless_over(channel.until_unfenced())
         duties.begin(channel.heartbeats())
@@ -359,6 +400,7 @@ class Broker:
         broker: BrokerLife,
         channel: ControllerChannel,
         partitions: Partitions,
+        positions: PositionsShell,
     ) -> None:
         limits = self._config.limits
         memory = MemoryPool(
@@ -385,4 +427,7 @@ class Broker:
         cluster = ClusterService(
             broker_id=broker.broker_id, channel=channel, partitions=partitions, limits=limits
         )
-        await clients.serve(unary=[cluster], streaming=[produce, fetch])
+        keeping = PositionsService(
+            positions=positions, partitions=partitions, channel=channel, limits=limits
+        )
+        await clients.serve(unary=[cluster, keeping], streaming=[produce, fetch])

@@ -16,10 +16,12 @@ from typing import Any, Final, cast
 
 from millrace.broker.storage.log_config import LogConfig
 from millrace.core import settings
+from millrace.core.addresses import host_port
 from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.lease import LeaseTimes
 from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.positions.position import PositionsConfig
 from millrace.core.replication.rules import ReplicationConfig
 from millrace.core.settings import NO_LIMIT, Unit, Visibility, section, setting
 
@@ -74,7 +76,7 @@ class KubernetesConfig:
     kubeconfig: str = setting(
         "",
         "File that says how to reach the API server. Empty: as a pod does, by its service "
-        "account, which must be allowed to get, list, watch, create and update the resources.",
+        "account, which needs the Role of [clusters.md](clusters.md).",
     )
     context: str = setting("", "Which context of the kubeconfig to use. Empty: its current one.")
     request_timeout_ms: int = setting(
@@ -101,14 +103,6 @@ class KubernetesConfig:
         maximum=1 << 30,
         visibility=Visibility.TUNING,
     )
-    watch_interval_ms: int = setting(
-        60_000,
-        "Watches are begun anew after this time, with a list: a change whose event was lost on "
-        "the way is found by then.",
-        unit=Unit.MILLISECONDS,
-        minimum=1000,
-        visibility=Visibility.TUNING,
-    )
 
     def validate(self) -> Iterator[str]:
         """Yield what is wrong."""
@@ -123,10 +117,10 @@ class KubernetesConfig:
 
 _LEASE_TIMES: Final = {
     CoordinationKind.SQLITE: LeaseTimes(
-        duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=50
+        duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=250
     ),
     CoordinationKind.KUBERNETES: LeaseTimes(
-        duration_ms=6000, renew_deadline_ms=4000, retry_ms=500, watch_ms=500
+        duration_ms=6000, renew_deadline_ms=4000, retry_ms=500, watch_ms=2500
     ),
 }
 
@@ -176,11 +170,11 @@ class CoordinationConfig:
     )
     lease_watch_ms: int = setting(
         -1,
-        "Pause between two looks of a broker at another's lease. How late it sees a renewal, it "
-        "takes over later. Reading costs SQLite next to nothing, and an API server a request.",
+        "Longest pause between two looks of a broker at another's lease. It watches it, and looks "
+        "at once when it changes; this is for what a watch does not tell.",
         unit=Unit.MILLISECONDS,
         minimum=10,
-        minus_one="50 with SQLite, 500 with Kubernetes, but not more than lease_retry_ms",
+        minus_one="as lease_retry_ms",
         visibility=Visibility.TUNING,
     )
     kubernetes: KubernetesConfig = section(KubernetesConfig)
@@ -198,7 +192,7 @@ class CoordinationConfig:
             duration_ms=chosen(self.lease_duration_ms, usual.duration_ms),
             renew_deadline_ms=chosen(self.lease_renew_deadline_ms, usual.renew_deadline_ms),
             retry_ms=retry_ms,
-            watch_ms=chosen(self.lease_watch_ms, min(usual.watch_ms, retry_ms)),
+            watch_ms=chosen(self.lease_watch_ms, retry_ms),
         )
 
     def validate(self) -> Iterator[str]:
@@ -340,9 +334,20 @@ class StorageConfig:
     ballast_bytes: int = setting(
         64 << 20,
         "Space that each log directory takes in advance, so that recovery points can still be "
-        "written when the disk is full; 0 takes none.",
+        "written when the disk is full; 0 takes none. A broker whose disk was full leads again "
+        "when as much is free.",
         unit=Unit.BYTES,
         maximum=1 << 40,
+        visibility=Visibility.TUNING,
+    )
+    slow_flush_ms: int = setting(
+        2000,
+        "A flush of a `durability=fsync` topic that takes this long is slow. A broker of whose "
+        "last ten three were slow, or that hangs in one, lets other in-sync replicas lead until "
+        "its disk has been well for a while. Disks that work do not come near it.",
+        unit=Unit.MILLISECONDS,
+        minimum=10,
+        minus_one="no flush is slow",
         visibility=Visibility.TUNING,
     )
     index_cache_bytes: int = setting(
@@ -375,7 +380,8 @@ class StorageConfig:
     )
     scrub_bytes_per_second: int = setting(
         8 << 20,
-        "How fast closed segments are read again in the background, to find bits that rotted.",
+        "How fast closed segments are read again in the background, to find bits that rotted. "
+        "Choose it so that all of a log directory is read within 7 days.",
         unit=Unit.BYTES,
         minimum=1 << 10,
         minus_one="no scrubbing",
@@ -407,8 +413,8 @@ class LimitsConfig:
 
     message_bytes_max: int = setting(
         8 << 20,
-        "The largest message on the wire, in either direction; the metadata that brokers get "
-        "excepted.",
+        "The largest message on the wire, in either direction. What a broker gets of another one, "
+        "the whole metadata too, may be up to 1 GiB.",
         unit=Unit.BYTES,
         minimum=64 << 10,
         maximum=512 << 20,
@@ -615,6 +621,7 @@ class BrokerConfig:
     listener: ListenerConfig = section(ListenerConfig)
     replica_listener: ReplicaListenerConfig = section(ReplicaListenerConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
+    positions: PositionsConfig = section(PositionsConfig)
     metrics: MetricsConfig = section(MetricsConfig)
     logging: LoggingConfig = section(LoggingConfig)
     storage: StorageConfig = section(StorageConfig)
@@ -664,7 +671,7 @@ def kubernetes_service(environment: Mapping[str, str] = os.environ) -> str:
     if not host:
         return ""
     port = environment.get("KUBERNETES_SERVICE_PORT", "443")
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return f"https://{host_port(host, port)}"
 
 
 def embedded(

@@ -2,8 +2,13 @@
 
 All of it belongs to the event loop; the store is called in threads, of which one keeps the lease by
 itself, however busy the loop is. The lease decides whether there is a machine: with it comes a new
-one, without it the machine is dropped, never the process. A store that is damaged, or of another
-cluster, ends the process: `on_failure` is called.
+one, without it the machine is dropped, never the process. A store that fails ends the process:
+`on_failure` is called.
+
+What lies in a store may be nothing to go on from: damaged, set back to an older state, or of
+another cluster. Then the broker does not start. One that serves goes on in the metadata it has,
+as while the store is away (P40): it keeps the lease, so that nobody acts, says why to whoever asks,
+and looks again now and then. Looking writes nothing.
 
 Every broker runs one of these, and most have no machine: all that they have of it is where the
 controller is. What a machine decides goes to its observer, which brings it to the brokers.
@@ -21,8 +26,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from millrace.broker.coordination.store import CoordinationStore, CoordinationUnavailableError
 from millrace.broker.runtime.clock import monotonic_now
-from millrace.core.errors import MillraceError, NotControllerError
-from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, TopicId
+from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
+from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, MonotonicMs, TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.controller import Controller, Phase
 from millrace.core.metadata.effects import (
@@ -39,13 +44,19 @@ from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseTimes
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import Request
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
 _CLUSTER_ID_BYTES: Final = 16
+_WATCH_STEP_MS: Final = 20
+"""How late it is noticed that the lease may have changed."""
+
+NO_CONTROLLER: Final = "there is no controller"
+"""How it begins to say why it does not act."""
 
 
 class Observer(Protocol):
@@ -74,6 +85,10 @@ class _Nobody:
         pass
 
 
+async def _keep_nothing(seen: Seen) -> None:
+    pass
+
+
 class ControllerShell:
     """See the module.
 
@@ -82,11 +97,19 @@ class ControllerShell:
         name: this broker's stable name, which holds the lease.
         address: `host:port` of its replica listener, where its controller can be reached.
         known_cluster_id: the cluster that the log directories belong to; None when they are new.
+        seen: what they remember of the store.
+        keep_seen: has them remember what another broker has seen, and this one has not.
         on_failure: told once when the process must end: the store is damaged, or a fault in here.
         random_bytes: where ids come from.
 
     Attributes:
+        config: by which its machine goes.
         observer: of the machine.
+        seen_here: returns what this broker, as any other, has seen of the metadata by now.
+        is_serving: whether clients and other brokers count on this one, so that it had better go
+            on where the store is no good; to be set.
+        problem: why this broker is not the controller although it has the lease; empty: it is, or
+            another one may be.
     """
 
     def __init__(
@@ -98,14 +121,24 @@ class ControllerShell:
         name: str,
         address: str,
         known_cluster_id: str | None = None,
+        seen: Seen = NOTHING_SEEN,
+        keep_seen: Callable[[Seen], Coroutine[Any, Any, object]] = _keep_nothing,
         on_failure: Callable[[BaseException], None],
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._config = config
+        self.config = config
         self._store = store
         self._election = LeaseElection(name, address, times)
         self._retry_s = times.retry_ms / 1000
         self._known_cluster_id = known_cluster_id
+        self._seen = seen
+        self._seen_elsewhere: Seen | None = None
+        self._is_kept = True
+        self._keep_seen = keep_seen
+        self.seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN
+        self.is_serving = False
+        self.problem = ""
+        self._looks_again_at = monotonic_now()
         self._on_failure = on_failure
         self._random_bytes = random_bytes
         self._object_thread = ThreadPoolExecutor(1, thread_name_prefix="coordination")
@@ -161,8 +194,13 @@ class ControllerShell:
             NotControllerError: this broker is not the controller.
         """
         if self._machine is None or self._machine.phase is not Phase.ACTIVE:
-            raise NotControllerError("this broker is not the controller now: try again")
+            raise self._not_controller()
         return self._machine.objects
+
+    def _not_controller(self) -> NotControllerError:
+        if self.problem:
+            return NotControllerError(self.problem)
+        return NotControllerError("this broker is not the controller now: try again")
 
     async def start(self) -> None:
         """Return once it is known who the controller is: this broker, which is ready, or another.
@@ -210,10 +248,22 @@ class ControllerShell:
             self._perform(machine, machine.on_connection_broken(life, monotonic_now()))
             self._has_new_deadline.set()
 
-    def resign(self, reason: str) -> None:
-        """Stop being the controller: somebody else has been since (P39)."""
-        if self._machine is not None:
-            self._perform(self._machine, self._machine.resign(reason))
+    def on_seen_elsewhere(self, seen: Seen) -> None:
+        """A broker says what it has seen of the store; this one may not be the controller (P39)."""
+        machine = self._machine
+        if machine is None:
+            return
+        self._perform(machine, machine.on_seen_elsewhere(seen))
+        if self._machine is None:
+            self._seen_elsewhere = seen
+            self._is_kept = False
+            self._spawn(self.keep_seen_elsewhere())
+
+    async def keep_seen_elsewhere(self) -> None:
+        """Have the log directories remember it: the next process must not go on from less."""
+        if self._seen_elsewhere is not None:
+            await self._keep_seen(self._seen_elsewhere)
+            self._is_kept = True
 
     async def request(self, request: Request) -> Any:
         """Have the machine decide; return its answer, which is stored by then.
@@ -224,7 +274,7 @@ class ControllerShell:
         """
         machine = self._machine
         if machine is None:
-            raise NotControllerError("this broker is not the controller now: try again")
+            raise self._not_controller()
         request_id = next(self._requests)
         response: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._responses[request_id] = response
@@ -246,14 +296,33 @@ class ControllerShell:
         partitions, and must not lose it in the middle of them: others would begin them anew. But
         one that stands still for as long as a session has lost its brokers, and gives up.
         """
-        silence_max = self._config.broker_session_timeout_ms
+        silence_max = self.config.broker_session_timeout_ms
         while not self._is_over.is_set():
+            mark: int | None = None
             if monotonic_now() - self._turned_at < silence_max:
                 with contextlib.suppress(CoordinationUnavailableError):
+                    mark = self._store.lease_mark()  # Before reading: no write falls between.
                     self._renew_lease()
             with contextlib.suppress(RuntimeError):  # The loop is closed.
                 loop.call_soon_threadsafe(self._on_lease)
-            self._is_over.wait(self._election.pause_ms(monotonic_now()) / 1000)
+            self._pause(mark)
+
+    def _pause(self, mark: int | None) -> None:
+        """Wait until the lease is to be looked at again.
+
+        Whoever does not hold it looks as soon as it may have changed: it was given back, or there
+        is another controller to go to. A holder that is robbed finds out when it renews.
+        """
+        now = monotonic_now()
+        look_at = now + self._election.pause_ms(now)
+        watches = mark is not None and not self._election.is_held(now)
+        while (left_ms := look_at - monotonic_now()) > 0:
+            step_ms = min(left_ms, _WATCH_STEP_MS) if watches else left_ms
+            if self._is_over.wait(step_ms / 1000):
+                return
+            with contextlib.suppress(CoordinationUnavailableError):
+                if watches and self._store.lease_mark() != mark:
+                    return
 
     def _on_lease(self) -> None:
         """Look whether this broker is the controller now."""
@@ -263,21 +332,30 @@ class ControllerShell:
         is_held = self._election.is_held(monotonic_now())
         if self._machine is not None and not is_held:
             self._perform(self._machine, self._machine.resign("the lease was lost"))
-        if self._machine is None and is_held:
+        if not is_held:
+            self.problem = ""  # Whoever has the lease knows.
+        may_look = self._is_kept and monotonic_now() >= self._looks_again_at
+        if self._machine is None and is_held and may_look:
             self._machine = Controller(
-                self._config,
+                self.config,
                 new_cluster_id=self._random_bytes(_CLUSTER_ID_BYTES).hex(),
                 known_cluster_id=self._known_cluster_id,
+                seen=self._known_of_the_store(),
                 deposed=self._election.deposed,
             )
             self._perform(self._machine, self._machine.take_over())
         elif self._machine is None and self.holder[0]:
             self._set_started()  # Another broker is the controller.
 
+    def _known_of_the_store(self) -> Seen:
+        if self._seen_elsewhere is not None:
+            return self._seen  # This broker may have followed its own controller astray.
+        return self._seen.merged(self.seen_here())
+
     async def _tick(self) -> None:
         while True:
             machine = self._machine
-            pause_ms = self._config.controller_tick_ms
+            pause_ms = self.config.controller_tick_ms
             if machine is not None:
                 pause_ms = machine.pause_ms(monotonic_now())
             with contextlib.suppress(TimeoutError):
@@ -307,6 +385,7 @@ class ControllerShell:
                     ):
                         self._has_new_deadline.set()  # For the first tick of an active machine.
                     self._image = image
+                    self.problem = ""
                     self.observer.on_published(objects)
                     self._set_started()
                 case Respond(request_id, result):
@@ -335,6 +414,7 @@ class ControllerShell:
                 case Resigned(reason):
                     _log.info("controller resigned", extra={"reason": reason})
                     self._machine = None
+                    self._seen = machine.seen
                     self.observer.on_resigned()
 
     async def _serve_outbox(self) -> None:
@@ -366,7 +446,22 @@ class ControllerShell:
                 self._perform(machine, [ReadObject(key)])
         else:
             for (machine, key), stored in zip(reads, found, strict=True):
-                self._perform(machine, machine.on_object_read(key, stored))
+                try:
+                    self._perform(machine, machine.on_object_read(key, stored))
+                except (CorruptMetadataError, InvalidConfigError) as error:
+                    self._on_unusable(machine, error)
+
+    def _on_unusable(self, machine: Controller, error: MillraceError) -> None:
+        """What lies in the store is nothing to go on from."""
+        if not self.is_serving:
+            raise error
+        problem = f"{NO_CONTROLLER}: {error.message}"
+        if problem != self.problem:
+            _log.error(problem)
+        self.problem = problem
+        pause_ms = self.config.broker_session_timeout_ms
+        self._looks_again_at = MonotonicMs(monotonic_now() + pause_ms)
+        self._perform(machine, machine.resign(error.message))
 
     async def _write_all(self, writes: list[tuple[Controller, str, StoredObject]]) -> None:
         content = [(key, stored) for _, key, stored in writes]

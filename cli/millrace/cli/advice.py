@@ -1,12 +1,17 @@
 """What a person may do about what is wrong with a cluster, in the order of what hurts most."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millrace.cli.places import listed
 
 if TYPE_CHECKING:
     from millrace.client import ClusterHealth, PartitionHealth
+
+_CURES: Final = {
+    "slow disk": "Look at its disk, and at what else uses that",
+    "full disk": "Free some space there, lower the retention, or move replicas to other brokers",
+}
 
 
 def advice(found: "ClusterHealth") -> list[str]:
@@ -15,8 +20,15 @@ def advice(found: "ClusterHealth") -> list[str]:
     lines = []
     if not found.has_controller:
         lines.append(
-            "no controller: another broker takes over within seconds; if none does, the brokers' "
-            "logs say why (the coordination store does not answer?)"
+            found.controller_problem
+            or "no controller: another broker takes over within seconds; if none does, the "
+            "brokers' logs say why (the coordination store does not answer?)"
+        )
+    if found.unreachable_brokers:
+        lines.append(
+            f"{_brokers(found.unreachable_brokers)}: no answer here. If it has just gone, others "
+            "lead what it led within seconds, then look again; else it is paused or overloaded, or "
+            "there is no way from here to its address: `millrace cluster describe` shows that"
         )
     if found.offline:
         first = found.offline[0]
@@ -40,6 +52,12 @@ def advice(found: "ClusterHealth") -> list[str]:
             f"{_brokers(gone)}: not there. To bring one back, start it; to do without it, "
             f"`millrace reassign plan --remove-broker {number} | millrace reassign apply -`, then "
             f"`millrace cluster unregister {number}`"
+        )
+    for reason in sorted({each.reluctance for each in found.reluctant_brokers}):
+        numbers = [each.broker_id for each in found.reluctant_brokers if each.reluctance == reason]
+        lines.append(
+            f"{_brokers(numbers)}: {reason}: others lead what they can for it, until that is over. "
+            f"{_CURES.get(reason, 'Its log says more')}"
         )
     if found.recovering:
         places = listed((each.topic, each.partition) for each in found.recovering)

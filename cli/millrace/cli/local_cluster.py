@@ -1,9 +1,10 @@
 """Several brokers on this machine, each a process of its own, as one cluster.
 
-All of them share one file of metadata and one directory. One that ends by itself is started again;
-one that does not even get ready ends the others too, since its message says what to do. SIGTERM and
-Ctrl-C end all of them in good order; so does the end of this process, however it comes: each broker
-watches a pipe whose other end is here (`standard_input`).
+All of them share one file of metadata and one directory. One that does not get ready at first ends
+the others too, since its message says what to do. One that ends by itself later is started again;
+when it does not get ready then, the others go on without it. SIGTERM and Ctrl-C end all of them in
+good order; so does the end of this process, however it comes: each broker watches a pipe whose
+other end is here (`standard_input`).
 """
 
 import json
@@ -27,6 +28,13 @@ _READY_SECONDS_MAX: Final = 120.0
 _STOP_SECONDS_MAX: Final = 60.0
 _RESTART_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.2
+
+
+_HEADER: Final = """\
+# Written by `millrace up --brokers` at each start: what is changed here is lost. Its options are
+# below; other settings are given to `millrace up` as variables, which count over this file, such as
+# MILLRACE_BROKER__STORAGE__FILE_HANDLES_MAX=2000.
+"""
 
 
 class StartFailedError(Exception):
@@ -59,7 +67,7 @@ def configuration(data_dir: Path, number: int, *, port: int, metrics_port: int) 
     """
     logs = log_directory(data_dir, number)
     apart = number * PORTS_APART
-    return "\n".join(
+    return _HEADER + "\n".join(
         (
             f"log_dirs = [{json.dumps(str(logs))}]",
             "[node]",
@@ -116,24 +124,31 @@ class LocalCluster:
                 ready.append(self._wait_until_ready(path))
         return ready or [self._wait_until_ready(path) for path in self._paths]
 
-    def supervise(self) -> None:
-        """Start brokers again that end by themselves, until a signal comes.
+    def supervise(self) -> list[str]:
+        """Start brokers again that end by themselves, until a signal comes or none is left.
 
-        Raises:
-            StartFailedError: one did not get ready again.
+        Returns:
+            The names of those that did not get ready again.
         """
-        while not self._stopping.wait(_LOOK_SECONDS):
+        given_up: dict[Path, None] = {}
+        while len(given_up) < len(self._paths) and not self._stopping.wait(_LOOK_SECONDS):
             for path, process in list(self._processes.items()):
-                if process.poll() is None:
+                if path in given_up or process.poll() is None:
                     continue
                 click.echo(
                     f"{path.stem} ended with {process.returncode}; it is started again", err=True
                 )
                 self._close(process)
                 if self._stopping.wait(_RESTART_SECONDS):
-                    return
+                    break
                 self._spawn(path)
-                self._wait_until_ready(path)
+                try:
+                    self._wait_until_ready(path)
+                except StartFailedError as error:
+                    if not self.is_stopping:
+                        given_up[path] = None
+                        click.echo(f"{error}; the others go on without it", err=True)
+        return [path.stem for path in given_up]
 
     def stop(self) -> None:
         """End all brokers in good order."""
@@ -171,7 +186,7 @@ class LocalCluster:
         finally:
             timer.cancel()
         if not line:
-            raise StartFailedError(f"{path.stem} did not start: {path} is its configuration")
+            raise StartFailedError(f"{path.stem} did not start with {path}")
         said = json.loads(line)
         return Ready(path.stem, said["pid"], said["address"], said["metrics_address"])
 

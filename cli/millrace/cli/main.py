@@ -15,6 +15,7 @@ from millrace.cli.commands import (
     log,
     offsets,
     perf,
+    positions,
     produce,
     reassign,
     topic,
@@ -46,7 +47,7 @@ def cli() -> None:
 
 
 for _module in (
-    *(up, broker, topic, produce, consume, offsets),
+    *(up, broker, topic, produce, consume, offsets, positions),
     *(cluster, reassign, elect_leaders, log, perf, completion),
 ):
     cli.add_command(_module.command)

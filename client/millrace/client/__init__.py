@@ -51,6 +51,7 @@ from millrace.core.errors import (
     EligibleLeadersNotAvailableError,
     InvalidConfigError,
     InvalidPartitionsError,
+    InvalidPositionError,
     InvalidRecordError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
@@ -63,6 +64,7 @@ from millrace.core.errors import (
     NoReassignmentInProgressError,
     NotEnoughReplicasError,
     OffsetOutOfRangeError,
+    PositionsFullError,
     PreferredLeaderNotAvailableError,
     ReassignmentInProgressError,
     RetriableError,
@@ -71,6 +73,7 @@ from millrace.core.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.positions.position import Position
 
 __all__ = [
     "Admin",
@@ -97,6 +100,7 @@ __all__ = [
     "FollowerDescription",
     "InvalidConfigError",
     "InvalidPartitionsError",
+    "InvalidPositionError",
     "InvalidRecordError",
     "InvalidReplicaAssignmentError",
     "InvalidReplicationFactorError",
@@ -113,6 +117,8 @@ __all__ = [
     "OffsetOutOfRangeError",
     "PartitionDescription",
     "PartitionHealth",
+    "Position",
+    "PositionsFullError",
     "PreferredLeaderNotAvailableError",
     "Producer",
     "ReassignmentInProgressError",

@@ -1,13 +1,25 @@
-"""Administration: topics, offsets, the cluster itself."""
+"""Administration: topics, offsets, the cluster itself.
+
+When an answer is lost nobody knows whether the change was made, and it is asked for again. So each
+is one that may come twice: a new topic has its id from here, one to delete is named by its id, and
+what was there when it was to go, and is gone, is done.
+"""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeVar
 
 from millrace.client import _wire
-from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluster, Connection
+from millrace.client._cluster import (
+    METADATA_TIMEOUT_MS_DEFAULT,
+    ChangeResponse,
+    Cluster,
+    Connection,
+)
 from millrace.client._descriptions import (
     ClusterDescription,
     DamagedReplica,
@@ -17,33 +29,45 @@ from millrace.client._descriptions import (
     topic_from_wire,
 )
 from millrace.client._health import ClusterHealth, health_of
-from millrace.client._offsets import OffsetAndTimestamp, OffsetAt, look_up_offsets
+from millrace.client._offsets import (
+    OffsetAndTimestamp,
+    OffsetAt,
+    find_epoch_ends,
+    look_up_offsets,
+)
+from millrace.client._positions import KeptPositions
 from millrace.client._settings import bounded
 from millrace.client._wire import BrokerInfo, Place
 from millrace.core.errors import (
+    BrokerIdNotRegisteredError,
     ConnectionFailedError,
     MalformedRequestError,
     MillraceError,
     RetriableError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, TopicId, TopicPartition
+from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, TopicId, TopicPartition
+from millrace.core.positions.position import Position
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_from_wire
-from millrace.proto.v1 import cluster_pb2, common_pb2
+from millrace.proto.v1 import cluster_pb2, common_pb2, positions_pb2
 
 _PAUSE_S: Final = 0.1
 _DESCRIBE_S: Final = 10.0
 """How long a broker may take to describe its logs before it is left out."""
 Result = TypeVar("Result")
+_POSITION_KINDS: Final = {
+    "committed": positions_pb2.POSITION_KIND_COMMITTED,
+    "initial": positions_pb2.POSITION_KIND_INITIAL,
+}
 _KINDS: Final = {
     "preferred": cluster_pb2.ELECTION_KIND_PREFERRED,
     "unclean": cluster_pb2.ELECTION_KIND_UNCLEAN,
 }
 
 
-class _PartitionResults(Protocol):
+class _PartitionResults(ChangeResponse, Protocol):
     """The response to a request about several partitions."""
 
     @property
@@ -82,6 +106,7 @@ class Admin:
             timeout_ms=request_timeout_ms,
             metadata_timeout_ms=bounded("metadata_timeout_ms", metadata_timeout_ms, 1, INT32_MAX),
         )
+        self._positions = KeptPositions(self._cluster)
 
     async def create_topic(
         self,
@@ -109,6 +134,7 @@ class Admin:
             topics=[
                 cluster_pb2.NewTopic(
                     name=str(parse_topic_name(name)),
+                    topic_id=secrets.token_bytes(TOPIC_ID_BYTES),
                     partitions=partitions or 0,
                     replication_factor=replication_factor or 0,
                     config={key: str(value) for key, value in (config or {}).items()},
@@ -152,11 +178,18 @@ class Admin:
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
         """
-        request = cluster_pb2.DeleteTopicsRequest(
-            topics=[cluster_pb2.TopicRef(name=str(parse_topic_name(name)))],
-            validate_only=validate_only,
-        )
-        await self._result(lambda c: c.cluster.DeleteTopics(request))
+        named = cluster_pb2.TopicRef(name=str(parse_topic_name(name)))
+        topic = await self._delete(named, validate_only=True)
+        if not validate_only:
+            # A later topic of the same name is another one.
+            with suppress(UnknownTopicOrPartitionError):
+                await self._delete(cluster_pb2.TopicRef(topic_id=topic.topic_id))
+
+    async def _delete(
+        self, topic: cluster_pb2.TopicRef, *, validate_only: bool = False
+    ) -> cluster_pb2.TopicMetadata:
+        request = cluster_pb2.DeleteTopicsRequest(topics=[topic], validate_only=validate_only)
+        return (await self._result(lambda c: c.cluster.DeleteTopics(request))).topic
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted; internal ones only when asked for."""
@@ -201,32 +234,35 @@ class Admin:
         return topic
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Return the cluster's id, controller and brokers.
+        """Return the cluster's id, controller and brokers: as whoever knows most tells.
+
+        All brokers are asked. Those that do not answer within `metadata_timeout_ms` are in
+        `unreachable`, unless the others know already that they are not there.
 
         for broker in (await admin.describe_cluster()).brokers:
             print(broker.broker_id, broker.address, broker.rack, broker.state)
         """
-        await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
-        return self._describe_cluster()
-
-    def _describe_cluster(self) -> ClusterDescription:
+        unreachable = await self._cluster.survey()
         return ClusterDescription(
             self._cluster.cluster_id,
             self._cluster.controller_id,
             self._cluster.controller_epoch,
             tuple(self._cluster.brokers[broker] for broker in sorted(self._cluster.brokers)),
+            unreachable,
+            self._cluster.controller_problem,
         )
 
     async def describe_health(self) -> ClusterHealth:
-        """Return what is wrong with the cluster, if anything is.
+        """Return what is wrong with the cluster, if anything is: as whoever knows most tells.
 
         health = await admin.describe_health()
         for partition in health.under_min_isr:
             print(partition.topic, partition.partition, "lacks", partition.missing)
         """
+        cluster = await self.describe_cluster()
         response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest())
         topics = [topic_from_wire(topic) for topic in response.topics if not topic.error.code]
-        return health_of(self._describe_cluster(), topics, await self.describe_damage())
+        return health_of(cluster, topics, await self._describe_damage(None, cluster.unreachable))
 
     async def drain_broker(self, broker_id: int) -> None:
         """Take a broker out of service: it hands over what it leads, and gets nothing new.
@@ -251,11 +287,7 @@ class Admin:
         await self._drain(cluster_pb2.DrainBrokerRequest(broker_id=broker_id, undrain=True))
 
     async def _drain(self, request: cluster_pb2.DrainBrokerRequest) -> None:
-        async def drain(connection: Connection) -> None:
-            response = await connection.cluster.DrainBroker(request)
-            _wire.raise_if_error(response.error, is_set=response.HasField("error"))
-
-        await self._until_done(lambda: self._cluster.call(drain))
+        await self._change_broker(lambda c: c.cluster.DrainBroker(request))
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Have the cluster forget a broker that is gone for good; its id is not given again.
@@ -267,12 +299,13 @@ class Admin:
             BrokerInUseError: it is alive, or partitions have it as a replica; says which.
         """
         request = cluster_pb2.UnregisterBrokerRequest(broker_id=broker_id)
-
-        async def unregister(connection: Connection) -> None:
-            response = await connection.cluster.UnregisterBroker(request)
-            _wire.raise_if_error(response.error, is_set=response.HasField("error"))
-
-        await self._until_done(lambda: self._cluster.call(unregister))
+        known = await self._cluster.look_up(cluster_pb2.GetMetadataRequest(brokers_only=True))
+        was_there = any(each.broker_id == broker_id for each in known.brokers)
+        try:
+            await self._change_broker(lambda c: c.cluster.UnregisterBroker(request))
+        except BrokerIdNotRegisteredError:
+            if not was_there:
+                raise
 
     async def reassign_partitions(
         self, assignments: Mapping[Place, Sequence[int] | None]
@@ -333,6 +366,15 @@ class Admin:
             await self._cluster.refresh(None)  # The answer names topics by their ids.
         return await self._each(lambda c: c.cluster.ElectLeaders(request))
 
+    async def _change_broker(
+        self, method: Callable[[Connection], Awaitable[cluster_pb2.DrainBrokerResponse]]
+    ) -> None:
+        async def attempt() -> None:
+            response = await self._cluster.change(method)
+            _wire.raise_if_error(response.error, is_set=response.HasField("error"))
+
+        await self._until_done(attempt)
+
     async def _place_to_wire(self, topic: str, partition: int) -> common_pb2.TopicPartition:
         info = await self._cluster.topic(topic)
         return _wire.partition_to_wire(TopicPartition(info.topic_id, partition))
@@ -340,7 +382,7 @@ class Admin:
     async def _each(
         self, method: Callable[[Connection], Awaitable[_PartitionResults]]
     ) -> dict[Place, MillraceError | None]:
-        response = await self._until_done(lambda: self._cluster.call(method))
+        response = await self._until_done(lambda: self._cluster.change(method))
         outcomes: dict[Place, MillraceError | None] = {}
         for result in response.results:
             named = result.topic_partition
@@ -379,14 +421,60 @@ class Admin:
         await self._cluster.refresh([name])
         info = await self._cluster.topic(name)
         numbers = range(len(info.partitions)) if partitions is None else list(partitions)
-        for number in numbers:
-            if not 0 <= number < len(info.partitions):
-                raise UnknownTopicOrPartitionError(
-                    f"topic {name!r} has partitions 0 to {len(info.partitions) - 1}, not {number}"
-                )
-        wanted = {TopicPartition(info.topic_id, number): at for number in sorted(numbers)}
+        wanted = {await self._place(name, number): at for number in sorted(numbers)}
         found = await look_up_offsets(self._cluster, wanted)
         return {place.partition: offset for place, offset in found.items()}
+
+    async def look_up_offsets(
+        self, wanted: Mapping[Place, OffsetAt]
+    ) -> dict[Place, OffsetAndTimestamp]:
+        """Return an offset for each partition, of any number of topics at once.
+
+            await admin.look_up_offsets({("orders", 0): "end", ("payments", 3): 1672531200000})
+
+        Args:
+            wanted: "beginning", "end", "max_timestamp" or a time in ms UTC, by topic and number.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or partition.
+        """
+        places = await self._places(wanted)
+        found = await look_up_offsets(
+            self._cluster, {places[place]: at for place, at in wanted.items()}
+        )
+        return {place: found[places[place]] for place in wanted}
+
+    async def find_epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
+        """Return where the records up to a leader epoch end, for each partition.
+
+        A log that was read further in that epoch, or before it, has lost records since: after an
+        unclean election.
+
+        Args:
+            epochs: the leader epoch, by topic and number.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or partition.
+        """
+        places = await self._places(epochs)
+        found = await find_epoch_ends(
+            self._cluster, {places[place]: LeaderEpoch(epoch) for place, epoch in epochs.items()}
+        )
+        return {place: found[places[place]] for place in epochs}
+
+    async def _places(self, named: Iterable[Place]) -> dict[Place, TopicPartition]:
+        named = list(named)
+        if topics := {str(parse_topic_name(topic)) for topic, _ in named}:
+            await self._cluster.refresh(sorted(topics))
+        return {place: await self._place(*place) for place in named}
+
+    async def _place(self, topic: str, number: int) -> TopicPartition:
+        info = await self._cluster.topic(topic)
+        if not 0 <= number < len(info.partitions):
+            raise UnknownTopicOrPartitionError(
+                f"topic {info.name!r} has partitions 0 to {len(info.partitions) - 1}, not {number}"
+            )
+        return TopicPartition(info.topic_id, number)
 
     async def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
         """Return offsets and sizes of the replicas on all brokers; of one topic or of all.
@@ -414,6 +502,12 @@ class Admin:
             for replica in await admin.describe_damage():
                 print(replica.topic, replica.partition, replica.broker_id, replica.error)
         """
+        return await self._describe_damage(topic, ())
+
+    async def _describe_damage(
+        self, topic: str | None, unreachable: Sequence[BrokerId]
+    ) -> list[DamagedReplica]:
+        answers = await self._ask_for_logs(topic, only_damaged=True, unreachable=unreachable)
         described = [
             DamagedReplica(
                 name,
@@ -422,12 +516,16 @@ class Admin:
                 log.error.message if log.HasField("error") else "",
                 tuple(log.damaged_logs),
             )
-            for log, name, broker_id in await self._ask_for_logs(topic, only_damaged=True)
+            for log, name, broker_id in answers
         ]
         return sorted(described, key=lambda each: (each.topic, each.partition, each.broker_id))
 
     async def _ask_for_logs(
-        self, topic: str | None, *, only_damaged: bool = False
+        self,
+        topic: str | None,
+        *,
+        only_damaged: bool = False,
+        unreachable: Sequence[BrokerId] = (),
     ) -> list[tuple[cluster_pb2.LogDescription, str, BrokerId]]:
         """Ask all brokers that are there; return what each says, with the names of the topics."""
         await self._cluster.look_up(
@@ -440,7 +538,11 @@ class Admin:
             info = await self._cluster.topic(topic)
             for partition in info.partitions:
                 request.partitions.add(topic_id=info.topic_id, partition=partition.partition)
-        asked = [each for each in self._cluster.brokers.values() if not each.is_fenced]
+        asked = [
+            each
+            for each in self._cluster.brokers.values()
+            if not each.is_fenced and each.broker_id not in unreachable
+        ]
         answers = await asyncio.gather(*(self._describe_logs(each, request) for each in asked))
         names = self._cluster.topic_names
         return [
@@ -466,6 +568,56 @@ class Admin:
         except (ConnectionFailedError, TimeoutError):
             return []
         return response.logs
+
+    async def resolve_initial(
+        self, name: str, proposals: Mapping[Place, Position]
+    ) -> dict[Place, Position]:
+        """Return where a reader of this name began; where that is not known, it begins as proposed.
+
+        The first proposal for a partition is kept on the brokers, and is the answer from then on,
+        whoever asks. A topic that is deleted and made again is another one.
+
+            start = await admin.resolve_initial("report", {("orders", 0): Position(120, 3)})
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            InvalidPositionError: the name or a position breaks a bound.
+            PositionsFullError: no more can be kept.
+        """
+        return await self._positions.resolve_initial(name, proposals)
+
+    async def commit_positions(self, name: str, positions: Mapping[Place, Position]) -> None:
+        """Keep on the brokers how far a reader of this name is; the last one said counts.
+
+        Each position is stored by itself: after an error some may be, and saying all again is safe.
+
+        Raises:
+            UnknownTopicOrPartitionError, InvalidPositionError, PositionsFullError: as in
+                `resolve_initial`.
+        """
+        await self._positions.commit(name, positions)
+
+    async def fetch_positions(
+        self, name: str, *, kind: Literal["committed", "initial"] = "committed"
+    ) -> dict[Place, Position]:
+        """Return how far a reader of this name is, or where it began; nothing of deleted topics.
+
+        Raises:
+            InvalidPositionError: that is no name.
+        """
+        return await self._positions.fetch(name, _POSITION_KINDS[kind])
+
+    async def position_names(self) -> list[str]:
+        """Return the names under which positions are kept, sorted."""
+        return await self._positions.names()
+
+    async def delete_positions(self, name: str) -> None:
+        """Forget all positions of a name, if there are any.
+
+        Raises:
+            InvalidPositionError: that is no name.
+        """
+        await self._positions.delete(name)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -493,7 +645,7 @@ class Admin:
         """Have the controller change one topic; another one, or none, is waited for."""
 
         async def attempt() -> cluster_pb2.TopicResult:
-            response = await self._cluster.call(method)
+            response = await self._cluster.change(method)
             (result,) = response.results
             _wire.raise_if_error(result.error, is_set=result.HasField("error"))
             return result

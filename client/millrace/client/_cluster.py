@@ -11,9 +11,10 @@ their own: it would end them without a word, and whoever waits for their news wo
 
 Brokers that lag behind may answer too. Every answer says of which state of the metadata it tells,
 by a number that all brokers count alike (`metadata_epoch`), and what is known is never replaced by
-what is older: neither a topic, nor that there is none, nor who the brokers are. A leader that a
-refusal named may be newer than any answer: a partition's leader never goes back to an earlier
-leader epoch, nor a broker to an earlier life.
+what is older: neither a topic, nor that there is none, nor who the brokers are. Nor is anything
+believed that is older than the last change which was made from here. A leader that a refusal named
+may be newer than any answer: a partition's leader never goes back to an earlier leader epoch, nor a
+broker to an earlier life.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -45,12 +46,14 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.topics import parse_topic_name
+from millrace.proto.features import CLIENT_PROTOCOL
 from millrace.proto.v1 import (
     cluster_pb2,
     cluster_pb2_grpc,
     common_pb2,
     fetch_pb2,
     fetch_pb2_grpc,
+    positions_pb2_grpc,
     produce_pb2_grpc,
 )
 
@@ -59,8 +62,19 @@ _CONNECT_TIMEOUT_S: Final = 10.0
 METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000
 _CATCH_UP_PAUSES_S: Final = (0.05, 0.2)
 """Pauses in which a broker that lags may catch up before another one is asked."""
+_ABOUT_BROKERS: Final = cluster_pb2.GetMetadataRequest(brokers_only=True)
 
 Result = TypeVar("Result")
+
+
+class ChangeResponse(Protocol):
+    """The response to a request that changes something."""
+
+    @property
+    def metadata_epoch(self) -> int: ...
+
+
+ChangeResult = TypeVar("ChangeResult", bound=ChangeResponse)
 
 
 @dataclass(slots=True)
@@ -82,6 +96,11 @@ class Connection:
     def produce(self) -> produce_pb2_grpc.ProduceStub:
         """Producer ids; the stream is opened by its own raw codec."""
         return produce_pb2_grpc.ProduceStub(self.channel)  # type: ignore[no-untyped-call]
+
+    @property
+    def positions(self) -> positions_pb2_grpc.PositionsStub:
+        """Positions kept under names."""
+        return positions_pb2_grpc.PositionsStub(self.channel)  # type: ignore[no-untyped-call]
 
     @property
     def fetch(self) -> fetch_pb2_grpc.FetchStub:
@@ -128,6 +147,7 @@ class Cluster:
         self.cluster_id = ""
         self.controller_id = NO_BROKER
         self.controller_epoch = ControllerEpoch(0)
+        self.controller_problem = ""
         self.metadata_epoch = 0
         """Of the newest state that an answer told of; 0: none said."""
         self._all_known_at = 0  # Of the newest answer about all topics.
@@ -226,6 +246,15 @@ class Cluster:
             "no broker can be reached: " + "; ".join(problems) + ". Is one running there?"
         )
 
+    async def change(self, method: Callable[[Connection], Awaitable[ChangeResult]]) -> ChangeResult:
+        """Have something changed through whichever broker answers, as `call` does.
+
+        Whoever is asked about the cluster afterwards has to know of it.
+        """
+        response = await self.call(method)
+        self.metadata_epoch = max(self.metadata_epoch, response.metadata_epoch)
+        return response
+
     def _addresses(self) -> list[str]:
         """Return where to ask, in this order."""
         addresses = [self._last_address] if self._last_address else []
@@ -275,6 +304,20 @@ class Cluster:
         )
         return response.offsets
 
+    async def find_epoch_ends(
+        self, broker_id: BrokerId, request: fetch_pb2.OffsetsForLeaderEpochRequest
+    ) -> Sequence[fetch_pb2.LeaderEpochResult]:
+        """Ask a broker where leader epochs end; return that, or why not, in the request's order.
+
+        Raises:
+            ConnectionFailedError: no answer.
+        """
+        response: fetch_pb2.OffsetsForLeaderEpochResponse = await self.on(
+            await self.broker(broker_id),
+            lambda connection: connection.fetch.OffsetsForLeaderEpoch(request),
+        )
+        return response.results
+
     async def drop(self, connection: Connection) -> None:
         """Forget a connection that failed; the next use opens another."""
         task = self._connections.get(connection.address)
@@ -309,6 +352,7 @@ class Cluster:
                         client_id=self._client_id,
                         software_name=SOFTWARE_NAME,
                         software_version=_software_version(),
+                        features=[CLIENT_PROTOCOL],
                     )
                 )
             _wire.raise_if_error(connection.hello.error, is_set=connection.hello.HasField("error"))
@@ -399,6 +443,52 @@ class Cluster:
         self.learn(response, is_full=not is_partial)
         return response
 
+    async def survey(self) -> tuple[BrokerId, ...]:
+        """Ask every broker about the cluster; return who should be there, and does not answer.
+
+        Who answers first may not know the latest; what is looked up next is not older than what
+        any of them knows now. Takes little longer than `metadata_timeout_ms`, twice that where
+        brokers are found that were not known.
+
+        Raises:
+            ConnectionFailedError: none answers; says why.
+        """
+        asked: set[str] = set()
+        heard: set[BrokerId] = set()
+        while addresses := [each for each in self._addresses() if each not in asked]:
+            asked.update(addresses)
+            answers = await asyncio.gather(*map(self._ask_about_brokers, addresses))
+            answered = [each for each in answers if each is not None]
+            # Of those who know as much, one may not have heard of the controller yet.
+            for connection, response in sorted(
+                answered, key=lambda each: (each[1].metadata_epoch, each[1].controller_id)
+            ):
+                heard.add(BrokerId(connection.hello.broker_id))
+                self.learn(response, is_full=False)
+                self._last_address = connection.address
+        if not heard:
+            await self.look_up(_ABOUT_BROKERS)  # It says what went wrong.
+        expected = (each.broker_id for each in self.brokers.values() if not each.is_fenced)
+        return tuple(sorted(broker_id for broker_id in expected if broker_id not in heard))
+
+    async def _ask_about_brokers(
+        self, address: str
+    ) -> tuple[Connection, cluster_pb2.GetMetadataResponse] | None:
+        async def ask(connection: Connection) -> cluster_pb2.GetMetadataResponse:
+            response: cluster_pb2.GetMetadataResponse = await connection.cluster.GetMetadata(
+                _ABOUT_BROKERS
+            )
+            return response
+
+        try:
+            async with asyncio.timeout(self._metadata_timeout_s):
+                connection = await self.connection(address)
+                return connection, await self.on(connection, ask)
+        except ClosedError:
+            raise
+        except (MillraceError, TimeoutError):
+            return None
+
     def _is_behind(self, response: cluster_pb2.GetMetadataResponse) -> bool:
         return 0 < response.metadata_epoch < self.metadata_epoch
 
@@ -412,6 +502,7 @@ class Cluster:
         if response.controller_epoch >= self.controller_epoch:
             self.controller_id = BrokerId(response.controller_id)
             self.controller_epoch = ControllerEpoch(response.controller_epoch)
+            self.controller_problem = response.controller_problem
         if not self._is_behind(response):
             self._learn_brokers(response)
         epoch = response.metadata_epoch

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -84,14 +84,19 @@ class Consumer:
         )
 
     async def assign(
-        self, partitions: Iterable[Place | str], *, start: Start | None = None
+        self,
+        partitions: Iterable[Place | str] | Mapping[Place, Start],
+        *,
+        start: Start | None = None,
     ) -> None:
         """Read exactly these partitions from now on.
 
             await consumer.assign(["orders", ("payments", 0)], start="end")
+            await consumer.assign({("orders", 0): 17, ("orders", 1): "beginning"})
 
         Args:
-            partitions: topic and number, or a topic for all of its partitions.
+            partitions: topic and number, or a topic for all of its partitions; as a mapping, each
+                with its own start.
             start: an offset, "beginning" or "end"; None: where `auto_offset_reset` says.
 
         Raises:

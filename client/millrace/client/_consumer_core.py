@@ -6,7 +6,7 @@ Both consumers, the async and the sync one, are a few lines over this.
 import asyncio
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, Literal
 
@@ -218,6 +218,7 @@ class ConsumerCore:
                     rows,
                     batch.header.leader_epoch,
                     self._fetcher.high_watermark(batch.topic_partition) or Offset(0),
+                    batch.topic_partition.topic_id,
                 )
             )
         return batches
@@ -290,10 +291,17 @@ class ConsumerCore:
         with self._lock:
             return [self._place(topic_partition) for topic_partition in self._fetcher.assigned]
 
-    async def assign(self, wanted: Iterable[Place | str], start: Start | None) -> None:
+    async def assign(
+        self, wanted: Iterable[Place | str] | Mapping[Place, Start], start: Start | None
+    ) -> None:
         """Read exactly these partitions."""
         places: dict[TopicPartition, str] = {}
+        starts: dict[TopicPartition, Reset | Offset] = {}
+        each_start: Mapping[Place, Start] = wanted if isinstance(wanted, Mapping) else {}
         wanted = list(wanted)
+        topics = {item if isinstance(item, str) else item[0] for item in wanted}
+        if topics:  # Partitions may have come since, and another topic of the name.
+            await self.cluster.refresh(sorted(str(parse_topic_name(topic)) for topic in topics))
         for item in wanted:
             name, numbers = (item, None) if isinstance(item, str) else (item[0], [item[1]])
             info = await self.cluster.topic(name)
@@ -303,8 +311,10 @@ class ConsumerCore:
                         f"topic {info.name!r} has partitions 0 to {len(info.partitions) - 1}, not "
                         f"{number}"
                     )
-                places[TopicPartition(info.topic_id, number)] = info.name
-        to = Reset.NONE if start is None else _reset_of(start)
+                place = TopicPartition(info.topic_id, number)
+                to = start if isinstance(item, str) else each_start.get(item, start)
+                places[place] = info.name
+                starts[place] = Reset.NONE if to is None else _reset_of(to)
         self._rest = None
         self._whole_topics = [
             str(parse_topic_name(item)) for item in wanted if isinstance(item, str)
@@ -313,7 +323,7 @@ class ConsumerCore:
             for gone in [p for p in self._fetcher.assigned if p not in places]:
                 self._fetcher.unassign(gone)
             for place, topic in places.items():
-                self._fetcher.assign(topic, place, to)
+                self._fetcher.assign(topic, place, starts[place])
         self._topics = places
         self._topic_ids = {place.topic_id for place in places}
         self._learn_leaders()
@@ -521,11 +531,7 @@ class ConsumerCore:
                 current_leader_epoch=leader.leader_epoch,  # P6
                 leader_epoch=effect.leader_epoch,
             )
-            connection = await self.cluster.broker(leader.broker_id)
-            response = await self.cluster.on(
-                connection, lambda c: c.fetch.OffsetsForLeaderEpoch(request)
-            )
-            (result,) = response.results
+            (result,) = await self.cluster.find_epoch_ends(leader.broker_id, request)
             _wire.raise_if_error(result.error, is_set=result.HasField("error"))
         except MillraceError as error:
             if isinstance(error, RefreshMetadataError) and error.leader is not None:

@@ -121,6 +121,10 @@ class ClusterDescription:
     """Rises with every new controller."""
     brokers: tuple[BrokerInfo, ...]
     """Every broker that was ever registered, by id."""
+    unreachable: tuple[BrokerId, ...] = ()
+    """Brokers that are not fenced, and did not answer this client: they may just have died."""
+    controller_problem: str = ""
+    """Why no controller can act, and what to do about it; empty: nothing keeps one from it."""
 
     def broker(self, broker_id: int) -> BrokerInfo | None:
         """Return a broker."""

@@ -9,6 +9,7 @@ from millrace.client._descriptions import (
     PartitionDescription,
     TopicDescription,
 )
+from millrace.client._wire import BrokerInfo
 from millrace.core.ids import BrokerId
 
 
@@ -45,6 +46,12 @@ class ClusterHealth:
     """Brokers that are not there. Whether that matters, the partitions say."""
     damaged: tuple[DamagedReplica, ...] = ()
     """Replicas that are offline on brokers that run, and those that were fetched anew since."""
+    unreachable_brokers: tuple[BrokerId, ...] = ()
+    """Brokers that are not fenced, and did not answer this client: they may just have died."""
+    reluctant_brokers: tuple[BrokerInfo, ...] = ()
+    """Brokers that would rather not lead, as their `reluctance` says; the others lead for them."""
+    controller_problem: str = ""
+    """Why no controller can act, and what to do about it, where it is known."""
 
     @property
     def is_healthy(self) -> bool:
@@ -54,6 +61,7 @@ class ClusterHealth:
             or self.under_min_isr
             or self.recovering
             or self.under_replicated
+            or self.unreachable_brokers
             or any(each.error for each in self.damaged)
         )
 
@@ -68,7 +76,7 @@ def health_of(
         (_judge(topic, partition), partition) for topic in topics for partition in topic.partitions
     ]
     return ClusterHealth(
-        has_controller=cluster.controller_id >= 0,
+        has_controller=cluster.controller_id >= 0 and not cluster.controller_problem,
         offline=tuple(health for health, _ in partitions if health.leader < 0),
         under_min_isr=tuple(
             health for health, _ in partitions if len(health.isr) < health.min_insync_replicas
@@ -77,6 +85,11 @@ def health_of(
         under_replicated=tuple(health for health, _ in partitions if health.missing),
         fenced_brokers=tuple(each.broker_id for each in cluster.brokers if each.is_fenced),
         damaged=tuple(damaged),
+        unreachable_brokers=cluster.unreachable,
+        reluctant_brokers=tuple(
+            each for each in cluster.brokers if each.reluctance and not each.is_fenced
+        ),
+        controller_problem=cluster.controller_problem,
     )
 
 

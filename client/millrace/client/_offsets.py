@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from millrace.client import _wire
 from millrace.client._cluster import Cluster
@@ -15,7 +15,8 @@ from millrace.core.errors import (
     RefreshMetadataError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import fetch_pb2
 
 OffsetAt = Literal["beginning", "end", "max_timestamp"] | int
@@ -33,6 +34,17 @@ class OffsetAndTimestamp:
     timestamp: int
     """Of the record found, ms UTC; -1: none or not asked for."""
     leader_epoch: LeaderEpoch
+    """No record before it is of a later one; -1: not known."""
+    topic_id: TopicId
+    """Of the topic that was asked: another of the same name has another."""
+
+
+Wanted = TypeVar("Wanted")
+Found = TypeVar("Found")
+_Ask: TypeAlias = Callable[
+    [Cluster, BrokerId, Mapping[TopicPartition, Wanted]],
+    Awaitable[Sequence[Found | MillraceError]],
+]
 
 
 async def look_up_offsets(
@@ -46,11 +58,30 @@ async def look_up_offsets(
         UnknownTopicOrPartitionError: a topic is gone.
         MillraceError: the last refusal when the time is over, or one that time does not mend.
     """
+    return await _ask_leaders(cluster, wanted, _list_offsets)
+
+
+async def find_epoch_ends(
+    cluster: Cluster, wanted: Mapping[TopicPartition, LeaderEpoch]
+) -> dict[TopicPartition, Offset]:
+    """Return where the records up to a leader epoch end in each partition; -1: nobody knows.
+
+    Raises:
+        As `look_up_offsets`.
+    """
+    return await _ask_leaders(cluster, wanted, _find_epoch_ends)
+
+
+async def _ask_leaders(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, Wanted],
+    ask: _Ask[Wanted, Found],
+) -> dict[TopicPartition, Found]:
     deadline = time.monotonic() + cluster.timeout_s
-    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    found: dict[TopicPartition, Found] = {}
     while True:
-        missing = [place for place in wanted if place not in found]
-        errors = await _ask(cluster, {place: wanted[place] for place in missing}, found)
+        missing = {place: wanted[place] for place in wanted if place not in found}
+        errors = await _ask_each_once(cluster, missing, ask, found)
         if not errors:
             return {place: found[place] for place in wanted}
         is_over = time.monotonic() + _PAUSE_S >= deadline
@@ -86,10 +117,11 @@ def _topics_of(cluster: Cluster, places: Iterable[TopicPartition]) -> set[str]:
     return names
 
 
-async def _ask(
+async def _ask_each_once(
     cluster: Cluster,
-    wanted: Mapping[TopicPartition, OffsetAt],
-    found: dict[TopicPartition, OffsetAndTimestamp],
+    wanted: Mapping[TopicPartition, Wanted],
+    ask: _Ask[Wanted, Found],
+    found: dict[TopicPartition, Found],
 ) -> dict[TopicPartition, MillraceError]:
     """Ask each leader once; return what was refused, by partition."""
     errors: dict[TopicPartition, MillraceError] = {}
@@ -104,30 +136,70 @@ async def _ask(
         else:
             by_broker.setdefault(leader.broker_id, []).append(place)
     for broker_id, places in by_broker.items():
-        request = fetch_pb2.ListOffsetsRequest(
-            partitions=[_query(cluster, place, wanted[place]) for place in places]
-        )
         try:
-            offsets = await cluster.list_offsets(broker_id, request)
+            answers = await ask(cluster, broker_id, {place: wanted[place] for place in places})
         except ConnectionFailedError as error:
             errors.update(dict.fromkeys(places, error))
             continue
-        for place, listed in zip(places, offsets, strict=True):
-            try:
-                _wire.raise_if_error(listed.error, is_set=listed.HasField("error"))
-            except MillraceError as error:
-                errors[place] = error
+        for place, answer in zip(places, answers, strict=True):
+            if isinstance(answer, MillraceError):
+                errors[place] = answer
             else:
-                epoch = LeaderEpoch(listed.leader_epoch)
-                found[place] = OffsetAndTimestamp(Offset(listed.offset), listed.timestamp, epoch)
+                found[place] = answer
     return errors
 
 
-def _query(cluster: Cluster, place: TopicPartition, at: OffsetAt) -> fetch_pb2.ListOffsetsPartition:
+async def _list_offsets(
+    cluster: Cluster, broker_id: BrokerId, wanted: Mapping[TopicPartition, OffsetAt]
+) -> list[OffsetAndTimestamp | MillraceError]:
+    request = fetch_pb2.ListOffsetsRequest(
+        partitions=[_query(cluster, place, at) for place, at in wanted.items()]
+    )
+    return [
+        error_from_wire(listed.error)
+        if listed.HasField("error") and listed.error.code
+        else OffsetAndTimestamp(
+            Offset(listed.offset),
+            listed.timestamp,
+            LeaderEpoch(listed.leader_epoch),
+            place.topic_id,
+        )
+        for place, listed in zip(
+            wanted, await cluster.list_offsets(broker_id, request), strict=True
+        )
+    ]
+
+
+async def _find_epoch_ends(
+    cluster: Cluster, broker_id: BrokerId, wanted: Mapping[TopicPartition, LeaderEpoch]
+) -> list[Offset | MillraceError]:
+    request = fetch_pb2.OffsetsForLeaderEpochRequest(
+        partitions=[
+            fetch_pb2.LeaderEpochQuery(
+                topic_partition=_wire.partition_to_wire(place),
+                current_leader_epoch=_known_epoch(cluster, place),
+                leader_epoch=epoch,
+            )
+            for place, epoch in wanted.items()
+        ]
+    )
+    return [
+        error_from_wire(result.error)
+        if result.HasField("error") and result.error.code
+        else Offset(result.end.end_offset)
+        for result in await cluster.find_epoch_ends(broker_id, request)
+    ]
+
+
+def _known_epoch(cluster: Cluster, place: TopicPartition) -> int:
     leader = cluster.leader_of(place)
+    return -1 if leader is None else leader.leader_epoch  # P6
+
+
+def _query(cluster: Cluster, place: TopicPartition, at: OffsetAt) -> fetch_pb2.ListOffsetsPartition:
     query = fetch_pb2.ListOffsetsPartition(
         topic_partition=_wire.partition_to_wire(place),
-        current_leader_epoch=-1 if leader is None else leader.leader_epoch,  # P6
+        current_leader_epoch=_known_epoch(cluster, place),
     )
     if at == "beginning":
         query.earliest = True

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from millrace.client.serialization import Deserializer
 from millrace.core.errors import SerializationError
-from millrace.core.ids import LeaderEpoch, Offset, WallMs
+from millrace.core.ids import LeaderEpoch, Offset, TopicId, WallMs
 
 
 class Record(NamedTuple):
@@ -44,6 +44,8 @@ class FetchedRecords:
     records: pa.RecordBatch
     leader_epoch: LeaderEpoch
     high_watermark: Offset
+    topic_id: TopicId
+    """Another topic of the same name has another."""
 
 
 def record_type(

@@ -35,6 +35,7 @@ from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer, Serializer
 from millrace.core.errors import ClosedError, MillraceError
+from millrace.core.positions.position import Position
 from millrace.core.producer.partitioners import PartitionFunction
 
 Result = TypeVar("Result")
@@ -259,7 +260,12 @@ class SyncConsumer:
         )
         self._core = self._consumer._core
 
-    def assign(self, partitions: Iterable[Place | str], *, start: Start | None = None) -> None:
+    def assign(
+        self,
+        partitions: Iterable[Place | str] | Mapping[Place, Start],
+        *,
+        start: Start | None = None,
+    ) -> None:
         """Read exactly these partitions from now on: see `Consumer.assign`."""
         self._thread.call(self._consumer.assign(partitions, start=start))
 
@@ -462,6 +468,14 @@ class SyncAdmin:
         """Return an offset per partition: see `Admin.list_offsets`."""
         return self._thread.call(self._admin.list_offsets(topic, at, partitions))
 
+    def look_up_offsets(self, wanted: Mapping[Place, OffsetAt]) -> dict[Place, OffsetAndTimestamp]:
+        """Return an offset for each partition: see `Admin.look_up_offsets`."""
+        return self._thread.call(self._admin.look_up_offsets(wanted))
+
+    def find_epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
+        """Return where leader epochs end: see `Admin.find_epoch_ends`."""
+        return self._thread.call(self._admin.find_epoch_ends(epochs))
+
     def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
         """Return offsets and sizes of the replicas on all brokers."""
         return self._thread.call(self._admin.describe_logs(topic))
@@ -469,6 +483,30 @@ class SyncAdmin:
     def describe_damage(self, topic: str | None = None) -> list[DamagedReplica]:
         """Return replicas that are offline, or were fetched anew: see `Admin.describe_damage`."""
         return self._thread.call(self._admin.describe_damage(topic))
+
+    def resolve_initial(
+        self, name: str, proposals: Mapping[Place, Position]
+    ) -> dict[Place, Position]:
+        """Return where a reader of this name began: see `Admin.resolve_initial`."""
+        return self._thread.call(self._admin.resolve_initial(name, proposals))
+
+    def commit_positions(self, name: str, positions: Mapping[Place, Position]) -> None:
+        """Keep on the brokers how far a reader is: see `Admin.commit_positions`."""
+        self._thread.call(self._admin.commit_positions(name, positions))
+
+    def fetch_positions(
+        self, name: str, *, kind: Literal["committed", "initial"] = "committed"
+    ) -> dict[Place, Position]:
+        """Return how far a reader is, or where it began: see `Admin.fetch_positions`."""
+        return self._thread.call(self._admin.fetch_positions(name, kind=kind))
+
+    def position_names(self) -> list[str]:
+        """Return the names under which positions are kept, sorted."""
+        return self._thread.call(self._admin.position_names())
+
+    def delete_positions(self, name: str) -> None:
+        """Forget all positions of a name: see `Admin.delete_positions`."""
+        self._thread.call(self._admin.delete_positions(name))
 
     def close(self) -> None:
         """Close the connections; closing twice is harmless."""

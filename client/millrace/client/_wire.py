@@ -51,15 +51,17 @@ class BrokerInfo:
     """It shuts down or was drained: it hands over what it leads and gets nothing new."""
     is_drained: bool = False
     """An operator drained it; it stays so until it is taken back."""
+    reluctance: str = ""
+    """Why it leads only what nobody else can, as `slow disk` or `full disk`; empty: it does not."""
 
     @property
     def state(self) -> str:
-        """Return `alive`, `fenced`, `draining` (about to stop) or `drained` (by an operator)."""
+        """Return `alive`, `fenced`, `draining` (about to stop), `drained` or its reluctance."""
         if self.is_fenced:
             return "fenced"
         if self.is_drained:
             return "drained"
-        return "draining" if self.is_draining else "alive"
+        return "draining" if self.is_draining else self.reluctance or "alive"
 
 
 @dataclass(slots=True, frozen=True)
@@ -118,6 +120,7 @@ def broker_from_wire(broker: cluster_pb2.BrokerMetadata) -> BrokerInfo:
         BrokerEpoch(broker.broker_epoch),
         broker.draining,
         broker.drained,
+        broker.reluctance,
     )
 
 

@@ -373,6 +373,24 @@ class BrokerInUseError(InvalidRequestError):
     code = 47
 
 
+class CoordinatorLoadInProgressError(RetriableError):
+    """The broker leads where the name is kept since a moment ago, and reads its log yet."""
+
+    code = 48
+
+
+class InvalidPositionError(InvalidRequestError):
+    """A position, or the name that it is to be kept under, breaks a bound."""
+
+    code = 49
+
+
+class PositionsFullError(InvalidRequestError):
+    """No more positions can be kept where the name falls to."""
+
+    code = 50
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

@@ -33,6 +33,10 @@ class TopicName(NamedTuple):
         return self.name.startswith(INTERNAL_PREFIX)
 
 
+POSITIONS_TOPIC: Final = TopicName(DEFAULT_NAMESPACE, "__positions")
+"""Where positions are kept, see `core/positions`."""
+
+
 def parse_topic_name(text: str) -> TopicName:
     """Read `name` or `namespace/name`.
 

@@ -219,6 +219,22 @@ def test_a_broker_that_is_gone_for_good_is_unregistered(own_cluster: RunningClus
     assert "new log_dirs" in log
 
 
+def test_a_cluster_whose_controller_has_just_died_is_not_healthy(
+    own_cluster: RunningCluster,
+) -> None:
+    millrace = CommandLine(own_cluster.bootstrap)
+    millrace.ok("topic", "create", "t", "--replication-factor", "3")
+    wait_until(lambda: millrace.run("cluster", "health").exit_code == 0, "all is well")
+    controller = json.loads(millrace.ok("cluster", "describe", "-o", "json"))["controller"]
+    own_cluster[controller].kill()
+    at_once = millrace.run("cluster", "health", "-o", "json")
+    assert at_once.exit_code == ExitCode.UNHEALTHY
+    report = json.loads(at_once.stdout)
+    assert controller in report["unreachable_brokers"] + report["fenced_brokers"]
+    assert states(millrace)[controller] in ("unreachable", "fenced")
+    wait_until(lambda: states(millrace)[controller] == "fenced", "a new controller knows it")
+
+
 def states(millrace: CommandLine) -> dict[int, str]:
     brokers = json.loads(millrace.ok("cluster", "describe", "-o", "json"))["brokers"]
     return {each["broker"]: each["state"] for each in brokers}
@@ -312,3 +328,7 @@ def test_health_says_what_is_missing_and_a_lost_tail_is_told(own_cluster: Runnin
         consumer.seek(("t", 0), caught.value.end_offset)
         read(3)
         assert found == [b"kept", b"lost", b"in its place"]
+
+        own_cluster[leader].start()
+        count = 'millrace_topic_lost_records_total{topic="t"}'
+        wait_until(lambda: own_cluster[leader].metrics().get(count) == 1, "the loss is counted")

@@ -105,6 +105,31 @@ def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_pat
         assert process.wait(60) == ExitCode.DONE
 
 
+def test_a_broker_that_cannot_start_again_leaves_the_others_running(tmp_path: Path) -> None:
+    words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        brokers = json.loads(process.stdout.readline())["brokers"]
+        (tmp_path / "broker-1.toml").write_text("[listener]\nport = -5\n")
+        os.kill(brokers[1]["pid"], signal.SIGKILL)
+        said = ""
+        while "the others go on without it" not in said:
+            said = process.stderr.readline()
+            assert said
+        assert said.startswith("broker-1 did not start")
+        CommandLine(brokers[0]["address"]).ok("topic", "create", "t", "--replication-factor", "1")
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(60) == ExitCode.FAILED
+    assert "error: broker-1 did not start again" in rest
+
+
 def test_brokers_end_in_good_order_when_the_process_that_started_them_is_killed(
     tmp_path: Path,
 ) -> None:

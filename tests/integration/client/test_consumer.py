@@ -12,6 +12,7 @@ from millrace.client import (
     ConcurrentUseError,
     Consumer,
     CorruptBatchError,
+    FetchedRecords,
     InvalidConfigError,
     InvalidRequestError,
     LogTruncatedError,
@@ -99,6 +100,42 @@ def test_arrow_batches_go_on_where_a_poll_stopped(run: Run) -> None:
             assert batch.records.column("offset").to_pylist() == list(range(20, 50))
             assert batch.records.column("value").to_pylist()[0] == b"20"
             assert (batch.topic, batch.partition, batch.high_watermark) == ("orders", 0, 50)
+
+    run(story())
+
+
+def test_each_partition_has_a_start_of_its_own(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 30, partitions=3)
+            await consumer.assign({("orders", 0): 4, ("orders", 1): "beginning", ("orders", 2): 9})
+            batches: list[FetchedRecords] = []
+            async with asyncio.timeout(10):
+                while sum(len(each.records) for each in batches) < 6 + 10 + 1:
+                    batches += await consumer.poll_batches()
+            assert {each.partition: each.records["offset"][0].as_py() for each in batches} == {
+                0: 4,
+                1: 0,
+                2: 9,
+            }
+            assert {each.topic_id for each in batches} == {broker.topics["orders"].topic_id}
+
+    run(story())
+
+
+def test_what_is_assigned_is_as_it_is_now(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 10)
+            await consumer.assign(["orders"])
+            await read(consumer, 10)
+            await consumer.assign([])
+            broker.topics.pop("orders")
+            await fill(broker, 30, partitions=3)
+            await consumer.assign([("orders", 2)])
+            assert [int(record.value) for record in await read(consumer, 10)] == list(
+                range(2, 30, 3)
+            )
 
     run(story())
 

@@ -1,11 +1,11 @@
 """What every coordination store must do, as tests: a store's own test class inherits them."""
 
 import threading
-from collections.abc import Sequence
 
 import pytest
+from tests.integration.running_broker import wait_until
 
-from millrace.broker.coordination.store import BEGINNING, CoordinationStore, Revision
+from millrace.broker.coordination.store import CoordinationStore
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
@@ -33,15 +33,9 @@ def read(store: CoordinationStore, key: str) -> StoredObject | None:
     return store.read_all([key])[0]
 
 
-def changes_until(store: CoordinationStore, since: Revision, expected: Sequence[str]) -> Revision:
-    """Wait until the store has named these keys; return where to go on."""
-    missing = set(expected)
-    while missing:
-        changes = store.wait_for_changes(since, 20_000)
-        assert changes.keys, f"nothing was said of {missing}"
-        since = changes.revision
-        missing -= set(changes.keys)
-    return since
+def wait_for_news(store: CoordinationStore, mark: int) -> None:
+    """Wait until a store says that the lease may have changed since a mark."""
+    wait_until(lambda: store.lease_mark() != mark, "the lease is said to have changed")
 
 
 class StoreContract:
@@ -96,13 +90,6 @@ class StoreContract:
         found = store.read_all([FIRST, SECOND, THIRD, FOURTH])
         assert found == [stored(1), stored(2), stored(1), None]
 
-    def test_keys_are_listed_by_prefix(self, store: CoordinationStore) -> None:
-        for key in (SHARD_KEYS[10], SHARD_KEYS[2], CLUSTER_KEY):
-            swap(store, key, stored(1))
-        assert store.keys("shards/") == ["shards/02", "shards/10"]
-        assert store.keys("") == ["cluster", "shards/02", "shards/10"]
-        assert store.keys("topics") == []
-
     def test_what_one_broker_wrote_another_one_reads(self, stores: Stores) -> None:
         one, other = stores
         swap(one, KEY, stored(1))
@@ -132,30 +119,6 @@ class StoreContract:
             racer.join(60)
         assert sum(wins) == versions
 
-    # Watching.
-
-    def test_a_watcher_learns_of_every_key_written_since(self, stores: Stores) -> None:
-        store, other = stores
-        swap(store, FIRST, stored(1))
-        since = changes_until(other, BEGINNING, [FIRST])
-        assert other.wait_for_changes(since, 0).keys == ()
-        swap(store, SECOND, stored(1))
-        swap(store, FIRST, stored(2))
-        swap(store, KEY, stored(1))
-        since = changes_until(other, since, [FIRST, SECOND, KEY])
-        assert swap(other, KEY, stored(2))
-        changes_until(other, since, [KEY])  # Its own writes too.
-
-    def test_a_watcher_waits_for_a_write(self, stores: Stores) -> None:
-        found: list[tuple[str, ...]] = []
-        watcher = threading.Thread(
-            target=lambda: found.append(stores[0].wait_for_changes(BEGINNING, 60_000).keys)
-        )
-        watcher.start()
-        swap(stores[1], KEY, stored(1))
-        watcher.join(30)
-        assert found == [(KEY,)]
-
     # The lease.
 
     def test_the_lease_is_under_compare_and_swap(self, stores: Stores) -> None:
@@ -175,3 +138,12 @@ class StoreContract:
         assert other.read_lease() == lease(2, holder="")
         assert other.compare_and_swap_lease(lease(3, "b"))
         assert one.read_lease() == lease(3, "b")
+
+    def test_who_watches_the_lease_is_told_of_each_write_of_another(self, stores: Stores) -> None:
+        one, other = stores
+        assert one.read_lease() is None
+        for version in (1, 2, 3):
+            mark = one.lease_mark()
+            assert other.compare_and_swap_lease(lease(version, "b"))
+            wait_for_news(one, mark)
+            assert one.read_lease() == lease(version, "b")

@@ -20,7 +20,6 @@ from tests.integration.coordination.store_contract import (
 
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.broker.coordination.store import (
-    BEGINNING,
     CoordinationStoreError,
     CoordinationUnavailableError,
 )
@@ -61,16 +60,7 @@ def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
     second.close()
 
 
-def test_a_watcher_is_not_told_of_the_lease(store: SqliteStore) -> None:
-    swap(store, "a", stored(1))
-    changes = store.wait_for_changes(BEGINNING, 0)
-    store.compare_and_swap_lease(lease(1))
-    assert store.wait_for_changes(changes.revision, 0) == (
-        type(changes)(revision=changes.revision, keys=())
-    )
-
-
-def test_objects_are_flushed_and_the_lease_is_not(store: SqliteStore) -> None:
+def test_objects_are_flushed_and_the_lease_is_not(store: SqliteStore) -> None:  # P41
     modes = [
         connection.execute("PRAGMA synchronous").fetchone()[0]
         for connection in (store._objects, store._lease)

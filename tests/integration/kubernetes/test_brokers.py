@@ -6,8 +6,10 @@ import pytest
 from tests.api_server.running import NAMESPACE, RunningApiServer
 from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of
-from tests.integration.running_broker import RunningBroker, failed_start
+from tests.integration.running_broker import RunningBroker, failed_start, wait_until
+from tests.integration.running_cluster import read_all
 
+from millrace.client import SyncAdmin, SyncProducer
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.metadata.model import SHARD_KEYS
 
@@ -53,6 +55,34 @@ def test_a_broker_finds_its_topics_in_the_api_server_again(
     ours = [name for name in names if name.startswith(f"{cluster_name}-")]
     assert len(ours) == len(SHARD_KEYS)
     assert not list(broker.folder.glob("*.sqlite"))
+
+
+def test_three_brokers_go_on_without_the_one_that_was_the_controller(
+    start_broker: StartBroker, settings: Settings
+) -> None:
+    brokers = [start_broker({**settings, "node.name": f"broker-{number}"}) for number in range(3)]
+    bootstrap = ",".join(each.address for each in brokers)
+    with SyncAdmin(bootstrap) as admin, SyncProducer(bootstrap) as producer:
+        admin.create_topic("t", partitions=6, replication_factor=3)
+        values = [b"%d" % number for number in range(60)]
+
+        def produce(some: list[bytes]) -> None:
+            sent = [producer.send("t", each, partition=int(each) % 6) for each in some]
+            assert all(each.result(60).offset >= 0 for each in sent)
+
+        produce(values[:30])
+        before = admin.describe_cluster()
+        gone = before.controller_id
+        leaders = {each.leader for each in admin.describe_topic("t").partitions}
+        assert leaders == {0, 1, 2}  # So the controller leads something, too.
+        brokers[gone].kill()
+        produce(values[30:])
+        after = admin.describe_cluster()
+        assert after.controller_id != gone
+        assert next(each.state for each in after.brokers if each.broker_id == gone) == "fenced"
+        brokers[gone].start()
+        wait_until(lambda: admin.describe_health().is_healthy, "all are in sync again", 60)
+    assert sorted(read_all(bootstrap, "t", 60), key=int) == values
 
 
 def test_a_broker_whose_cluster_was_deleted_refuses_to_make_a_new_one(

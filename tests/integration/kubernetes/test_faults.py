@@ -10,11 +10,11 @@ from tests.integration.coordination.store_contract import (
     FIRST,
     KEY,
     SECOND,
-    changes_until,
     lease,
     read,
     stored,
     swap,
+    wait_for_news,
 )
 from tests.integration.kubernetes.conftest import OpenStore
 from tests.integration.running_broker import wait_until
@@ -22,9 +22,7 @@ from tests.integration.running_broker import wait_until
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.broker.coordination.store import (
-    BEGINNING,
     CoordinationUnavailableError,
-    Revision,
 )
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.stored import StoredObject
@@ -43,13 +41,29 @@ def store(relay: ApiServerRelay, open_store: OpenStore) -> KubernetesStore:
         tls_server_name=None,
         token=lambda: None,
     )
-    return open_store(access=access, request_timeout_ms=TIMEOUT_MS, watch_interval_ms=1000)
+    return open_store(access=access, request_timeout_ms=TIMEOUT_MS)
 
 
 @pytest.fixture
 def direct(open_store: OpenStore) -> KubernetesStore:
     """Another broker's store, which nothing happens to."""
     return open_store()
+
+
+class News:
+    """A lease that one store writes and another one watches."""
+
+    def __init__(self, store: KubernetesStore, writer: KubernetesStore) -> None:
+        self.store = store
+        self.latest = lease(1)
+        self._writer = writer
+
+    def write(self) -> int:
+        """Write the next version; return the watcher's mark from before."""
+        mark = self.store.lease_mark()
+        self.latest = lease(self.latest.version + 1)
+        assert self._writer.compare_and_swap_lease(self.latest)
+        return mark
 
 
 def writes_of(relay: ApiServerRelay) -> Counter[str]:
@@ -160,7 +174,6 @@ def test_an_outage_is_told_within_a_bounded_time_and_leaves_nothing_behind(
             for call in (
                 lambda: store.read_all(ALL_KEYS),
                 lambda: store.compare_and_swap_all([(key, stored(2)) for key in ALL_KEYS]),
-                lambda: store.keys(""),
                 store.read_lease,
                 lambda: store.compare_and_swap_lease(lease(2)),
             ):
@@ -234,80 +247,57 @@ def test_a_renewal_whose_answer_was_lost_is_recognised_as_our_own(
 # Watches (F44).
 
 
-def watching(store: KubernetesStore, relay: ApiServerRelay) -> Revision:
-    """Return once both kinds are watched, and where the watcher stands."""
-    swap(store, KEY, stored(1))
-    since = changes_until(store, BEGINNING, [KEY])
-    wait_until(lambda: relay.watches == 2, "both kinds are watched")
-    return since
+@pytest.fixture
+def news(store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay) -> News:
+    """The lease, written by one store and watched by the other."""
+    assert direct.compare_and_swap_lease(lease(1))
+    wait_for_news(store, 0)  # A watch begins with what is there.
+    assert relay.watches == 1
+    return News(store, direct)
 
 
-def test_a_watch_that_breaks_off_is_begun_anew(
-    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
-) -> None:
-    since = watching(store, relay)
-    for number in range(3):
-        assert relay.cut_watches() == 2
-        direct.read_all([KEY])
-        assert swap(direct, KEY, stored(number + 2))
-        since = changes_until(store, since, [KEY])
-        wait_until(lambda: relay.watches == 2, "both kinds are watched again")
+def test_a_watch_that_breaks_off_is_begun_anew(news: News, relay: ApiServerRelay) -> None:
+    for _ in range(3):
+        mark = news.store.lease_mark()
+        assert relay.cut_watches() == 1
+        news.write()  # While nobody watches: the next watch begins with it.
+        wait_for_news(news.store, mark)
+        wait_until(lambda: relay.watches == 1, "the lease is watched again")
 
 
 @pytest.mark.parametrize("is_in_the_stream", [True, False])
-def test_a_history_that_is_gone_is_listed_anew(
-    store: KubernetesStore,
-    direct: KubernetesStore,
-    relay: ApiServerRelay,
-    is_in_the_stream: bool,
+def test_a_watch_goes_on_when_the_history_is_gone(
+    news: News, relay: ApiServerRelay, is_in_the_stream: bool
 ) -> None:
-    since = watching(store, relay)
-    relay.change_events(lambda _: [])  # Whatever is found is found by the lists.
     if is_in_the_stream:
         gone: Event = {"type": "ERROR", "object": {"kind": "Status", "code": 410}}
-        assert relay.send_to_watches(gone) == 2
+        assert relay.send_to_watches(gone) == 1
     else:
         relay.inject(Refuse(410), path="watch=1", times=2)
-        relay.cut_watches()
-    direct.read_all([KEY])
-    assert swap(direct, KEY, stored(2))
-    since = changes_until(store, since, [KEY])
+    relay.cut_watches()
+    wait_until(lambda: relay.watches == 1, "the lease is watched again")
+    mark = news.write()
+    wait_for_news(news.store, mark)
 
 
-def test_an_event_that_was_lost_is_found_out_when_the_watch_is_begun_anew(
-    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
+def test_events_that_are_lost_or_late_make_no_reader_read_something_old(
+    news: News, relay: ApiServerRelay
 ) -> None:
-    since = watching(store, relay)
-    lost: list[Event] = []
-
-    def lose(event: Event) -> list[Event]:
-        lost.append(event)
-        return []
-
-    relay.change_events(lose)
-    direct.compare_and_swap_all([(FIRST, stored(1)), (SECOND, stored(1))])
-    since = changes_until(store, since, [FIRST, SECOND])
-    assert lost
-
-
-def test_a_watch_that_falls_behind_makes_no_reader_do_so(
-    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
-) -> None:
-    since = watching(store, relay)
     relay.hold_watches()
-    direct.read_all([KEY])
-    swap(direct, KEY, stored(2))
-    assert read(store, KEY) == stored(2)
-    assert swap(store, KEY, stored(3))
+    mark = news.write()
+    assert news.store.read_lease() == news.latest
+    assert news.store.lease_mark() == mark
     relay.release_watches()
-    changes_until(store, since, [KEY])
-    assert read(store, KEY) == stored(3)
+    wait_for_news(news.store, mark)
+    relay.change_events(lambda _: [])
+    mark = news.write()
+    assert news.store.read_lease() == news.latest
+    assert news.store.lease_mark() == mark
 
 
 def test_events_that_come_twice_and_in_the_wrong_order_do_no_harm(
-    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
+    news: News, relay: ApiServerRelay
 ) -> None:
-    since = watching(store, relay)
     earlier: list[Event] = []
 
     def repeat(event: Event) -> list[Event]:
@@ -315,34 +305,15 @@ def test_events_that_come_twice_and_in_the_wrong_order_do_no_harm(
         return [*earlier[-3:], event]
 
     relay.change_events(repeat)
-    direct.read_all([KEY])
-    for version in range(2, 8):
-        assert swap(direct, KEY, stored(version))
-        since = changes_until(store, since, [KEY])
-        assert read(store, KEY) == stored(version)
+    for _ in range(6):
+        mark = news.write()
+        wait_for_news(news.store, mark)
+        assert news.store.read_lease() == news.latest
 
 
-def test_a_watcher_is_told_of_an_outage_and_goes_on_after_it(
-    store: KubernetesStore, direct: KubernetesStore, relay: ApiServerRelay
-) -> None:
-    since = watching(store, relay)
-
-    def is_told() -> bool:
-        try:
-            store.wait_for_changes(since, 50)
-        except CoordinationUnavailableError:
-            return True
-        return False
-
+def test_a_watch_is_had_again_after_an_outage(news: News, relay: ApiServerRelay) -> None:
+    mark = news.store.lease_mark()
     with relay.outage(Drop(is_done=False)):
-        wait_until(is_told, "the watcher is told")
-        direct.read_all([KEY])
-        swap(direct, KEY, stored(2))
-
-    def is_found() -> bool:
-        try:
-            return KEY in store.wait_for_changes(since, 50).keys
-        except CoordinationUnavailableError:
-            return False
-
-    wait_until(is_found, "the change is found")
+        news.write()
+        assert news.store.lease_mark() == mark
+    wait_for_news(news.store, mark)

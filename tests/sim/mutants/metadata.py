@@ -31,7 +31,7 @@ ISR_CHANGES: Final[tuple[Mutant, ...]] = (
         "a proposal may name who is fenced, or an earlier life",
         "P19",
         f"{_CHANGES}:_check_eligible",
-        "if not (rules.is_live(life) if is_member else rules.can_lead(life)):",
+        "if not (rules.is_live(life) if is_member else rules.can_join(life)):",
         "if False:",
     ),
 )
@@ -77,7 +77,9 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "a broker with another disk is taken for the same",
         "P27",
         f"{_METADATA}.registration:kind_of",
-        "if not {*known.directory_ids} <= {*request.directory_ids}:",
+        "if not _has_its_directories(known, request):",
+        "if False:",
+        "if request.directory_epoch is None and known.directory_epoch:",
         "if False:",
     ),
     mutant(
@@ -86,6 +88,27 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         f"{_METADATA}.registration:kind_of",
         "is_marked = request.previous_broker_epoch == known.broker_epoch",
         "is_marked = True",
+    ),
+    mutant(
+        "a broker with another disk stays last known",
+        "P27",
+        f"{_ELECTIONS}:restarted",
+        "if restart is not Restart.LOST_DISK or life.broker_id not in after.last_known_elr:",
+        "if True:",
+    ),
+    mutant(
+        "an older copy of a log directory is taken for the newest",
+        "P28",
+        f"{_METADATA}.registration:_copy_problem",
+        "if epoch < known.directory_epoch and _has_its_directories(known, request):",
+        "if False:",
+    ),
+    mutant(
+        "who would rather not lead does not come in sync",
+        "P25",
+        f"{_ELECTIONS}:Rules.can_join",
+        "return life in self._able",
+        "return self.can_lead(life)",
     ),
     mutant(
         "the earlier life stays in sync until it is missed",
@@ -178,6 +201,20 @@ SHUTDOWN_AND_MOVES: Final[tuple[Mutant, ...]] = (
 
 CONTROLLERS: Final[tuple[Mutant, ...]] = (
     mutant(
+        "a topic that is asked for again with its id is refused",
+        "P36",
+        f"{_METADATA}.topic_changes:created",
+        "if there is not None and there.name == name:",
+        "if False:",
+    ),
+    mutant(
+        "a controller goes on from a store that was set back",
+        "P39",
+        f"{_CONTROLLER}._refuse_set_back",
+        "self.seen.refuse_older({**self._found, CLUSTER_KEY: cluster})",
+        "return",
+    ),
+    mutant(
         "each controller takes the epoch of the one before",
         "P35",
         f"{_CONTROLLER}._claim_cluster",
@@ -208,9 +245,18 @@ CONTROLLERS: Final[tuple[Mutant, ...]] = (
     mutant(
         "a broker follows a controller that was replaced",
         "P39",
-        f"{_METADATA}.cache:MetadataCache._refuse_stale",
-        "if controller_epoch < self._controller_epoch:",
-        "if False:",
+        f"{_METADATA}.cache:MetadataCache.on_full_state",
+        "self._refuse_stale(objects[CLUSTER_KEY].controller_epoch)",
+        "",
+        "self.seen.refuse_older(objects)",
+        "",
+        also=mutant(
+            "a controller leads on brokers that have seen more",
+            "P39",
+            f"{_CONTROLLER}.on_seen_elsewhere",
+            "seen.refuse_older(self.objects)",
+            "",
+        ),
     ),
 )
 

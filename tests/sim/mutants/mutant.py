@@ -15,7 +15,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
@@ -37,19 +37,21 @@ class Mutant:
         rule: which rule that breaks, such as `P13`.
         target: `module:function` or `module:Class.method`.
         edits: pairs of a text that stands in the function once, and what stands there instead.
+        also: what holds the same rule elsewhere, and is left out together with it.
     """
 
     name: str
     rule: str
     target: str
     edits: tuple[tuple[str, str], ...]
+    also: "Mutant | None" = None
 
 
-def mutant(name: str, rule: str, target: str, *edits: str) -> Mutant:
+def mutant(name: str, rule: str, target: str, *edits: str, also: Mutant | None = None) -> Mutant:
     """Return a mutant; edits are given as old, new, old, new."""
     assert edits
     assert len(edits) % 2 == 0
-    return Mutant(name, rule, target, tuple(zip(edits[::2], edits[1::2], strict=True)))
+    return Mutant(name, rule, target, tuple(zip(edits[::2], edits[1::2], strict=True)), also)
 
 
 class Executions:
@@ -69,8 +71,18 @@ def planted(mutant: Mutant) -> Iterator[Executions]:
     Raises:
         NoMutantError: its function is gone, or its text.
     """
-    owner, name, kept = _found(mutant.target)
     executions = Executions()
+    with ExitStack() as stack:
+        each: Mutant | None = mutant
+        while each is not None:
+            stack.enter_context(_planted(each, executions))
+            each = each.also
+        yield executions
+
+
+@contextmanager
+def _planted(mutant: Mutant, executions: Executions) -> Iterator[None]:
+    owner, name, kept = _found(mutant.target)
     original = _function_of(mutant, kept)
     changed = _edited(mutant, original, executions)
     replacement = _like(kept, changed, name)
@@ -86,7 +98,7 @@ def planted(mutant: Mutant) -> Iterator[Executions]:
     for place, alias in places:
         setattr(place, alias, replacement)
     try:
-        yield executions
+        yield
     finally:
         for place, alias in places:
             setattr(place, alias, kept)

@@ -51,6 +51,13 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
         "end_offset = self.high_watermark",
     ),
     mutant(
+        "nobody hears which records an unclean election has cost",
+        "P30",
+        f"{_FOLLOWER}._cut_back",
+        "lost = self._lost(end_offset)",
+        "lost = []",
+    ),
+    mutant(
         "requests of any leader epoch are answered",
         "P6",
         f"{_LEADER}.check_epoch",
@@ -58,15 +65,13 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
         "if True:",
     ),
     mutant(
-        # Follower and session both know an old answer: what the follower checks shows only where
-        # the session's handles do not tell one position from the next.
-        "a partition keeps its handle when its position is another",
+        # The session knows such an answer by its handle, and the follower by its position: so both
+        # take it for one to the open position here.
+        "an answer to a position that was left is taken for one to the open position",
         "P7",
-        "millrace.core.replication.leader_session:LeaderSession.open",
-        "handle = self._next_handle",
-        'handle = int.from_bytes(topic_partition.topic_id[:4], "big") << 16\n'
-        "    handle += topic_partition.partition\n"
-        "    self._due = sorted(each for each in self._due if each[1] != handle)",
+        "millrace.core.replication.leader_session:LeaderSession.position",
+        "found = self._open.get(handle)",
+        "found = self._open.get(handle) or next(iter(self._open.values()), None)",
     ),
     mutant(
         "a follower keeps batches whose checksums do not hold",
@@ -91,6 +96,13 @@ HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
         f"{_LEADER}.on_follower_fetch",
         "self.check_epoch(leader_epoch)",
         "",
+        also=mutant(
+            "sessions of another leader epoch go on",
+            "P6",
+            "tests.sim.serving:FollowerService._read",
+            "leader.check_epoch(position.current_leader_epoch)",
+            "",
+        ),
     ),
     mutant(
         "the high watermark moves while too few are in sync",

@@ -112,7 +112,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "batches of another partition, and changed ones, pass recovery",
         "P66",
         "millrace.broker.storage.scan:verified_batches",
-        "verify_body(topic_partition, header, memoryview(chunk)[at : at + header.length])",
+        "verify_body(topic_partition, header, memoryview(chunk)[at : at + length])",
         "pass",
     ),
     mutant(

@@ -506,3 +506,30 @@ def test_one_that_was_too_slow_to_take_the_lease_knows_at_once_who_was_faster() 
         assert not failures
 
     asyncio.run(scenario())
+
+
+def test_a_lease_that_is_given_back_is_taken_up_at_once() -> None:
+    """And not only when its time has come to look: the controller stopped, nobody waits for it."""
+
+    async def scenario() -> None:
+        failures: list[BaseException] = []
+        seldom = LeaseTimes(
+            duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
+        )
+        store = MemoryStore()
+        store.take_lease("b")
+        shell = ControllerShell(
+            ClusterConfig(), store, seldom, name="a", address="h:2", on_failure=failures.append
+        )
+        try:
+            async with asyncio.timeout(10):
+                await shell.start()
+                store.take_lease("c")
+                await until(lambda: shell.holder[0] == "c")
+                store.take_lease(NOBODY)
+                await until(lambda: shell.is_controller)
+        finally:
+            await shell.stop()
+        assert not failures
+
+    asyncio.run(scenario())

@@ -243,6 +243,36 @@ def test_a_planted_anomaly_is_found_and_nothing_else(kind: str) -> None:
     assert ANOMALIES[kind][1] in report.text()
 
 
+def test_a_send_may_begin_before_and_end_after_an_unclean_election() -> None:
+    """A part of it was acknowledged and is gone; the rest goes on where the new log ends."""
+    cluster = PerfectCluster()
+    cluster.run(100)
+    first, second = cluster.new_value(), cluster.new_value()
+    cluster.record("s", INVOKE, "send", sends=[Send(0, first), Send(0, second)])
+    end = len(cluster.logs[0])
+    cluster.logs[0] = [second]
+    cluster.record("s", OK, "send", sends=[Send(0, first, end), Send(0, second, 0)])
+    history = cluster.finish()
+    assert "int-nonmonotonic-send" in check(history).failures
+    report = check(history, modes=("assign", "unclean-election"))
+    assert report.is_good, report.text()
+
+
+def test_a_log_may_be_old_while_things_are_broken() -> None:
+    cluster = PerfectCluster()
+    cluster.run(100)
+    cluster.send("s", 0)
+    cluster.record("nemesis", INFO, "window", details="close")
+    cluster.now_ns += 60_000_000_000
+    cluster.show("r", [{0: cluster.records(0)[:3]}])
+    cluster.record("nemesis", INFO, "window", details="open")
+    cluster.now_ns += 4_000_000_000
+    cluster.show("r", [{0: cluster.records(0)[3:6]}])
+    report = judge(cluster)
+    assert report.is_good, report.text()
+    assert 4 <= report.measures["longest_lag_s"] < 5
+
+
 def test_replicas_differ_only_below_every_high_watermark() -> None:
     cluster = PerfectCluster()
     cluster.run(100)

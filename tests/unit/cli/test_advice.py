@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from millrace.cli.advice import advice
-from millrace.client import ClusterHealth, PartitionHealth
+from millrace.client import BrokerInfo, ClusterHealth, PartitionHealth
 from millrace.core.ids import BrokerId
 
 
@@ -21,7 +21,9 @@ def health(
     under_replicated: Sequence[PartitionHealth] = (),
     recovering: Sequence[PartitionHealth] = (),
     fenced: Sequence[int] = (),
+    unreachable: Sequence[int] = (),
     has_controller: bool = True,
+    reluctant: Sequence[BrokerInfo] = (),
 ) -> ClusterHealth:
     return ClusterHealth(
         has_controller,
@@ -30,6 +32,8 @@ def health(
         tuple(recovering),
         tuple(under_replicated),
         ids(*fenced),
+        unreachable_brokers=ids(*unreachable),
+        reluctant_brokers=tuple(reluctant),
     )
 
 
@@ -51,10 +55,29 @@ def test_a_broker_that_is_not_there_is_started_or_done_without() -> None:
     assert "millrace cluster unregister 2" in line
 
 
+def test_a_broker_that_does_not_answer_has_just_gone_or_is_out_of_reach() -> None:
+    (line,) = advice(health(unreachable=[2]))
+    assert line.startswith("broker 2: no answer here")
+
+
 def test_a_broker_that_is_there_only_lags() -> None:
     (line,) = advice(health(under_replicated=[lacking(1)]))
     assert line.startswith("broker 1: there, and not in sync yet")
     assert "millrace topic describe orders" in line
+
+
+def test_a_broker_with_a_bad_disk_leads_less_until_somebody_looks_at_it() -> None:
+    def broker(number: int, reluctance: str) -> BrokerInfo:
+        return BrokerInfo(BrokerId(number), "b", "h:1", "", False, reluctance=reluctance)
+
+    found = health(reluctant=[broker(0, "slow disk"), broker(2, "full disk"), broker(1, "new")])
+    full, new, slow = advice(found)
+    assert full.startswith("broker 2: full disk: ")
+    assert "Free some space" in full
+    assert new.endswith("Its log says more")
+    assert slow.startswith("broker 0: slow disk: ")
+    assert found.is_healthy
+    assert broker(0, "slow disk").state == "slow disk"
 
 
 def test_without_a_controller_and_while_recovering_one_can_only_wait() -> None:

@@ -15,13 +15,19 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [
     "README.md",
     "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "bench/README.md",
     "docs/clusters.md",
     "docs/configuration.md",
+    "docs/faults.md",
     "docs/format.md",
+    "docs/metrics.md",
+    "docs/performance.md",
 ]
-
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 COMMAND_LINE = re.compile(r"`millrace ([^`]+)`|^ {4}(?:.*\| )?millrace (.+)$", re.MULTILINE)
+MAKE_LINE = re.compile(r"(?:`|^ {4})make ([a-z-]+)", re.MULTILINE)
 
 
 def command_lines(text: str) -> Iterator[str]:
@@ -50,6 +56,11 @@ def missing(line: str) -> list[str]:
 def test_documents_name_commands_and_options_that_exist(name: str) -> None:
     lines = list(command_lines((ROOT / name).read_text()))
     assert {line: missing(line) for line in lines if missing(line)} == {}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_name_targets_of_make_that_exist(name: str) -> None:
+    assert set(MAKE_LINE.findall((ROOT / name).read_text())) <= TARGETS
 
 
 def test_hints_name_commands_and_options_that_exist() -> None:

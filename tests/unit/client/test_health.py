@@ -68,6 +68,17 @@ def test_all_replicas_in_sync_is_healthy_whatever_broker_is_gone() -> None:
     assert health.fenced_brokers == (2,)
 
 
+def test_a_controller_that_cannot_act_is_none() -> None:
+    problem = "the coordination store was set back"
+    cluster = ClusterDescription(
+        "c", BrokerId(0), ControllerEpoch(1), (), controller_problem=problem
+    )
+    health = health_of(cluster, [], ())
+    assert not health.is_healthy
+    assert not health.has_controller
+    assert health.controller_problem == problem
+
+
 def test_a_missing_replica_is_named() -> None:
     health = judged((0, 1))
     assert not health.is_healthy

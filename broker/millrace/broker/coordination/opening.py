@@ -30,5 +30,4 @@ def open_store(config: CoordinationConfig) -> CoordinationStore:
         request_timeout_ms=settings.request_timeout_ms,
         requests_in_flight_max=settings.requests_in_flight_max,
         object_bytes_max=settings.object_bytes_max,
-        watch_interval_ms=settings.watch_interval_ms,
     )

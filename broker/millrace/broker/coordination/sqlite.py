@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -21,8 +20,6 @@ from typing import Final
 from millrace.broker.coordination.store import (
     CoordinationStoreError,
     CoordinationUnavailableError,
-    Revision,
-    StoreChanges,
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
@@ -31,8 +28,6 @@ from millrace.core.metadata.stored import StoredObject
 
 APPLICATION_ID: Final = 0x4D52_434F  # Marks the file as ours: "MRCO".
 SCHEMA_VERSION: Final = 1
-
-_POLL_S: Final = 0.05
 
 _SCHEMA: Final = f"""
 BEGIN IMMEDIATE;
@@ -124,37 +119,6 @@ class SqliteStore:
                 for number, (key, new) in enumerate(writes, start=1)
             ]
 
-    def keys(self, prefix: str) -> list[str]:
-        """See `CoordinationStore`."""
-        with self._errors():
-            rows = self._objects.execute("SELECT key FROM objects ORDER BY key").fetchall()
-        return [key for (key,) in rows if key.startswith(prefix)]
-
-    def wait_for_changes(self, since: Revision, timeout_ms: int) -> StoreChanges:
-        """See `CoordinationStore`."""
-        deadline = time.monotonic() + timeout_ms / 1000
-        with self._errors():
-            # A connection of its own: `data_version` tells of the writes of others only.
-            watch = sqlite3.connect(self._path, isolation_level=None)
-            try:
-                seen = None
-                while True:
-                    (data_version,) = watch.execute("PRAGMA data_version").fetchone()
-                    if data_version != seen:
-                        seen = data_version
-                        rows = watch.execute(
-                            "SELECT key, revision FROM objects WHERE revision > ? ORDER BY 2",
-                            (int(since or 0),),
-                        ).fetchall()
-                        if rows:
-                            keys = tuple(key for key, _ in rows)
-                            return StoreChanges(Revision(str(rows[-1][1])), keys)
-                    if (left := deadline - time.monotonic()) <= 0:
-                        return StoreChanges(since, ())
-                    time.sleep(min(_POLL_S, left))
-            finally:
-                watch.close()
-
     def read_lease(self) -> LeaseRecord | None:
         """See `CoordinationStore`."""
         with self._errors():
@@ -182,6 +146,12 @@ class SqliteStore:
                     (*values, new.version - 1),
                 )
         return written.rowcount == 1
+
+    def lease_mark(self) -> int:
+        """See `CoordinationStore`. Writes of objects change it too."""
+        with self._errors():
+            (data_version,) = self._lease.execute("PRAGMA data_version").fetchone()
+        return int(data_version)
 
     def close(self) -> None:
         """See `CoordinationStore`."""

@@ -6,17 +6,11 @@ so that a slow write of an object does not cost the lease.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NewType, Protocol
+from typing import Protocol
 
 from millrace.core.errors import RetriableError, StorageError
 from millrace.core.metadata.lease import LeaseRecord
 from millrace.core.metadata.stored import StoredObject
-
-Revision = NewType("Revision", str)
-"""A point in the history of the whole store, meaningful to the store alone."""
-
-BEGINNING = Revision("")
 
 
 class CoordinationStoreError(StorageError):
@@ -29,19 +23,6 @@ class CoordinationObjectTooLargeError(StorageError):
 
 class CoordinationUnavailableError(RetriableError):
     """The store did nothing, or may have done the write, and works again after a while."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreChanges:
-    """Which objects changed, up to a point.
-
-    Attributes:
-        revision: where to go on from.
-        keys: of objects written since; some may be named that did not change.
-    """
-
-    revision: Revision
-    keys: tuple[str, ...]
 
 
 class CoordinationStore(Protocol):
@@ -65,17 +46,18 @@ class CoordinationStore(Protocol):
             object), or one of a higher controller epoch (P36).
         """
 
-    def keys(self, prefix: str) -> list[str]:
-        """Return the keys of all objects that begin so, ascending."""
-
-    def wait_for_changes(self, since: Revision, timeout_ms: int) -> StoreChanges:
-        """Wait until something was written after `since`, at most for the time-out."""
-
     def read_lease(self) -> LeaseRecord | None:
         """Return the lease as it is stored."""
 
     def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
         """Store the lease in place of the version before; False when another one is stored."""
+
+    def lease_mark(self) -> int:
+        """Return a number that is another one soon after somebody else has written the lease.
+
+        It costs next to nothing, so that it can be asked many times a second. It is only a hint: it
+        may change for no reason, late, or not at all.
+        """
 
     def close(self) -> None:
         """Give everything back. No other method is called any more."""

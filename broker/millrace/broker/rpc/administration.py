@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from millrace.broker.controller import ControllerShell
-from millrace.broker.rpc.controller_messages import topic_partition_from_proto
+from millrace.broker.peers.controller_messages import topic_partition_from_proto
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
@@ -77,7 +77,12 @@ async def _create_topics(
     outcomes = await controller.request(
         CreateTopics(
             topics=topics,
-            topic_ids=controller.new_topic_ids(len(topics)),
+            topic_ids=[
+                topic_id_of(topic.topic_id) or drawn
+                for topic, drawn in zip(
+                    request.topics, controller.new_topic_ids(len(topics)), strict=True
+                )
+            ],
             validate_only=request.validate_only,
         )
     )
@@ -206,24 +211,15 @@ def _partition_results(
     named: Sequence[common_pb2.TopicPartition],
     outcomes: Iterable[Any],
 ) -> list[cluster_pb2.PartitionResult]:
+    image = controller.metadata
     return [
         cluster_pb2.PartitionResult(
             topic_partition=partition,
-            error=error_to_wire(_in_words(controller, outcome, partition), is_write=True)
+            error=error_to_wire(
+                image.in_words(outcome, topic_partition_from_proto(partition)), is_write=True
+            )
             if isinstance(outcome, MillraceError)
             else None,
         )
         for partition, outcome in zip(named, outcomes, strict=True)
     ]
-
-
-def _in_words(
-    controller: ControllerShell, error: MillraceError, named: common_pb2.TopicPartition
-) -> MillraceError:
-    """Return an error as people should read it: with the topic's name, not its id."""
-    topic = controller.metadata.topics_by_id.get(TopicId(named.topic_id))
-    if topic is None:
-        return error
-    topic_partition = str(topic_partition_from_proto(named))
-    words = error.message.replace(topic_partition, f"{topic.name}-{named.partition}")
-    return type(error)(words, appended=error.appended)

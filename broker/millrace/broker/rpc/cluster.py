@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import grpc
 from google.protobuf.message import Message
 
 from millrace.broker.config import LimitsConfig
+from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import unary_handler
-from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
+from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
 from millrace.broker.runtime.clock import monotonic_now
-from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.core.errors import (
@@ -27,6 +27,7 @@ from millrace.core.metadata import topic_config
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_to_wire
+from millrace.proto.features import CLIENT_PROTOCOL, check_client
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
@@ -62,6 +63,7 @@ class ClusterService:
         self._channel = channel
         self._partitions = partitions
         self._limits = limits
+        self._topics = TopicDescriptions()
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register."""
@@ -91,12 +93,17 @@ class ClusterService:
             broker_name=broker.name,
             software_version=SOFTWARE_VERSION,
             rack=broker.rack,
+            features=[CLIENT_PROTOCOL],
             message_bytes_max=self._limits.message_bytes_max,
         )
-        if request.cluster_id and request.cluster_id != cluster_id:
-            error = MalformedRequestError(
-                f"this is broker {broker.name} of cluster {cluster_id}, not of {request.cluster_id}"
-            )
+        try:
+            if request.cluster_id and request.cluster_id != cluster_id:
+                raise MalformedRequestError(
+                    f"this is broker {broker.name} of cluster {cluster_id}, not of "
+                    f"{request.cluster_id}"
+                )
+            check_client(request.features)
+        except MillraceError as error:
             response.error.CopyFrom(error_to_wire(error))
         return response
 
@@ -109,6 +116,7 @@ class ClusterService:
             controller_id=self._channel.controller_id,
             controller_epoch=image.cluster.controller_epoch,
             metadata_epoch=image.epoch,
+            controller_problem=self._channel.problem,
             brokers=[
                 pb.BrokerMetadata(
                     broker_id=broker.broker_id,
@@ -119,6 +127,7 @@ class ClusterService:
                     fenced=broker.is_fenced,
                     draining=broker.is_draining,
                     drained=broker.is_drained,
+                    reluctance=broker.reluctance,
                 )
                 for _, broker in sorted(image.cluster.brokers.items())
             ],
@@ -127,17 +136,36 @@ class ClusterService:
             return response
         if request.topics or request.topic_ids:
             for name in request.topics:
-                response.topics.append(_find(image, name=name))
+                response.topics.append(self._find(image, name=name))
             for topic_id in request.topic_ids:
-                response.topics.append(_find(image, topic_id=topic_id))
+                response.topics.append(self._find(image, topic_id=topic_id))
         else:
             for _, topic in sorted(image.topics.items()):
-                response.topics.append(describe_topic(image, topic))
+                response.topics.append(self._topics.of(image, topic))
         if request.with_documentation:
             for described in response.topics:
                 for entry in described.config:
                     entry.documentation = topic_config.SETTINGS[entry.name].description.meaning
         return response
+
+    def _find(
+        self, image: MetadataImage, *, name: str = "", topic_id: bytes = b""
+    ) -> pb.TopicMetadata:
+        try:
+            if name:
+                topic = image.topics.get(parse_topic_name(name))
+            else:
+                wanted = topic_id_of(topic_id)
+                topic = image.topics_by_id.get(wanted) if wanted is not None else None
+            if topic is None:
+                raise UnknownTopicOrPartitionError(
+                    f"there is no topic {name}: create it first"
+                    if name
+                    else f"there is no topic with id {topic_id.hex()}: it was deleted"
+                )
+        except MillraceError as error:
+            return pb.TopicMetadata(name=name, topic_id=topic_id, error=error_to_wire(error))
+        return self._topics.of(image, topic)
 
     def _forwarded(self, name: str, kind: type[Message]) -> "grpc.RpcMethodHandler[bytes, bytes]":
         """Return the handler that passes a client's request on to the controller."""
@@ -146,8 +174,9 @@ class ClusterService:
             response = await self._channel.forward(ControllerRequest(**{name: request}))
             # What follows from it here is done, too: the client's next request finds it so.
             await self._partitions.settled()
-            answer: Message = getattr(response, name)
-            return answer
+            answer = getattr(response, name)
+            answer.metadata_epoch = self._channel.metadata.epoch
+            return cast(Message, answer)
 
         return unary_handler(forward, kind, entries_max=self._limits.request_entries_max)
 
@@ -196,24 +225,6 @@ class ClusterService:
                 )
             )
         return pb.DescribeLogsResponse(logs=logs)
-
-
-def _find(image: MetadataImage, *, name: str = "", topic_id: bytes = b"") -> pb.TopicMetadata:
-    try:
-        if name:
-            topic = image.topics.get(parse_topic_name(name))
-        else:
-            wanted = topic_id_of(topic_id)
-            topic = image.topics_by_id.get(wanted) if wanted is not None else None
-        if topic is None:
-            raise UnknownTopicOrPartitionError(
-                f"there is no topic {name}: create it first"
-                if name
-                else f"there is no topic with id {topic_id.hex()}: it was deleted"
-            )
-    except MillraceError as error:
-        return pb.TopicMetadata(name=name, topic_id=topic_id, error=error_to_wire(error))
-    return describe_topic(image, topic)
 
 
 def _describe_followers(partition: Partition, now: MonotonicMs) -> Iterator[pb.FollowerDescription]:

@@ -4,8 +4,8 @@ A session gets all objects first and then each as it is stored, in order, and ev
 the metadata that it rests on. What waits for a broker that does not keep up is bounded: beyond that
 the metadata in its queue is replaced by the full state of now, in front of the answers.
 
-A session ends when this broker stops being the controller; so does one of a broker that has seen a
-later controller, and then this controller resigns (P39).
+A session ends when this broker stops being the controller; so does one of a broker that has seen
+more of the metadata than is stored here, and then this controller resigns (P39).
 """
 
 import asyncio
@@ -14,18 +14,19 @@ from collections.abc import Mapping
 from typing import Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.controller import ControllerShell
-from millrace.broker.rpc.administration import administer
-from millrace.broker.rpc.controller_messages import (
+from millrace.broker.peers.controller_messages import (
     metadata_to_proto,
     request_from_proto,
     response_to_proto,
     topic_partition_to_proto,
 )
+from millrace.broker.rpc.administration import administer
 from millrace.broker.rpc.errors import status_of
-from millrace.broker.rpc.streams import run_until_first
+from millrace.broker.runtime.streams import run_until_first
 from millrace.core.errors import (
     BrokerShuttingDownError,
     InvalidConfigError,
@@ -33,11 +34,14 @@ from millrace.core.errors import (
     MillraceError,
     NotControllerError,
 )
+from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.effects import AskLogEnds
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import Heartbeat
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 from millrace.core.metadata.stored import StoredObject
 from millrace.proto.errors import error_to_wire
+from millrace.proto.features import check_broker
 from millrace.proto.v1 import controller_pb2 as pb
 
 _Stream = grpc.aio.ServicerContext[bytes, bytes]
@@ -143,7 +147,10 @@ class _Session:
     async def _listen(self) -> None:
         limits = self._service.limits
         while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
-            request = pb.SessionRequest.FromString(message)
+            try:
+                request = pb.SessionRequest.FromString(message)
+            except DecodeError as error:
+                raise MalformedRequestError(f"the message is no protobuf: {error}") from error
             if not self._is_open:
                 self._open(request)
                 continue
@@ -167,16 +174,20 @@ class _Session:
         controller = self._service.controller
         if not request.HasField("opening"):
             raise MalformedRequestError("a session begins with its opening")
+        check_broker(opening.features)
         objects = controller.objects()
         if opening.cluster_id not in ("", controller.cluster_id):
             raise InvalidConfigError(
                 f"the controller is of the cluster {controller.cluster_id}, but the broker's log "
                 f"directories belong to {opening.cluster_id}: correct the path of one of them"
             )
-        if opening.controller_epoch > controller.controller_epoch:
-            controller.resign(f"a broker has seen the controller of {opening.controller_epoch}")
+        seen = Seen(ControllerEpoch(opening.controller_epoch), tuple(opening.versions))
+        controller.on_seen_elsewhere(seen.merged(NOTHING_SEEN))
+        if not controller.is_controller:
             raise NotControllerError("this broker is not the controller any more")
         self._is_open = True
+        opened = pb.SessionOpened(cluster_settings=controller.config.texts())
+        self.send(pb.SessionResponse(opened=opened))
         self.send(metadata_to_proto(controller.controller_epoch, objects.items(), is_full=True))
 
     async def _answer(self, request: pb.ControllerRequest) -> None:

@@ -6,11 +6,18 @@ serve it now. All other errors travel inside of messages, see `millrace.proto.er
 
 import grpc
 
-from millrace.core.errors import InvalidRequestError, MillraceError, RetriableError
+from millrace.core.errors import (
+    InvalidRequestError,
+    MillraceError,
+    RetriableError,
+    UnsupportedFeatureError,
+)
 
 
 def status_of(error: MillraceError) -> grpc.StatusCode:
     """Return the status of a call that fails as a whole."""
+    if isinstance(error, UnsupportedFeatureError):
+        return grpc.StatusCode.FAILED_PRECONDITION
     if isinstance(error, InvalidRequestError):
         return grpc.StatusCode.INVALID_ARGUMENT
     if isinstance(error, RetriableError):

@@ -19,12 +19,12 @@ from millrace.broker.rpc.errors import status_of
 from millrace.broker.rpc.offset_lookups import OffsetLookups
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition, decode_request, unary_handler
-from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.storage.segment import ReadPlan
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
@@ -32,12 +32,13 @@ from millrace.core.errors import (
     CorruptLogError,
     CreditTooSmallError,
     FencedLeaderEpochError,
+    MalformedRequestError,
     MillraceError,
     NotLeaderError,
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
-    UnsupportedFeatureError,
 )
+from millrace.core.fetch.catch_up import CatchUpAllowance
 from millrace.core.fetch.read_replica import preferred_read_replica
 from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
 from millrace.core.ids import (
@@ -53,7 +54,9 @@ from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.records.header import Buffer
 from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.rules import ReplicationConfig
 from millrace.proto.codec import encode_fetch_response
+from millrace.proto.features import check_broker
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1 import replica_pb2
 
@@ -62,7 +65,11 @@ _PARTITIONS_IN_RESPONSE: Final = 1000
 
 
 class SessionService:
-    """What serving sessions takes, of consumers or of followers."""
+    """What serving sessions takes, of consumers or of followers.
+
+    Args:
+        replication: how followers are served; None: consumers are.
+    """
 
     def __init__(
         self,
@@ -72,9 +79,9 @@ class SessionService:
         early: EarlyRequests,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
-        is_for_followers: bool = False,
+        replication: ReplicationConfig | None = None,
     ) -> None:
-        self.is_for_followers = is_for_followers
+        self.replication = replication
         self.early = early
         self.partitions = partitions
         self.reader = reader
@@ -186,8 +193,10 @@ class _FetchStream:
         self._wake = asyncio.Event()
         self._is_configured = False
         self._follower: BrokerLife | None = None
-        self._rack = ""
+        self._catch_up: CatchUpAllowance | None = None
+        self._zone = ""
         self._has_room = asyncio.Event()
+        self._pause_ms = 0  # Of what is left out of a plan because it was caught up with enough.
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -234,15 +243,18 @@ class _FetchStream:
         if not self._is_configured:
             self._is_configured = True
             settings = request.settings
-            if settings.HasField("replica_id") != self._service.is_for_followers:
-                raise UnsupportedFeatureError(
+            if settings.HasField("replica_id") != (self._service.replication is not None):
+                raise MalformedRequestError(
                     "followers, and they alone, fetch on the replica listener"
                 )
-            if self._service.is_for_followers:
+            if self._service.replication is not None:
+                check_broker(settings.features)
                 self._follower = BrokerLife(
                     BrokerId(settings.replica_id), BrokerEpoch(settings.replica_broker_epoch)
                 )
-            self._rack = settings.rack
+                rate = self._service.replication.catch_up_bytes_per_second
+                self._catch_up = None if rate == -1 else CatchUpAllowance(rate, monotonic_now())
+            self._zone = settings.rack
             session.configure(
                 SessionSettings(
                     min_bytes=settings.min_bytes,
@@ -267,7 +279,7 @@ class _FetchStream:
         One that names its zone does not: it may have come to a replica that only follows.
         """
         place = TopicPartition(TopicId(wanted.topic_id), wanted.partition)
-        partition = None if self._rack else self._service.partitions.find(place)
+        partition = None if self._zone else self._service.partitions.find(place)
         epoch = LeaderEpoch(wanted.current_leader_epoch)
         if partition is None or not self._service.early.is_early(partition, epoch):
             return False
@@ -331,7 +343,7 @@ class _FetchStream:
                 LeaderEpoch(wanted.current_leader_epoch),
                 LeaderEpoch(wanted.last_fetched_epoch),
                 wanted.max_bytes,
-                may_be_sent_on=bool(self._rack) and not wanted.from_leader,
+                may_be_sent_on=bool(self._zone) and not wanted.from_leader,
             ),
             monotonic_now(),
         )
@@ -346,7 +358,7 @@ class _FetchStream:
             NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError: as the leader says.
         """
         follower = partition.replica.follower
-        if follower is None or not self._rack:
+        if follower is None or not self._zone:
             partition.leader.check_epoch(expected)
             return
         if not self._service.partitions.is_in_sync(partition.topic_partition):
@@ -392,18 +404,26 @@ class _FetchStream:
         session = self._session
         while True:
             self._wake.clear()
+            self._pause_ms = 0
             plans = await self._plan() if session.can_send else []
             if not plans and not self._refused:
-                await self._wake.wait()
+                await self._wait(self._pause_ms)
                 continue
             found_bytes = sum(plan.length for plan in plans)
             wait_ms = session.must_wait(found_bytes, monotonic_now())
             if wait_ms and not self._refused:
-                timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._wake.set)
-                await self._wake.wait()
-                timer.cancel()
+                await self._wait(wait_ms)
                 continue
             await self._respond(plans)
+
+    async def _wait(self, at_most_ms: int) -> None:
+        """Wait for news, or until the time is over; 0: for news alone."""
+        if not at_most_ms:
+            await self._wake.wait()
+            return
+        timer = asyncio.get_running_loop().call_later(at_most_ms / 1000, self._wake.set)
+        await self._wake.wait()
+        timer.cancel()
 
     async def _plan(self) -> "list[_Plan]":
         """Find what to send next; nothing is read yet. Partitions without news leave the queue."""
@@ -423,6 +443,8 @@ class _FetchStream:
                     nowhere = _Plan(position, partition, None, preferred_read_replica=nearer)
                     plans.append(nowhere)
                     continue
+                if self._must_pause(position, partition):
+                    continue
                 plan = await self._plan_partition(position, partition, budget)
             except MillraceError as error:
                 self._refuse(position, error)
@@ -441,6 +463,18 @@ class _FetchStream:
                 plans.append(_Plan(position, partition, plan))
                 break
         return plans
+
+    def _must_pause(self, position: Position, partition: Partition) -> bool:
+        """Whether a follower that catches up has got enough for now (F34)."""
+        leader = partition.replica.leader
+        if self._catch_up is None or leader is None or self._follower in leader.maximal_isr:
+            position.seen_log_bytes = -1
+            return False
+        size, seen = partition.log.size_bytes, position.seen_log_bytes
+        position.seen_log_bytes = size
+        appended_bytes = max(size - seen, 0) if seen >= 0 else 0
+        self._pause_ms = self._catch_up.pause_ms(monotonic_now(), appended_bytes)
+        return self._pause_ms > 0
 
     def _diverging(self, position: Position, partition: Partition) -> EpochEnd | None:
         """Return where the reader must look back to, if its log is no prefix of this one (P4).
@@ -462,7 +496,7 @@ class _FetchStream:
         if leader is None or image is None:
             return None
         return preferred_read_replica(
-            self._rack,
+            self._zone,
             position.fetch_offset,
             leader=leader.state.leader,
             isr=leader.state.isr,
@@ -546,6 +580,9 @@ class _FetchStream:
                 epoch = partition.log.leader_epochs.epoch_of(Offset(end - 1))
                 session.on_sent(position, plan.length, end, epoch)
                 self._service.metrics.fetched(partition.topic, plan.length)
+                if self._catch_up is not None and position.seen_log_bytes >= 0:
+                    self._catch_up.on_sent(plan.length)
+                    self._service.metrics.replication.caught_up(plan.length)
         message = encode_fetch_response(pb.FetchHeader(partitions=partitions), sent)
         session.on_responded(monotonic_now())
         del plans, reads, batches, sent, unused  # While this waits, it holds the message alone.

@@ -22,10 +22,12 @@ def wire_error(
     is_write: bool = False,
 ) -> Error:
     """Return the message for an error; as `error_to_wire`."""
-    message = error_to_wire(partitions.in_words(error, topic_partition), is_write=is_write)
     image = partitions.image
-    state = None if image is None else image.partition(topic_partition)
-    if isinstance(error, _ABOUT_LEADERS) and image is not None and state is not None:
+    if image is None:
+        return error_to_wire(error, is_write=is_write)
+    message = error_to_wire(image.in_words(error, topic_partition), is_write=is_write)
+    state = image.partition(topic_partition)
+    if isinstance(error, _ABOUT_LEADERS) and state is not None:
         message.leader.CopyFrom(
             PartitionLeader(
                 broker_id=state.leader,

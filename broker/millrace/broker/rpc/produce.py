@@ -17,21 +17,22 @@ from itertools import cycle
 import grpc
 
 from millrace.broker.config import LimitsConfig
+from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.errors import status_of
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import unary_handler
-from millrace.broker.rpc.streams import run_until_first
 from millrace.broker.runtime.clock import monotonic_now
-from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.memory import ConnectionMemory, MemoryPool
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
     Appended,
     BrokerBusyError,
     BrokerShuttingDownError,
+    InvalidTopicError,
     MalformedRequestError,
     MillraceError,
     NotLeaderError,
@@ -414,6 +415,11 @@ class _ProduceStream:
             if isinstance(batch.checked, MillraceError):
                 raise batch.checked
             partition = service.partitions.get(batch.topic_partition)
+            if partition.is_internal:
+                raise InvalidTopicError(
+                    f"topic {partition.topic!r} belongs to the cluster itself, which alone writes "
+                    "to it"
+                )
             partition.leader.check_epoch(batch.expected_epoch)
             waiter = partition.append(batch.checked, batch.batch, acks, request)
         except MillraceError as error:

@@ -21,6 +21,38 @@ def topic_id_of(data: bytes) -> TopicId | None:
     return TopicId(data) if data else None
 
 
+class TopicDescriptions:
+    """Topics as clients see them, each made once: many clients ask for many topics, few change."""
+
+    def __init__(self) -> None:
+        self._image: MetadataImage | None = None
+        self._known: dict[TopicId, pb.TopicMetadata] = {}
+
+    def of(self, image: MetadataImage, topic: Topic) -> pb.TopicMetadata:
+        """Return a topic of an image; the message is shared, and not to be changed.
+
+        Args:
+            image: no older than those that were asked about before.
+        """
+        self._follow(image)
+        described = self._known.get(topic.topic_id)
+        if described is None:
+            described = self._known[topic.topic_id] = describe_topic(image, topic)
+        return described
+
+    def _follow(self, image: MetadataImage) -> None:
+        """Forget what is not so any more."""
+        before, self._image = self._image, image
+        if before is None or before is image:
+            return
+        if before.cluster.brokers != image.cluster.brokers:
+            self._known.clear()  # Addresses, and who is alive.
+            return
+        changes = image.changes_since(before)
+        for topic in (*changes.deleted, *(old for old, _ in changes.altered)):
+            self._known.pop(topic.topic_id, None)
+
+
 def describe_topic(image: MetadataImage, topic: Topic) -> pb.TopicMetadata:
     """Return a topic as clients see it."""
     config = topic.config

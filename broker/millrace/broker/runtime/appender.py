@@ -12,6 +12,9 @@ A disk that fails, whatever it was asked for on these threads, fails the directo
 that is found takes its partition offline (P65). A flush for which the process lacked a descriptor
 has not been tried, and is tried again shortly: until then nobody hears that it was done.
 
+How long the flushes of the rounds take, and whether a write found the disk full, is kept until the
+loop takes it (`take_reading`): one look a second, and not a message for each flush.
+
 Flushes that nobody waits for, which advance the recovery point of `replicated` topics, run on a
 second thread: they may take long, and appends go on meanwhile.
 """
@@ -20,9 +23,10 @@ import asyncio
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker, settle
@@ -34,10 +38,14 @@ from millrace.core.errors import (
     MillraceError,
     StorageBusyError,
     StorageError,
+    StorageFullError,
 )
 from millrace.core.ids import MonotonicMs, Offset
+from millrace.core.replication.disk_health import FLUSHES_JUDGED, DiskReading
 
 _log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _FLUSH_AGAIN_SECONDS: Final = 0.1
 
@@ -98,6 +106,9 @@ class Appender:
         self._failure: LogDirFailedError | None = None
         self._work: queue.SimpleQueue[_Append | _Call | None] = queue.SimpleQueue()
         self._unflushed: dict[Target, None] = {}  # Their flush could not be tried.
+        self._busy_since: MonotonicMs | None = None
+        self._flushes_ms: deque[int] = deque(maxlen=FLUSHES_JUDGED)
+        self._was_full = False
         self._flusher = Worker(f"{name}-flush", mailbox)
         self._thread = threading.Thread(target=self._run, name=f"{name}-append", daemon=True)
         self._thread.start()
@@ -130,6 +141,16 @@ class Appender:
         if self._failure is None:
             self._failure = error
             self._mailbox.post(self._on_failed, error)
+
+    def take_reading(self) -> DiskReading:
+        """Return how the disk did since this was called last; from the loop."""
+        since, was_full, self._was_full = self._busy_since, self._was_full, False
+        flushes_ms = [self._flushes_ms.popleft() for _ in range(len(self._flushes_ms))]
+        return DiskReading(
+            flushes_ms=flushes_ms,
+            under_way_ms=0 if since is None else monotonic_now() - since,
+            was_full=was_full,
+        )
 
     def close(self) -> None:
         """Finish what was submitted and end the threads; blocks for as long."""
@@ -219,7 +240,7 @@ class Appender:
             try:
                 if self._failure is not None:
                     raise self._failure
-                target.log.append(batches, wall_now())
+                self._measured(target.log.append, batches, wall_now())
             except StorageError as error:
                 target.generation_written += 1
                 self._mailbox.post(target.on_write_failed, batches[0].base_offset, error)
@@ -241,7 +262,7 @@ class Appender:
             try:
                 if self._failure is not None:
                     raise self._failure
-                flushed = target.log.flush()
+                flushed = self._flush_one(target)
             except StorageBusyError as error:
                 self._unflushed[target] = None
                 if target not in owed:
@@ -252,9 +273,24 @@ class Appender:
             else:
                 self._mailbox.post(target.on_flushed, target.log.log_end_offset, flushed)
 
+    def _flush_one(self, target: Target) -> Offset:
+        begun = monotonic_now()
+        flushed = self._measured(target.log.flush)
+        self._flushes_ms.append(monotonic_now() - begun)
+        return flushed
+
+    def _measured(self, job: Callable[..., _T], *args: Any) -> _T:
+        self._busy_since = monotonic_now()
+        try:
+            return job(*args)
+        finally:
+            self._busy_since = None
+
     def _on_refused(self, target: Target, error: StorageError) -> None:
         if isinstance(error, LogDirFailedError):
             self.fail(error)
+        elif isinstance(error, StorageFullError):
+            self._was_full = True
         elif isinstance(error, CorruptLogError):
             self._mailbox.post(target.on_corrupt, error)
 

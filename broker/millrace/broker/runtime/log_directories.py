@@ -1,8 +1,8 @@
 """All log directories of a broker: whose they are, opening them, and closing them in order.
 
 Who a broker is, it knows from them alone: the cluster, its own id, the life that was shut down in
-order (P27), and the highest controller epoch that it took metadata of (P39). They can be asked for
-cluster and controller epoch before they are opened.
+order (P27) and the last one at all, and what it has seen of the metadata's store (P39). They can be
+asked for cluster and what was seen before they are opened.
 
 One that cannot be read or opened keeps the broker from starting: which partitions it holds is not
 known, and a partition that were begun anew elsewhere would hide the loss.
@@ -12,7 +12,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import partial, reduce
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.reader import LogReader
@@ -21,12 +21,14 @@ from millrace.broker.storage.log_directory import (
     DirectoryConfig,
     Identity,
     LogDirectory,
-    read_controller_epoch,
     read_identity,
+    read_seen,
 )
 from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.core.errors import LogDirFailedError, StorageError
-from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, ControllerEpoch
+from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 
 _log = logging.getLogger(__name__)
 
@@ -70,13 +72,13 @@ class LogDirectories:
         return next((each.cluster_id for each in identities if each is not None), None)
 
     @property
-    def controller_epoch(self) -> ControllerEpoch:
-        """The highest that was kept, opened or not.
+    def seen(self) -> Seen:
+        """All that was kept, opened or not.
 
         Raises:
             LogDirFailedError: it cannot be told.
         """
-        return max(self._controller_epoch_at(path) for path in self._paths)
+        return reduce(Seen.merged, map(self._seen_at, self._paths), NOTHING_SEEN)
 
     @property
     def broker_id(self) -> BrokerId | None:
@@ -89,6 +91,13 @@ class LogDirectories:
         """The life that all that are open say was shut down in order (P27)."""
         found = {each.closed_by for each in self.opened}
         return found.pop() if len(found) == 1 else None
+
+    @property
+    def used_by(self) -> BrokerEpoch | None:
+        """The latest life that all that are open have been used by, but for those that are new."""
+        found = [each.used_by for each in self.opened if each.identity.broker_id != NO_BROKER]
+        known = [each for each in found if each is not None]
+        return min(known) if known and len(known) == len(found) else None
 
     async def open(self, cluster_id: str) -> None:
         """Take all into use: lock them, and recover what a crash left.
@@ -117,22 +126,22 @@ class LogDirectories:
             self.opened.append(directory)
             self.has_new |= found is None
 
-    async def keep_controller_epoch(self, controller_epoch: ControllerEpoch) -> None:
-        """Keep it in every directory that is open; the highest of them counts (P39)."""
+    async def keep_seen(self, seen: Seen) -> None:
+        """Keep it in every directory that is open; the highest of each counts (P39)."""
         for directory in self.opened:
             try:
-                await self._reader.call(directory.keep_controller_epoch, controller_epoch)
+                await self._reader.call(directory.keep_seen, seen)
             except StorageError as error:
-                _log.warning("the controller epoch was not kept", extra={"error": error.message})
+                _log.warning("what was seen was not kept", extra={"error": error.message})
 
-    async def assign_broker_id(self, broker_id: BrokerId) -> None:
-        """Write down who this broker is.
+    async def begin_life(self, life: BrokerLife) -> None:
+        """Write down who this broker is, in which life.
 
         Raises:
             StorageError: a disk refused.
         """
         for directory in self.opened:
-            await self._reader.call(directory.assign_broker_id, broker_id)
+            await self._reader.call(directory.begin_life, *life)
 
     async def close(
         self, *, in_order: Collection[LogDirectory], broker_epoch: BrokerEpoch | None
@@ -164,11 +173,11 @@ class LogDirectories:
                 "identity file, or leave it out of log_dirs"
             ) from error
 
-    def _controller_epoch_at(self, path: str) -> ControllerEpoch:
+    def _seen_at(self, path: str) -> Seen:
         try:
-            return read_controller_epoch(self._files, path)
+            return read_seen(self._files, path)
         except (DamagedFileError, OSError) as error:
             raise LogDirFailedError(
-                f"{path}: the controller epoch that was kept cannot be read: {error}. Restore it, "
-                "or leave the directory out of log_dirs"
+                f"{path}: what was seen of the metadata cannot be read: {error}. Restore it, or "
+                "leave the directory out of log_dirs"
             ) from error

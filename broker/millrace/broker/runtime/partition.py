@@ -14,6 +14,7 @@ from millrace.core.records.batch import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
 from millrace.core.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replication.replica import Replica
+from millrace.core.topics import parse_topic_name
 
 
 class AppendOwner(Protocol):
@@ -51,6 +52,7 @@ class Partition:
         replica: the machine that decides; set once the log is open.
         log: the files; changed by the appender's thread only.
         generation_written: see `Target`; roles come and go, and it counts on.
+        is_internal: the topic is the cluster's own; clients only read it.
         limits: what a client's batch may be; read by the checking thread too.
     """
 
@@ -62,6 +64,7 @@ class Partition:
         "config",
         "generation_written",
         "is_flushed_before_ack",
+        "is_internal",
         "limits",
         "log",
         "owner",
@@ -84,6 +87,7 @@ class Partition:
         owner: Owner,
     ) -> None:
         self.topic = topic
+        self.is_internal = parse_topic_name(topic).is_internal
         self.topic_partition = topic_partition
         self.log = log
         self.appender = appender

@@ -16,15 +16,13 @@ the leader (P65); people are told at each step, and the damaged files are theirs
 
 import asyncio
 import logging
-import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import monotonic_now, wall_now
-from millrace.broker.runtime.controller_channel import ControllerChannel
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.reader import LogReader
@@ -66,6 +64,7 @@ from millrace.core.replication.replicas import (
     Extended,
     Halted,
     LogChange,
+    Lost,
     OpenLog,
     ProposeIsr,
     ProposeRenewals,
@@ -75,6 +74,9 @@ from millrace.core.replication.replicas import (
 from millrace.core.replication.rules import ReplicationConfig
 
 _log = logging.getLogger(__name__)
+
+AskController = Callable[[AlterPartitions | RenewReplicas | ConfirmDeletions], Awaitable[Any]]
+"""Asks the controller for a change, and returns its answers; raises what refuses it as a whole."""
 
 _TICK_SECONDS: Final = 0.1
 """How often the machine looks at the time; `replica_lag_time_max_ms` is at least as long."""
@@ -102,6 +104,7 @@ class Partitions:
         replicas: the machine.
         image: the metadata that was applied last.
         on_sessions_concerned: called when there may be something to say to leaders.
+        on_opened: called with each replica whose log was opened.
     """
 
     def __init__(
@@ -110,11 +113,12 @@ class Partitions:
         broker: BrokerLife,
         config: ReplicationConfig,
         directories: Sequence[LogDirectory],
-        channel: ControllerChannel,
+        ask_controller: AskController,
         mailbox: Mailbox,
         log_config: Callable[[TopicConfig], LogConfig],
         inflated_bytes_max: int,
         on_changes: Callable[[MetadataChanges], None],
+        on_lost: Callable[[str, int], None],
         on_all_failed: Callable[[LogDirFailedError], None],
         on_failure: Callable[[BaseException], None],
         reader: LogReader,
@@ -123,11 +127,13 @@ class Partitions:
         self.replicas = Replicas(broker, config)
         self.image: MetadataImage | None = None
         self.on_sessions_concerned: Callable[[], None] = lambda: None
+        self.on_opened: Callable[[Partition], None] = lambda _: None
         self._broker = broker
-        self._channel = channel
+        self._ask_controller = ask_controller
         self._log_config = log_config
         self._inflated_bytes_max = inflated_bytes_max
         self._on_changes = on_changes
+        self._on_lost = on_lost
         self._on_all_failed = on_all_failed
         self._on_failure = on_failure
         self._reader = reader
@@ -183,22 +189,6 @@ class Partitions:
         """Return whether this broker's replica is in sync, as of the latest metadata."""
         state = None if self.image is None else self.image.partition(topic_partition)
         return state is not None and self._broker in state.isr
-
-    def in_words(self, error: MillraceError, topic_partition: TopicPartition) -> MillraceError:
-        """Return an error about a partition as people should read it: with its topic's name.
-
-        Machines and logs know topics by their ids alone. From any thread.
-        """
-        topic = None if self.image is None else self.image.topics_by_id.get(topic_partition[0])
-        if topic is None:
-            return error
-        # But not where the id is the name of a directory.
-        message = re.sub(
-            rf"(?<!/){re.escape(str(topic_partition))}\b",
-            f"{topic.name}-{topic_partition.partition}",
-            error.message,
-        )
-        return error if message == error.message else type(error)(message, appended=error.appended)
 
     # --- Events ------------------------------------------------------------------------------
 
@@ -357,6 +347,8 @@ class Partitions:
                         "replica is halted",
                         extra={"partition": str(topic_partition), "error": error.message},
                     )
+                case Lost(topic_partition):
+                    self._report_lost(self._open_here[topic_partition].topic, effect)
                 case ProposeIsr() | ProposeRenewals() | SetAside():
                     self._spawn(self._carry_out(effect))
         self.on_sessions_concerned()
@@ -371,6 +363,22 @@ class Partitions:
             case SetAside(topic_partition):
                 await self._set_aside(topic_partition)
 
+    def _report_lost(self, topic: str, lost: Lost) -> None:
+        records = lost.records
+        _log.warning(
+            "an unclean election took back records that this replica had",
+            extra={
+                "topic": topic,
+                "partition": lost.topic_partition.partition,
+                "start_offset": records.start_offset,
+                "end_offset": records.end_offset,
+                # Those before were acknowledged for certain; of the rest nobody here knows.
+                "committed_offset": records.committed_offset,
+                "leader_epoch": records.leader_epoch,
+            },
+        )
+        self._on_lost(topic, records.end_offset - records.start_offset)
+
     def _change_log(self, effect: LogChange) -> None:
         partition = self._open_here[effect.topic_partition]
         match effect.change:
@@ -381,15 +389,19 @@ class Partitions:
             case StartAnew(start_offset):
                 self._spawn(self._start_anew(partition, start_offset))
             case AdvanceLogStart(start_offset):
-                self._spawn(self._advance_log_start(partition, start_offset))
+                self.advance_log_start(partition, start_offset)
 
     async def _truncate(self, partition: Partition, end_offset: Offset) -> None:
         if await self._change(partition, partition.log.truncate_to, end_offset, wall_now()):
             self.perform(self.replicas.on_truncated(partition.topic_partition, monotonic_now()))
 
     async def _start_anew(self, partition: Partition, start_offset: Offset) -> None:
-        if await self._change(partition, partition.log.start_anew, start_offset, wall_now()):
+        if await self._change(partition, partition.log.start_anew, start_offset):
             self.perform(self.replicas.on_started_anew(partition.topic_partition, monotonic_now()))
+
+    def advance_log_start(self, partition: Partition, start_offset: Offset) -> None:
+        """Begin to give up all records before an offset; all of them are committed."""
+        self._spawn(self._advance_log_start(partition, start_offset))
 
     async def _advance_log_start(self, partition: Partition, start_offset: Offset) -> None:
         if await self._change(partition, partition.log.advance_log_start, start_offset):
@@ -459,7 +471,7 @@ class Partitions:
         )
         answers: Sequence[MillraceError | None] | MillraceError
         try:
-            answers = await self._channel.request(request)
+            answers = await self._ask_controller(request)
         except MillraceError as error:
             answers = error
         self.perform(self.replicas.on_isr_answers(answers, monotonic_now()))
@@ -469,7 +481,7 @@ class Partitions:
     async def _ask_for_renewals(self, renewals: Sequence[ReplicaRenewal]) -> None:
         answers: Sequence[MillraceError | None] | MillraceError
         try:
-            answers = await self._channel.request(
+            answers = await self._ask_controller(
                 RenewReplicas(replica=self._broker, renewals=renewals)
             )
         except MillraceError as error:
@@ -568,6 +580,8 @@ class Partitions:
             partition.replica = replica
             self._open_here[topic_partition] = partition
         self.perform(effects)
+        if self._open_here.get(topic_partition) is partition:
+            self.on_opened(partition)
 
     async def _open_files(
         self, directory: LogDirectory, topic_partition: TopicPartition, config: TopicConfig
@@ -642,7 +656,7 @@ class Partitions:
                 for topic_id in deleted:
                     on_disk = [each for opened in self.directories for each in opened.known]
                     await self._delete_files([each for each in on_disk if each[0] == topic_id])
-                await self._channel.request(
+                await self._ask_controller(
                     ConfirmDeletions(broker_id=self._broker.broker_id, topic_ids=deleted)
                 )
             except MillraceError as error:

@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from millrace.broker.storage import scan, segment
+from millrace.broker.storage import new_beginning, scan, segment
 from millrace.broker.storage.epoch_checkpoint import read_epochs
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_directory import Identity, is_log_directory, read_identity
@@ -158,6 +158,10 @@ def batches(
 def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
     """Verify every byte of a partition's batches, and that nothing is missing between them."""
     seen = Verified()
+    if files.exists(f"{partition.directory}/{new_beginning.MARK}"):
+        message = "the log is being begun anew: the broker goes on with that when it starts"
+        seen.findings.append(Finding(Severity.HARMLESS, partition.directory, None, message))
+        return seen
     if not partition.segments:
         if partition.point is not None or partition.leader_epochs:
             message = "all its segments are missing"

@@ -7,6 +7,8 @@
         00000000000000004711.snapshot   producer states as of that offset
         leader-epochs                   see core/log/leader_epochs.py
         failed                          the disk failed, see recovery.py
+        damaged                         it was found damaged, likewise
+        begins-anew                     nothing here counts any more, see new_beginning.py
 
 Three ends, in ascending order, and one rule about each:
 
@@ -38,11 +40,13 @@ import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-from millrace.broker.storage import scan, segment
+from millrace.broker.storage import new_beginning, scan, segment
 from millrace.broker.storage.epoch_checkpoint import write_epochs
 from millrace.broker.storage.file_system import BUFFERS_MAX, FileSystem, is_full, is_passing
 from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery import (
+    DAMAGED,
     FAILED,
     RecoveredLog,
     Recovery,
@@ -200,19 +204,19 @@ class PartitionLog:
             CorruptLogError: bytes that were flushed are damaged or missing; nothing was changed.
             LogDirFailedError, StorageFullError: the disk refused.
         """
-        recovery = Recovery(
-            files,
-            directory,
-            topic_partition,
-            point=checkpoints.get(topic_partition),
-            is_checkpoint_lost=checkpoints.is_lost,
-            index_interval_bytes=config.index_interval_bytes,
-            cache=cache,
-            is_clean=is_clean,
-            now=now,
-        )
         try:
-            recovered = recovery.run()
+            new_beginning.carry_out(files, directory, topic_partition, checkpoints)
+            recovered = Recovery(
+                files,
+                directory,
+                topic_partition,
+                point=checkpoints.get(topic_partition),
+                is_checkpoint_lost=checkpoints.is_lost,
+                index_interval_bytes=config.index_interval_bytes,
+                cache=cache,
+                is_clean=is_clean,
+                now=now,
+            ).run()
         except OSError as error:
             raise refusal(error, f"{topic_partition}: opening {directory}") from error
         return cls(
@@ -491,7 +495,8 @@ class PartitionLog:
             self._checkpointed(coverage.next_offset, covered_bytes)
 
     def _save_snapshot(self, offset: Offset, states: ProducerStates) -> None:
-        self._snapshots.save(offset, states.snapshot())
+        if offset not in self._snapshots.offsets:  # Else it says the same.
+            self._snapshots.save(offset, states.snapshot())
         self._snapshots.keep({kept.base_offset for kept in self._segments})
 
     def _checkpointed(self, offset: Offset, covered_bytes: int) -> None:
@@ -724,17 +729,17 @@ class PartitionLog:
             except OSError as error:
                 raise self._refusal(error, "truncating") from error
 
-    def start_anew(self, offset: Offset, now: WallMs) -> None:
+    def start_anew(self, offset: Offset) -> None:
         """Give up all records; the log is empty then and begins at `offset`.
 
+        After an error it is to be called again, and a crash is no other thing: what was decided is
+        done at the next start.
+
         Raises:
-            StorageFullError, LogDirFailedError, CorruptLogError: as in `truncate_to`.
+            StorageFullError, StorageBusyError, LogDirFailedError: as in `append`.
         """
-        self.truncate_to(self.log_start_offset, now)
         with self._lock:
             self._check_open()
-            if offset == self.log_start_offset == self.log_end_offset:
-                return
             try:
                 with self._flush_lock:
                     self._begin_at(offset)
@@ -742,31 +747,25 @@ class PartitionLog:
                 raise self._refusal(error, "beginning anew") from error
 
     def _begin_at(self, offset: Offset) -> None:
-        """Replace empty segments by one of another offset.
-
-        A crash before the checkpoint is written leaves segments that do not fit together, and the
-        partition is refused at the next start. Nothing is lost: it was empty.
-        """
         self._make_names_durable()
-        path = f"{self._directory}/{offset_name(offset)}{segment.SUFFIX}"
-        self._files.open(path, create=True, writable=True).close()
-        self._files.fsync_directory(self._directory)
+        new_beginning.decide(self._files, self._directory, offset)
+        given_up = self._segments
         active = Segment(self._files, self._directory, offset, self._cache)
+        self._segments = (active,)
+        self._tail = _Tail(active, Place(offset, 0))
         self._recovery_point = self.log_start_offset = self._flushed_offset = offset
         self.high_watermark = offset
-        self._note_point()
-        self._checkpoints.write()
-        emptied, self._segments = self._segments, (active,)
-        self._tail = _Tail(active, Place(offset, 0))
-        for found in emptied:
-            found.index.reset()
-            found.file.close()
-            self._files.unlink(found.path)
-        self._snapshots.remove_after(Offset(0))
+        self._uncheckpointed_bytes = 0
+        self._snapshots = ProducerSnapshots(self._files, self._directory, [])
         self.producer_states = ProducerStates()
         self.leader_epochs = LeaderEpochs()
-        write_epochs(self._files, self._directory, self.leader_epochs)
-        self._files.fsync_directory(self._directory)
+        self._are_epochs_saved = True
+        for found in given_up:
+            found.index.reset()
+            found.file.close()
+        new_beginning.carry_out(
+            self._files, self._directory, self.topic_partition, self._checkpoints
+        )
 
     def _truncate_to(self, offset: Offset, now: WallMs) -> None:
         self._make_names_durable()
@@ -828,7 +827,7 @@ class PartitionLog:
     # --- Keeping in order --------------------------------------------------------------------
 
     def scrub(self, max_bytes: int) -> int:
-        """Verify about `max_bytes` of the closed segments, going on where the last call ended.
+        """Verify about `max_bytes` of closed segments (P67), going on where the last call ended.
 
         Returns:
             The bytes that were verified; 0 once after all of them, then it begins anew.
@@ -918,7 +917,9 @@ class PartitionLog:
 
     def _corrupt(self, reason: str) -> CorruptLogError:
         error = corrupt_log(self.topic_partition, self._directory, reason)
-        self._failure = self._failure or error
+        if self._failure is None:
+            self._failure = error
+            self._leave_mark(DAMAGED)
         return error
 
     def _refusal(self, error: OSError, doing: str) -> StorageError:
@@ -934,9 +935,14 @@ class PartitionLog:
 
     def _fail(self, error: OSError, doing: str) -> StorageError:
         self._failure = failed(error, f"{doing} {self.topic_partition} in {self._directory}")
-        with contextlib.suppress(OSError):  # Then the disk takes no writes of recovery, either.
-            self._files.open(f"{self._directory}/{FAILED}", create=True).close()
+        self._leave_mark(FAILED)
         return self._failure
+
+    def _leave_mark(self, name: str) -> None:
+        """Have the next process know; a disk that takes no mark takes no writes of it, either."""
+        if not self._is_closed:
+            with contextlib.suppress(OSError):
+                self._files.open(f"{self._directory}/{name}", create=True).close()
 
 
 def _may_pass(error: OSError) -> bool:

@@ -5,7 +5,9 @@
         identity               cluster id, broker id, and the directory's own random id
         recovery-checkpoint    see recovery_checkpoint.py
         clean-shutdown         written last when everything was closed in order
-        controller-epoch       the highest that the broker has taken metadata of
+        broker-epoch           the latest life of the broker that used it
+        controller-epoch       the highest that the broker has taken metadata of, and the versions
+                               of the metadata's objects then or later (`core/metadata/seen.py`)
         ballast                space kept for checkpoints when the disk is full (P64)
         <topic id>-<number>/   a partition, see log.py
         <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed
@@ -14,6 +16,9 @@
 The clean-shutdown marker is bound to this directory and to the very recovery checkpoint that was
 written with it, so that a stale one means nothing. It names the life of the broker that ended so
 (P27), and is removed, durably, before the first append.
+
+A life writes its epoch down before it does anything, so that a directory that was put back from a
+backup is known by the older one that it names.
 
 A partition is deleted only because somebody holds a tombstone of it. It gets another name first,
 and is removed `file.delete.delay.ms` later. Directories that nobody knows are left alone (P70).
@@ -52,16 +57,17 @@ from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
     BrokerId,
-    ControllerEpoch,
     MonotonicMs,
     TopicPartition,
     WallMs,
     parse_topic_partition,
 )
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 
 _LOCK: Final = "lock"
 _IDENTITY: Final = "identity"
 _CLEAN: Final = "clean-shutdown"
+_BROKER_EPOCH: Final = "broker-epoch"
 _CONTROLLER_EPOCH: Final = "controller-epoch"
 _BALLAST: Final = "ballast"
 _DELETED: Final = ".deleted"
@@ -98,6 +104,7 @@ class LogDirectory:
         identity: whose it is.
         was_clean: whether it was closed in order.
         closed_by: the life of the broker that did so; None when nobody did, or it had none.
+        used_by: the latest life that used it; None when it does not say.
         found: the partitions that were there when it was opened, also those that are missing but
             were there before.
         logs: the partitions that are open.
@@ -125,6 +132,7 @@ class LogDirectory:
         self.identity = identity
         self.was_clean = False
         self.closed_by: BrokerEpoch | None = None
+        self.used_by: BrokerEpoch | None = None
         self.found: list[TopicPartition] = []
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
@@ -181,6 +189,7 @@ class LogDirectory:
     def _load(self) -> None:
         checkpoint = self._checkpoints.read()
         self.was_clean = checkpoint is not None and self._is_marked_clean(checkpoint)
+        self.used_by = self._last_life()
         names = self._files.list(self.path)
         if _CLEAN in names:
             self._files.unlink(f"{self.path}/{_CLEAN}")
@@ -206,6 +215,13 @@ class LogDirectory:
             return False
         self.closed_by = BrokerEpoch(broker_epoch) if broker_epoch >= 0 else None
         return True
+
+    def _last_life(self) -> BrokerEpoch | None:
+        try:
+            payload = read_sealed(self._files, f"{self.path}/{_BROKER_EPOCH}", _BROKER_EPOCH)
+            return BrokerEpoch(int(payload))
+        except (FileNotFoundError, DamagedFileError, ValueError):
+            return None
 
     def _marker(self, checkpoint: bytes, broker_epoch: int) -> bytes:
         crc = crc32c.crc32c(checkpoint)
@@ -436,30 +452,36 @@ class LogDirectory:
         if self._files.exists(path):
             self._files.unlink(path)
 
-    def assign_broker_id(self, broker_id: BrokerId) -> None:
-        """Make the broker's id, which it got at its first registration, the directory's.
+    def begin_life(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+        """Write down which life of which broker uses the directory from now on.
+
+        To be called when the life is granted, before it does anything.
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
         assert self.identity.broker_id in (NO_BROKER, broker_id)
-        if self.identity.broker_id != broker_id:
-            identity = self.identity._replace(broker_id=broker_id)
-            try:
+        path = f"{self.path}/{_BROKER_EPOCH}"
+        try:
+            write_sealed(self._files, path, _BROKER_EPOCH, f"{broker_epoch}\n".encode())
+            self.used_by = broker_epoch
+            # Last: a directory that is a broker's says which life it was.
+            if self.identity.broker_id != broker_id:
+                identity = self.identity._replace(broker_id=broker_id)
                 _write_identity(self._files, self.path, identity)
-            except OSError as error:
-                raise refusal(error, f"writing the identity of {self.path}") from error
-            self.identity = identity
+                self.identity = identity
+        except OSError as error:
+            raise refusal(error, f"writing down whose {self.path} is") from error
 
-    def keep_controller_epoch(self, controller_epoch: ControllerEpoch) -> None:
-        """Remember the newest controller that metadata came from (P39).
+    def keep_seen(self, seen: Seen) -> None:
+        """Remember what was seen of the metadata's store (P39).
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
         path = f"{self.path}/{_CONTROLLER_EPOCH}"
         try:
-            write_sealed(self._files, path, _CONTROLLER_EPOCH, f"{controller_epoch}\n".encode())
+            write_sealed(self._files, path, _CONTROLLER_EPOCH, f"{seen}\n".encode())
         except OSError as error:
             raise refusal(error, f"writing {path}") from error
 
@@ -554,19 +576,19 @@ def read_identity(files: FileSystem, path: str) -> Identity:
         raise DamagedFileError(f"{path}/{_IDENTITY} does not hold three lines") from None
 
 
-def read_controller_epoch(files: FileSystem, path: str) -> ControllerEpoch:
-    """Return what `keep_controller_epoch` kept in the directory `path`; 0 when there is nothing.
+def read_seen(files: FileSystem, path: str) -> Seen:
+    """Return what `keep_seen` kept in the directory `path`, if anything.
 
     Raises:
         DamagedFileError: it cannot be read.
     """
     try:
         payload = read_sealed(files, f"{path}/{_CONTROLLER_EPOCH}", _CONTROLLER_EPOCH)
-        return ControllerEpoch(int(payload))
+        return Seen.parse(payload.decode())
     except FileNotFoundError:
-        return ControllerEpoch(0)
+        return NOTHING_SEEN
     except ValueError:
-        raise DamagedFileError(f"{path}/{_CONTROLLER_EPOCH} does not hold a number") from None
+        raise DamagedFileError(f"{path}/{_CONTROLLER_EPOCH} does not hold numbers") from None
 
 
 def _write_identity(files: FileSystem, path: str, identity: Identity) -> None:

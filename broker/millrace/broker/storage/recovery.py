@@ -15,6 +15,9 @@ What a failed flush should have written may still be in the page cache, where it
 were on the disk, and no later flush writes it (P63). A log that failed leaves a mark, which need
 not be durable: the power cut that takes it takes the page cache, too. What is behind the recovery
 point is then written anew.
+
+A log that was found damaged leaves a mark, too: recovery alone would not see it (P65). Then all of
+it is verified, and the mark goes once all is sound, as when somebody has restored the files.
 """
 
 from collections.abc import Iterator
@@ -24,7 +27,7 @@ from typing import Final
 
 from millrace.broker.storage import scan, segment, sparse_index
 from millrace.broker.storage.epoch_checkpoint import read_epochs, write_epochs
-from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.file_system import FileSystem, is_passing
 from millrace.broker.storage.log_start import known_log_start
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
@@ -46,6 +49,8 @@ from millrace.core.records.header import BatchHeader
 
 FAILED: Final = "failed"
 """Name of the mark of a log that failed."""
+DAMAGED: Final = "damaged"
+"""Name of the mark of a log that was found damaged."""
 
 
 @dataclass(slots=True)
@@ -147,6 +152,8 @@ class Recovery:
         )
 
         segments = (*closed, active)
+        if DAMAGED in names:
+            self._verify(segments)
         must_save_epochs = False
         if epochs is None or epochs.epoch_of(log_start_offset) == NO_LEADER_EPOCH:
             must_save_epochs = True
@@ -284,6 +291,25 @@ class Recovery:
             yield from headers_between(segments, start, segments[-1].next_offset)
         except scan.DAMAGE as error:
             raise self._corrupt(error.message) from None
+
+    def _verify(self, segments: tuple[Segment, ...]) -> None:
+        """Verify all that indexes know, and remove the mark; the rest is scanned in any case."""
+        for found in segments:
+            try:
+                for _ in scan.verified_batches(
+                    found.file,
+                    self._topic_partition,
+                    position=0,
+                    end_position=found.size,
+                    next_offset=found.base_offset,
+                    leader_epoch=NO_LEADER_EPOCH,
+                ):
+                    pass
+            except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
+                if isinstance(error, OSError) and is_passing(error):
+                    raise
+                raise self._corrupt(f"{found.path}: {error}") from None
+        self._files.unlink(f"{self._directory}/{DAMAGED}")
 
     def _remove_leftovers(self, bases: list[Offset]) -> None:
         """Remove what a deletion or the writing of a file left behind when it was interrupted."""

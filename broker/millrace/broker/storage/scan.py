@@ -57,10 +57,11 @@ def verified_batches(
             chunk, chunk_at, at = _read(file, position, _READ_BYTES, end_position), position, 0
         try:
             header = parse_header(chunk, at)
-            if len(chunk) - at < header.length:
-                wanted = max(header.length, _READ_BYTES)
+            length = header.length
+            if len(chunk) - at < length:
+                wanted = max(length, _READ_BYTES)
                 chunk, chunk_at, at = _read(file, position, wanted, end_position), position, 0
-            verify_body(topic_partition, header, memoryview(chunk)[at : at + header.length])
+            verify_body(topic_partition, header, memoryview(chunk)[at : at + length])
         except DAMAGE as error:
             raise ScanStop(error.message, position, next_offset) from None
         if header.base_offset != next_offset or header.leader_epoch < leader_epoch:
@@ -71,7 +72,7 @@ def verified_batches(
                 next_offset,
             )
         yield position, header
-        position += header.length
+        position += length
         next_offset = header.next_offset
         leader_epoch = header.leader_epoch
 

@@ -71,6 +71,27 @@ class BrokerMetrics:
             ["log_dir"],
             registry=registry,
         )
+        self.differing_cluster_settings = Gauge(
+            "millrace_differing_cluster_settings",
+            "Settings of [cluster] that are others here than at the controller. Should be 0.",
+            registry=registry,
+        )
+        self.reluctance = Gauge(
+            "millrace_reluctance",
+            "1 while this broker lets others lead for this reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.positions = Gauge(
+            "millrace_positions",
+            "Positions kept in led partitions of __positions, initial and committed ones.",
+            registry=registry,
+        )
+        self.positions_unready = Gauge(
+            "millrace_positions_unready_partitions",
+            "Led partitions of __positions whose log is not read yet, or cannot be.",
+            registry=registry,
+        )
         self.loop_lag_seconds = Histogram(
             "millrace_loop_lag_seconds",
             "How late the event loop runs its timers.",

@@ -34,8 +34,8 @@ class ReplicationMetrics:
         def gauge(name: str, meaning: str, *labels: str) -> Gauge:
             return Gauge(f"millrace_{name}", meaning, labels, registry=registry)
 
-        def counter(name: str, meaning: str) -> Counter:
-            return Counter(f"millrace_{name}", meaning, registry=registry)
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"millrace_{name}", meaning, labels, registry=registry)
 
         self._led = gauge("led_partitions", "Partitions that this broker leads.")
         self._under_replicated = gauge(
@@ -70,6 +70,9 @@ class ReplicationMetrics:
             "For how long a follower (broker id) has not been at the end of a led partition.",
             "follower",
         )
+        self._catch_up_bytes = counter(
+            "catch_up_bytes", "Bytes sent to followers that are not in sync with their partition."
+        )
         self._isr_shrinks = counter("isr_shrinks", "Replicas that left the ISR of led partitions.")
         self._isr_expands = counter(
             "isr_expands", "Replicas that joined the ISR of led partitions."
@@ -80,6 +83,12 @@ class ReplicationMetrics:
         self._unclean_elections = counter(
             "unclean_leader_elections",
             "Those of them in which acknowledged records may have been lost.",
+        )
+        self._lost_records = counter(
+            "topic_lost_records",
+            "Records that an unclean election took back, by topic. Those that were acknowledged "
+            "are lost. Each replica that had them counts them once it follows the new leader.",
+            "topic",
         )
         self._controller_active = gauge(
             "controller_active", "1 on the broker that is the controller, 0 on the others."
@@ -97,6 +106,14 @@ class ReplicationMetrics:
         self._topics: set[str] = set()
         self._followers: set[BrokerId] = set()
         self._shown: tuple[MetadataImage, bool] | None = None
+
+    def caught_up(self, size: int) -> None:
+        """Count bytes sent to a follower that is not in sync."""
+        self._catch_up_bytes.inc(size)
+
+    def on_lost(self, topic: str, records: int) -> None:
+        """Count records that an unclean election took back."""
+        self._lost_records.labels(topic).inc(records)
 
     def on_changes(self, changes: MetadataChanges, broker_id: BrokerId) -> None:
         """Count what became of the partitions that this broker leads now."""
@@ -119,6 +136,7 @@ class ReplicationMetrics:
         self._unclean_elections.inc(after.unclean_epoch > before.unclean_epoch)
 
     def _forget(self, topic: str) -> None:
+        self._lost_records.remove(topic)
         if topic in self._topics:
             self._topics.discard(topic)
             self._isr_size.remove(topic)

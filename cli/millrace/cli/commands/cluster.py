@@ -65,7 +65,11 @@ def describe(bootstrap: str, output: str) -> None:
     """Show every broker: address, zone, state, and what it holds.
 
     States: alive; fenced (not there, or not caught up: it leads nothing); draining (it is being
-    stopped); drained (by `millrace cluster drain`).
+    stopped); drained (by `millrace cluster drain`); slow disk, full disk (others lead for it where
+    they can, until that is over); unreachable (it does not answer here, and the others do not know
+    yet that it is gone).
+
+    All brokers are asked, and whoever knows most is believed.
     """
     with connect_admin(bootstrap) as admin:
         cluster = admin.describe_cluster()
@@ -114,7 +118,7 @@ def _broker_document(
         "name": broker.name,
         "address": broker.address,
         "rack": broker.rack,
-        "state": broker.state,
+        "state": "unreachable" if broker_id in cluster.unreachable else broker.state,
         "is_controller": broker_id == cluster.controller_id,
         "leads": sum(each.leader == broker_id for each in partitions),
         "preferred": sum(each.preferred_leader == broker_id for each in partitions),
@@ -142,6 +146,9 @@ def health(bootstrap: str, output: str) -> None:
     acks=all are refused; recovering ones have lost records in an unclean election; under-replicated
     ones work, but fewer brokers may fail than planned. Damaged replicas are fetched anew from the
     leader by themselves, where there is one; the damaged files are kept, and named here.
+
+    All brokers are asked, and whoever knows most is believed. One that does not answer, and of
+    which the others do not know yet that it is gone, is unreachable: then not all is well either.
     """
     with connect_admin(bootstrap) as admin:
         found = admin.describe_health()
@@ -151,8 +158,13 @@ def health(bootstrap: str, output: str) -> None:
             {
                 "healthy": found.is_healthy,
                 "has_controller": found.has_controller,
+                "controller_problem": found.controller_problem,
                 **{name: [_document(each) for each in each_of] for name, each_of in problems},
                 "fenced_brokers": list(found.fenced_brokers),
+                "unreachable_brokers": list(found.unreachable_brokers),
+                "reluctant_brokers": {
+                    each.broker_id: each.reluctance for each in found.reluctant_brokers
+                },
                 "damaged": [damage_document(each) for each in found.damaged],
             }
         )
@@ -185,6 +197,8 @@ def _document(partition: "PartitionHealth") -> dict[str, Any]:
 def _print_health(found: "ClusterHealth") -> None:
     if not found.has_controller:
         click.echo("no broker is the controller: nothing is elected or changed until one is")
+    if found.unreachable_brokers:
+        click.echo(f"unreachable: broker {_ids(found.unreachable_brokers)}")
     rows = [
         [
             name.replace("_", " "),

@@ -70,7 +70,8 @@ def command(
 
     Data in one directory, clients from this machine only. Every acknowledged record is on disk.
     Ctrl-C stops it gracefully; started again on the same directory, it goes on. Several brokers are
-    a process each and replicate: one that is killed is started again, and nothing is lost.
+    a process each and replicate: one that is killed is started again, and nothing is lost. Where
+    that fails the others go on, and the exit code tells of it in the end.
     """
     if metrics_port is None:
         metrics_port = port + 1 if 0 < port < _PORT_MAX else 0
@@ -118,10 +119,16 @@ def _run_cluster(
             )
         else:
             click.echo(cluster_greeting(ready, str(folder)))
-        cluster.supervise()
+        given_up = cluster.supervise()
     except local_cluster.StartFailedError as error:
         if cluster.is_stopping:
             return
-        raise Failure(str(error), "its own message is above") from error
+        hint = (
+            "its own message is above; to change a setting, use --port, --metrics-port, --data-dir "
+            "or MILLRACE_BROKER__... variables, for the file is written at each start"
+        )
+        raise Failure(str(error), hint) from error
     finally:
         cluster.stop()
+    if given_up:
+        raise Failure(f"{', '.join(given_up)} did not start again", "why is said above")

@@ -15,7 +15,7 @@ from millrace.core.replication.in_sync import Follower
 
 
 def preferred_read_replica(
-    rack: str,
+    zone: str,
     fetch_offset: Offset,
     *,
     leader: BrokerId,
@@ -26,7 +26,7 @@ def preferred_read_replica(
     """Return the follower to read from; None: the leader.
 
     Args:
-        rack: the reader's zone.
+        zone: the reader's zone.
         fetch_offset: what it wants next.
         leader: of the partition.
         isr: in-sync replicas by their lives.
@@ -34,7 +34,7 @@ def preferred_read_replica(
         brokers: all that are registered.
     """
     leading = brokers.get(leader)
-    if not rack or leading is None or leading.rack == rack:
+    if not zone or leading is None or leading.rack == zone:
         return None
     near = [
         follower
@@ -42,7 +42,7 @@ def preferred_read_replica(
         if follower.life in isr
         and (broker := brokers.get(follower.broker_id)) is not None
         and broker.life == follower.life
-        and broker.rack == rack
+        and broker.rack == zone
         and not broker.is_fenced
         and not broker.is_draining
         and follower.progress.log_start_offset <= fetch_offset <= follower.progress.log_end_offset

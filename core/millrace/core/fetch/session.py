@@ -55,6 +55,8 @@ class Position:
     """The reader goes to another replica if it is told to (KIP-392)."""
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
+    seen_log_bytes: int = -1
+    """Of a follower that catches up: how large the log was when it was served last."""
 
 
 @dataclass(slots=True)

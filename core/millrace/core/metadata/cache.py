@@ -2,11 +2,12 @@
 
 First comes the full state, every object there is; then each object as it is written, in the order
 in which the controller saw the writes confirmed. An object counts only with a higher version than
-the one before, and only from a controller that has not been replaced: the highest controller epoch
-ever seen is kept by the shell over restarts, and lower ones are refused.
+the one before, and only from a controller that has not been replaced: what was ever seen is kept by
+the shell over restarts (`seen`), and a lower controller epoch is refused.
 
 A version that is left out means that something was missed: the full state is asked for again, and
-nothing is applied until it comes. A full state may leave versions out.
+nothing is applied until it comes. A full state may leave versions out, but never go back: then the
+store was set back, and this broker does not follow.
 
 That a topic is not in the metadata never means that its data may be deleted. Only a deletion that
 the metadata lists says so (`MetadataImage.deletions_of`).
@@ -27,17 +28,21 @@ from millrace.core.metadata.model import (
     StateShard,
     follows,
 )
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 _SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
-_NONE_SEEN: Final = ControllerEpoch(0)
 
 
 @dataclass(slots=True)
-class PersistControllerEpoch:
-    """Effect: keep this number before anything else is done; it is given to the next cache."""
+class PersistSeen:
+    """Effect: keep this before anything else is done, for a controller is new in it.
 
-    controller_epoch: ControllerEpoch
+    It is given to the next cache. What is seen between two of them, had better be kept, too, before
+    long: only then is a store found out that is set back meanwhile under the same controller.
+    """
+
+    seen: Seen
 
 
 @dataclass(slots=True)
@@ -52,7 +57,7 @@ class AskFullState:
     """Effect: something was missed: have the controller send every object."""
 
 
-CacheEffect = PersistControllerEpoch | ApplyImage | AskFullState
+CacheEffect = PersistSeen | ApplyImage | AskFullState
 
 
 class MetadataCache:
@@ -60,22 +65,29 @@ class MetadataCache:
 
     Args:
         cluster_id: of this broker's log directories; None when they are new.
-        controller_epoch: the highest one that a cache of this broker has ever seen.
+        seen: what a cache of this broker has ever seen, as far as it was kept.
 
     Attributes:
         image: the latest; None before the first full state.
     """
 
-    def __init__(
-        self, cluster_id: str | None = None, controller_epoch: ControllerEpoch = _NONE_SEEN
-    ) -> None:
+    def __init__(self, cluster_id: str | None = None, seen: Seen = NOTHING_SEEN) -> None:
         self.image: MetadataImage | None = None
         self._cluster_id = cluster_id
-        self._controller_epoch = controller_epoch
+        self._before = seen
+        self._controller_epoch = seen.controller_epoch
         self._waits_for_full_state = True
 
+    @property
+    def seen(self) -> Seen:
+        """All that was ever seen of the store."""
+        if self.image is None:
+            return self._before
+        versions = (self.image.cluster.version, *(each.version for each in self.image.shards))
+        return self._before.merged(Seen(self._controller_epoch, versions))
+
     def on_full_state(self, objects: Mapping[str, StoredObject]) -> list[CacheEffect]:
-        """Every stored object came. Older ones than those known change nothing.
+        """Every stored object came.
 
         Raises:
             StaleControllerEpochError: from a controller that has been replaced.
@@ -89,12 +101,11 @@ class MetadataCache:
             )
         # Every controller writes all objects anew before it sends any, so one speaks for all.
         self._refuse_stale(objects[CLUSTER_KEY].controller_epoch)
-        old = self.image
-        if old is None:
+        image = self.image
+        if image is None:
             image = MetadataImage.empty(self._decoded_cluster(objects[CLUSTER_KEY]))
-        else:
-            image = self._with_object(old, CLUSTER_KEY, objects[CLUSTER_KEY])
-        for key in SHARD_KEYS:
+        self.seen.refuse_older(objects)
+        for key in (CLUSTER_KEY, *SHARD_KEYS):
             image = self._with_object(image, key, objects[key])
         return self._apply(image)
 
@@ -137,7 +148,7 @@ class MetadataCache:
         if newest <= self._controller_epoch:
             return [ApplyImage(image)]
         self._controller_epoch = newest
-        return [PersistControllerEpoch(newest), ApplyImage(image)]
+        return [PersistSeen(self.seen), ApplyImage(image)]
 
     def _with_object(self, image: MetadataImage, key: str, stored: StoredObject) -> MetadataImage:
         if stored.version <= _version(image, key):

@@ -1,14 +1,14 @@
-"""Settings that must be the same on every broker, since any of them may become the controller."""
+"""Settings that should be the same on every broker, since any of them may become the controller."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from millrace.core.settings import Unit, Visibility, setting
+from millrace.core.settings import Unit, Visibility, parse, setting, settings_of, to_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """What the controller goes by; the same on every broker, as any may become the controller."""
+    """What the controller goes by, and every broker by its word; to be the same on all of them."""
 
     default_partitions: int = setting(
         1,
@@ -19,6 +19,22 @@ class ClusterConfig:
     default_replication_factor: int = setting(
         -1,
         "Replicas of a topic that is created without saying how many.",
+        minimum=1,
+        maximum=32_767,
+        minus_one="3, or the number of brokers when there are fewer",
+    )
+    positions_partitions: int = setting(
+        16,
+        "Partitions of `__positions`, where readers keep [positions](clusters.md#positions), when "
+        "it is made, as the first position is stored. It stays so. Kafka's "
+        "`offsets.topic.num.partitions`.",
+        minimum=1,
+        maximum=1000,
+    )
+    positions_replication_factor: int = setting(
+        -1,
+        "Replicas of `__positions` when it is made. With a number it is not made before there are "
+        "so many brokers. Kafka's `offsets.topic.replication.factor`.",
         minimum=1,
         maximum=32_767,
         minus_one="3, or the number of brokers when there are fewer",
@@ -136,6 +152,29 @@ class ClusterConfig:
         maximum=100_000,
         visibility=Visibility.TUNING,
     )
+
+    def texts(self) -> dict[str, str]:
+        """Return the values by name, as they are sent."""
+        named = settings_of(type(self)).values()
+        return {each.name: to_text(getattr(self, each.attribute)) for each in named}
+
+    def overruled_by(self, texts: Mapping[str, str]) -> "ClusterConfig":
+        """Return these settings with another broker's values for those that both know.
+
+        Raises:
+            InvalidConfigError: this release does not take such a value.
+        """
+        own = self.texts()
+        return parse(type(self), {name: texts.get(name, own[name]) for name in own})
+
+    def differences(self, other: "ClusterConfig") -> dict[str, tuple[str, str]]:
+        """Return what differs by name: the value here, and the other one."""
+        theirs = other.texts()
+        return {
+            name: (value, theirs[name])
+            for name, value in self.texts().items()
+            if value != theirs[name]
+        }
 
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""

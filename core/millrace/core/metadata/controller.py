@@ -8,14 +8,20 @@ show one.
 
 Taking over, so that a predecessor who does not know yet can do no harm (P34-P36):
 
-1. read the ClusterState and write it again with a controller epoch of one more;
-2. read every shard and write it again under that epoch. A predecessor's write that comes after
+1. read every object, the ClusterState last, and write nothing where that cannot follow from what
+   was seen before (`seen`), or where a shard is of a later controller than the ClusterState: the
+   store, or a part of it, was set back or lost (P39);
+2. write the ClusterState again with a controller epoch of one more;
+3. read every shard and write it again under that epoch. A predecessor's write that comes after
    fails by its version; one that came before is read and kept;
-3. only then look at requests.
+4. only then look at requests.
 
 Brokers register, and topics are made, only once every object is stored. So a shard that is missing
 although there are brokers, or that has topics although there is none, was not left so by a
 controller: objects were lost, and nothing is begun anew in their place.
+
+A broker may have seen more than the store says. Either this controller was replaced, or the store
+was set back; so it resigns and keeps that in mind, and the next one finds out which at step 1.
 
 Once active, a write can be refused only because a successor did the same to us, or because the
 answer to our own write was lost. The object is read to find out which: the same bytes mean that it
@@ -69,6 +75,7 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.request_limits import size_problem
 from millrace.core.metadata.requests import Request
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 from millrace.core.metadata.writes import Writes
 
@@ -90,9 +97,11 @@ class Controller:
         config: the same on every broker.
         new_cluster_id: the id to give when the store is empty: a new cluster.
         known_cluster_id: the id that this process knows its cluster by, if it does.
+        seen: what is remembered of the store.
         deposed: whose controller acted before, if that is known.
 
     Attributes:
+        seen: the same with all that this machine has learned, for the next one.
         objects: by key, what is stored as far as this machine knows: what a broker that has just
             connected is sent first.
     """
@@ -103,15 +112,18 @@ class Controller:
         *,
         new_cluster_id: str,
         known_cluster_id: str | None,
+        seen: Seen = NOTHING_SEEN,
         deposed: Deposed | None = None,
     ) -> None:
+        self.seen = seen
         self.phase = Phase.TAKING_OVER
         self.objects: dict[str, StoredObject] = {}
         self._config = config
         self._new_cluster_id = new_cluster_id
         self._known_cluster_id = known_cluster_id
         self._deposed = deposed
-        self._controller_epoch = ControllerEpoch(0)
+        self._controller_epoch = ControllerEpoch(0)  # Until the ClusterState is claimed.
+        self._found: dict[str, StoredObject | None] = {}  # What was there before that.
         self._draft = Draft(ClusterState(cluster_id=new_cluster_id))
         self._image = MetadataImage.empty(self._draft.cluster)  # Of confirmed writes only.
         self._writes = Writes()
@@ -120,7 +132,7 @@ class Controller:
 
     def take_over(self) -> list[Effect]:
         """Start; the caller has just acquired the lease."""
-        return [ReadObject(CLUSTER_KEY)]
+        return [ReadObject(key) for key in SHARD_KEYS]
 
     def handle(self, request_id: int, request: Request, now: MonotonicMs) -> list[Effect]:
         """Decide on a request.
@@ -156,7 +168,8 @@ class Controller:
         """Go on with an object as it is stored; None when it is not.
 
         Raises:
-            CorruptMetadataError: the object is damaged, or others that belong to it are gone.
+            CorruptMetadataError: the object is damaged, others that belong to it are gone, or the
+                store was set back.
             InvalidConfigError: the store is of another cluster than this process knows.
         """
         if self.phase is Phase.RESIGNED:
@@ -164,7 +177,10 @@ class Controller:
         if self.phase is Phase.TAKING_OVER:
             if key == CLUSTER_KEY:
                 return self._claim_cluster(stored)
-            return self._claim_shard(_SHARD_NUMBERS[key], stored)
+            if self._controller_epoch:
+                return self._claim_shard(_SHARD_NUMBERS[key], stored)
+            self._found[key] = stored
+            return [ReadObject(CLUSTER_KEY)] if len(self._found) == SHARDS else []
         in_flight = self._writes.in_flight(key)
         if stored == in_flight:
             return self.on_object_written(key)
@@ -194,11 +210,28 @@ class Controller:
         """A write was refused, or nobody knows whether it was done: look."""
         return [] if self.phase is Phase.RESIGNED else [ReadObject(key)]
 
+    def on_seen_elsewhere(self, seen: Seen) -> list[Effect]:
+        """A broker says what it has seen of the store: resign if it is more than is here (P39)."""
+        if self.phase is not Phase.ACTIVE:
+            return []
+        try:
+            seen.refuse_older(self.objects)
+            return []
+        except CorruptMetadataError:
+            pass  # Or this controller was replaced: a look at the store will tell.
+        effects = self.resign(
+            f"a broker has seen more of the metadata: it knows the controller of epoch "
+            f"{seen.controller_epoch}, and this one has {self._controller_epoch}"
+        )
+        self.seen = seen  # Ours is a part of it, or of a history that must not be gone on with.
+        return effects
+
     def resign(self, reason: str) -> list[Effect]:
         """End this machine, as when the lease is lost. Waiting requests are told so."""
         if self.phase is Phase.RESIGNED:
             return []
         self.phase = Phase.RESIGNED
+        self.seen = self.seen.merged(Seen.of(self.objects))
         error = _not_controller("stopped being the controller meanwhile", appended=Appended.MAYBE)
         responses: list[Effect] = [
             Respond(effect.request_id, error)
@@ -223,11 +256,25 @@ class Controller:
                 f"the coordination store belongs to the cluster {cluster.cluster_id}, but the log "
                 f"directories to {self._known_cluster_id}: correct the path of one of them"
             )
+        self._refuse_set_back(stored)
         self._controller_epoch = ControllerEpoch(cluster.controller_epoch + 1)
         self._image = MetadataImage.empty(cluster)
         self._draft = Draft(cluster)
         self._draft.cluster = cluster  # Written again as it is, under the new epoch.
         return self._write_changed()
+
+    def _refuse_set_back(self, cluster: StoredObject | None) -> None:
+        """Look whether the objects that were found belong together, and to what is remembered."""
+        self.seen.refuse_older({**self._found, CLUSTER_KEY: cluster})
+        epoch = 0 if cluster is None else cluster.controller_epoch
+        for key, shard in self._found.items():
+            # Nobody writes a shard before the cluster, and the cluster was read last.
+            if shard is not None and shard.controller_epoch > epoch:
+                raise CorruptMetadataError(
+                    f"the metadata object {CLUSTER_KEY!r} was lost or set back to an older state: "
+                    f"its controller epoch is {epoch}, and {key!r} is of {shard.controller_epoch}. "
+                    "Restore its newest state; nothing was changed"
+                )
 
     def _claim_shard(self, number: int, stored: StoredObject | None) -> list[Effect]:
         key, brokers = SHARD_KEYS[number], self._image.cluster.brokers

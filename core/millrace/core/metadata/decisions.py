@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from millrace.core.errors import (
     InvalidReplicaAssignmentError,
+    MillraceError,
     ReassignmentLimitReachedError,
     UnknownTopicOrPartitionError,
 )
@@ -31,7 +32,7 @@ from millrace.core.metadata.effects import AskLogEnds, ElectedUncleanly
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.leadership import Changes, RulesByTopic
 from millrace.core.metadata.lease import Deposed
-from millrace.core.metadata.membership import Membership, led_by_draining
+from millrace.core.metadata.membership import Membership, led_unwillingly
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     PRODUCER_ID_BLOCK,
@@ -49,6 +50,7 @@ from millrace.core.metadata.requests import (
     AlterPartitions,
     AlterTopics,
     ConfirmDeletions,
+    CreatePositionsTopic,
     CreateTopics,
     DeleteTopics,
     DrainBroker,
@@ -97,6 +99,7 @@ class Decisions:
         self._settled_at = -1  # Changes of the draft when nothing was left to elect or even out.
         self._handlers: dict[type, Callable[..., Decision]] = {
             CreateTopics: self._create_topics,
+            CreatePositionsTopic: self._create_positions_topic,
             AlterTopics: self._alter_topics,
             DeleteTopics: self._delete_topics,
             ConfirmDeletions: self._confirm_deletions,
@@ -192,7 +195,7 @@ class Decisions:
         # Without a change nothing comes of it but what came of it last time: nothing.
         is_settled = self._settled_at == self._draft.changes
         if not is_settled:
-            badly_led = [*self._draft.leaderless, *led_by_draining(self._draft)]
+            badly_led = [*self._draft.leaderless, *led_unwillingly(self._draft)]
             put(leadership.elected(self._draft, self._config, badly_led))
         recovery = self._log_ends.decide(self._draft)
         put(recovery.elected)
@@ -224,11 +227,20 @@ class Decisions:
 
         def create(asked: tuple[NewTopic, TopicId]) -> Topic:
             topic = topic_changes.created(self._draft, self._config, *asked)
-            if not request.validate_only:
+            if not request.validate_only and self._draft.topic(topic.topic_id) is None:
                 self._draft.put(topic)
             return topic
 
         return decide_each(create, zip(request.topics, request.topic_ids, strict=True), _key_of)
+
+    def _create_positions_topic(self, request: CreatePositionsTopic) -> Decision:
+        try:
+            topic = topic_changes.positions_topic(self._draft, self._config, request.topic_id)
+        except MillraceError as error:
+            return Decision(error, is_refusal=True)
+        if self._draft.topic(topic.topic_id) is None:
+            self._draft.put(topic)
+        return Decision(topic, [_key_of(topic)])
 
     def _alter_topics(self, request: AlterTopics) -> Decision:
 

@@ -91,6 +91,10 @@ class Draft:
         topic_id = self._names.get(name)
         return None if topic_id is None else self.topic(topic_id)
 
+    def is_being_deleted(self, topic_id: TopicId) -> bool:
+        """Return whether a topic of this id was deleted, and brokers have data of it yet."""
+        return topic_id in self._shards[shard_of(topic_id)].deletions
+
     def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
         """Return a partition; None when there is no such topic or number."""
         topic = self.topic(topic_partition.topic_id)

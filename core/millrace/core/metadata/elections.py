@@ -70,17 +70,21 @@ class Rules:
         return life in self._live
 
     def can_lead(self, life: BrokerLife) -> bool:
-        """Whether this life may be elected: live, and not about to go (P25)."""
-        return life in self._able
+        """Whether this life may be elected: live, not about to go, and not reluctant (P25)."""
+        return life in self._able and not self.brokers[life.broker_id].reluctance
 
     def may_lead(self, life: BrokerLife) -> bool:
-        """Whether this life may be elected where nobody else can: an operator drained it, no more.
+        """Whether this life may be elected where nobody else can: drained or reluctant, no more.
 
         A broker that is shutting down may not: it would be gone at once.
         """
-        return self.can_lead(life) or (
+        return self.can_join(life) or (
             self.is_live(life) and self.brokers[life.broker_id].is_drained
         )
+
+    def can_join(self, life: BrokerLife) -> bool:
+        """Whether this life may become in sync: live, and not about to go."""
+        return life in self._able
 
     def without(self, lives: Iterable[BrokerLife]) -> "Rules":
         """Return the rules as if these lives were fenced."""
@@ -135,8 +139,8 @@ def elect(partition: PartitionState, rules: Rules, heir: BrokerId = NO_BROKER) -
 
     Fenced brokers and past lives leave the ISR and cannot lead (P29, P37). A leader that can stay
     stays; else the order is that of P25: in sync; eligible; the last known leader, where it is the
-    only one last known; any live replica, where unclean elections are allowed; nobody. A drained
-    broker leads only where it is that or nobody.
+    only one last known; any live replica, where unclean elections are allowed; nobody. A drained or
+    reluctant broker leads only where it is that, one that stops, or nobody.
 
     Args:
         heir: elected, if it is a candidate and a leader is needed; else the first candidate is.
@@ -155,8 +159,9 @@ def restarted(
 
     It leaves the ISR either way. It stays eligible, or becomes it, if it has what it had: after a
     clean shutdown, or where records are on disk before they count (durability `fsync`, and all that
-    was committed before it was so is flushed). Where they are not, or the disk is another, it
-    leaves the ELR as well (P26, P27).
+    was committed before it was so is flushed). Where they are not it is last known, as it lacks its
+    newest records at the most. Where the disk is another it is not even that: it may be empty, and
+    as a leader it would empty the others (P26, P27).
 
     Args:
         rules: with the broker as it is registered now, fenced.
@@ -171,7 +176,15 @@ def restarted(
             return entry
         return life if keeps else None
 
-    return _elected(partition, rules, heir, renamed)
+    after = _elected(partition, rules, heir, renamed)
+    if restart is not Restart.LOST_DISK or life.broker_id not in after.last_known_elr:
+        return after
+    return after.successor(
+        leader=after.leader,
+        isr=after.isr,
+        elr=after.elr,
+        last_known_elr=_last_known_without(after, life.broker_id),
+    )
 
 
 def given_up(
@@ -212,7 +225,7 @@ def renewed(partition: PartitionState, rules: Rules, replica: BrokerLife) -> Par
         leader=without.leader,
         isr=without.isr,
         elr=without.elr,
-        last_known_elr=tuple(each for each in without.last_known_elr if each != replica.broker_id),
+        last_known_elr=_last_known_without(without, replica.broker_id),
         is_renewed=True,
     )
 
@@ -340,12 +353,13 @@ def _elected(
         chosen = heir if heir in able else able[0]
         in_sync = in_sync or _entries(partition.elr, chosen)
         return _next(partition, rules, chosen, in_sync, renamed)
-    if leader is not None and leader in in_sync:  # It should go, but there is nobody else.
+    # Drained or reluctant: better than one that stops, which is better than nobody.
+    rather_not = _in_order(partition, filter(rules.may_lead, in_sync or partition.elr))
+    if leader is not None and leader in in_sync and (rules.may_lead(leader) or not rather_not):
         return _next(partition, rules, leader.broker_id, in_sync, renamed)
-    drained = _in_order(partition, filter(rules.may_lead, in_sync or partition.elr))
-    if drained:
-        in_sync = in_sync or _entries(partition.elr, drained[0])
-        return _next(partition, rules, drained[0], in_sync, renamed)
+    if rather_not:
+        in_sync = in_sync or _entries(partition.elr, rather_not[0])
+        return _next(partition, rules, rather_not[0], in_sync, renamed)
     if not in_sync:
         without = _next(partition, rules, NO_BROKER, (), renamed)
         last = _last_known_leader(without, rules)
@@ -377,10 +391,18 @@ def _last_known_leader(partition: PartitionState, rules: Rules) -> BrokerLife | 
     return life if life is not None and rules.may_lead(life) else None
 
 
+def _last_known_without(partition: PartitionState, broker_id: BrokerId) -> tuple[BrokerId, ...]:
+    return tuple(each for each in partition.last_known_elr if each != broker_id)
+
+
 def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
-    """Return a live replica, one that was in sync last before all others."""
-    last = (partition.last_known_leader, *partition.last_known_elr)
-    for broker_id in sorted(partition.replicas, key=lambda each: each not in last):
+    """Return a live replica: one that was in sync last before all others, who led last after them.
+
+    Had the last leader its disk, it would be last known.
+    """
+    last, led_last = partition.last_known_elr, partition.last_known_leader
+    by_rank = sorted(partition.replicas, key=lambda each: (each not in last, each == led_last))
+    for broker_id in by_rank:
         life = rules.life_of(broker_id)
         if life is not None and rules.may_lead(life):
             return life

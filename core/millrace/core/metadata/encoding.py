@@ -45,6 +45,7 @@ from millrace.core.metadata.model import (
     BrokerRegistration,
     ClusterState,
     PartitionState,
+    Reluctance,
     StateShard,
     Topic,
     shard_of,
@@ -66,6 +67,7 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
             {
                 "broker_epoch": each.broker_epoch,
                 "broker_id": each.broker_id,
+                "directory_epoch": each.directory_epoch,
                 "directory_ids": each.directory_ids,
                 "host": each.host,
                 "incarnation_id": each.incarnation_id,
@@ -75,6 +77,7 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
                 "name": each.name,
                 "port": each.port,
                 "rack": each.rack,
+                "reluctance": each.reluctance.value,
                 "replica_host": each.replica_host,
                 "replica_port": each.replica_port,
             }
@@ -186,6 +189,8 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
             replica_port=each.get("replica_port", 0),
             is_draining=each.get("is_draining", False),
             is_drained=each.get("is_drained", False),
+            reluctance=_reluctance(each.get("reluctance", "")),
+            directory_epoch=BrokerEpoch(each.get("directory_epoch", 0)),
         )
         for each in state["brokers"]
     ]
@@ -198,6 +203,11 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
         last_broker_epoch=BrokerEpoch(state["last_broker_epoch"]),
         next_producer_id=ProducerId(state["next_producer_id"]),
     )
+
+
+def _reluctance(value: Any) -> Reluctance:
+    """Return why a broker would rather not lead; a later release may know more reasons."""
+    return Reluctance(value) if value in [*Reluctance] else Reluctance.NONE
 
 
 def _topic(topic_id: TopicId, value: Any, known: Topic | None) -> Topic:

@@ -4,9 +4,12 @@ A broker holds the latest image and swaps it for the next. Its epoch is the numb
 made it: the same state has the same epoch whoever computes it, and it never goes back.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
+from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.model import (
     SHARDS,
@@ -17,6 +20,9 @@ from millrace.core.metadata.model import (
     Topic,
 )
 from millrace.core.topics import TopicName
+
+_TOPIC_PARTITION: Final = re.compile(r"(?<!/)\b[0-9a-f]{32}-\d+\b")
+"""As machines name a partition; but not where that is the name of a directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,21 @@ class MetadataImage:
     def broker(self, broker_id: BrokerId) -> BrokerRegistration | None:
         """Return a broker's registration."""
         return self.cluster.brokers.get(broker_id)
+
+    def in_words(self, error: MillraceError, topic_partition: TopicPartition) -> MillraceError:
+        """Return an error about a partition as people should read it: with its topic's name.
+
+        Machines and logs know topics by their ids alone.
+        """
+        topic = self.topics_by_id.get(topic_partition.topic_id)
+        if topic is None:
+            return error
+        said = str(topic_partition)
+        name = f"{topic.name}-{topic_partition.partition}"
+        message = _TOPIC_PARTITION.sub(
+            lambda found: name if found[0] == said else found[0], error.message
+        )
+        return error if message == error.message else type(error)(message, appended=error.appended)
 
     def leader_address(self, partition: PartitionState) -> str:
         """Return `host:port` of a partition's leader; empty when there is none."""

@@ -121,7 +121,7 @@ def _check_eligible(
     key: TopicPartition, rules: Rules, life: BrokerLife, *, is_member: bool
 ) -> None:
     # Who is about to go may stay as long as it is needed (P32), but does not join.
-    if not (rules.is_live(life) if is_member else rules.can_lead(life)):
+    if not (rules.is_live(life) if is_member else rules.can_join(life)):
         raise IneligibleReplicaError(
             f"{key}: broker {life.broker_id} cannot be in sync in epoch {life.broker_epoch}: it is "
             "fenced, about to stop, or has registered again"

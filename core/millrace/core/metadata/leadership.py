@@ -61,13 +61,14 @@ def all_partitions(draft: Draft) -> list[TopicPartition]:
 
 
 def held_by(draft: Draft, broker_ids: Iterable[BrokerId]) -> list[TopicPartition]:
-    """Return the partitions that have one of these brokers in their ISR or ELR, in any life."""
+    """Return the partitions where one of these brokers is in sync, eligible or last known."""
     wanted = frozenset(broker_ids)
     return [
         TopicPartition(topic.topic_id, number)
         for topic in draft.topics()
         for number, partition in enumerate(topic.partitions)
         if any(life.broker_id in wanted for life in (*partition.isr, *partition.elr))
+        or not wanted.isdisjoint(partition.last_known_elr)
     ]
 
 

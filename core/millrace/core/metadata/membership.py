@@ -1,8 +1,9 @@
 """Which brokers there are, which of them live, and which are about to go.
 
 A broker registers and gets a life (`registration`), is kept alive by heartbeats (`sessions`), and
-says when it wants to stop (`shutdown`); an operator may drain it, and have it forgotten when it is
-gone for good. What follows for partitions, are elections. All changes are the draft's.
+says when it wants to stop (`shutdown`) or would rather not lead; an operator may drain it, and have
+it forgotten when it is gone for good. What follows for partitions, are elections. All changes are
+the draft's.
 
 A broker is forgotten only once no *stored* partition has it as a replica: the two are written one
 by one, and a crash in between must not leave partitions with replicas on nobody.
@@ -152,6 +153,9 @@ class Membership:
         self._sessions.on_heartbeat(life, request.metadata_epoch, now)
         keys = [CLUSTER_KEY]
         broker = self._draft.cluster.brokers[life.broker_id]
+        if request.reluctance is not broker.reluctance:
+            broker = replace(broker, reluctance=request.reluctance)
+            keys += self._put_willingness(broker)
         may_stop = False
         if request.wants_shutdown:
             if broker.is_fenced:
@@ -184,8 +188,9 @@ class Membership:
 
     def _unfence(self, broker: BrokerRegistration) -> list[str]:
         """Let a broker lead and be in sync, which has caught up with its registration (P28)."""
-        unfenced = replace(broker, is_fenced=False)
-        self._draft.cluster = registration.with_broker(self._draft.cluster, unfenced)
+        self._draft.cluster = registration.with_broker(
+            self._draft.cluster, registration.unfenced(broker)
+        )
         return self._elect(list(self._draft.leaderless))
 
     def _shut_down(self, broker: BrokerRegistration, now: MonotonicMs) -> list[str]:
@@ -219,9 +224,13 @@ class Membership:
         )
         keys = [CLUSTER_KEY]
         if changed != broker:
-            self._draft.cluster = registration.with_broker(self._draft.cluster, changed)
-            keys += self._elect([*led_by_draining(self._draft), *self._draft.leaderless])
+            keys += self._put_willingness(changed)
         return Decision(changed, keys)
+
+    def _put_willingness(self, changed: BrokerRegistration) -> list[str]:
+        """Have a broker registered as more or less willing to lead, and elect accordingly."""
+        self._draft.cluster = registration.with_broker(self._draft.cluster, changed)
+        return self._elect([*led_unwillingly(self._draft), *self._draft.leaderless])
 
     def unregister(self, request: UnregisterBroker) -> Decision:
         broker_id = request.broker_id
@@ -300,15 +309,15 @@ class Membership:
         return self._draft.put_partitions(changes)
 
 
-def led_by_draining(draft: Draft) -> list[TopicPartition]:
+def led_unwillingly(draft: Draft) -> list[TopicPartition]:
     """Return the partitions whose leaders are to hand over."""
     brokers = draft.cluster.brokers
-    draining = {each.broker_id for each in brokers.values() if each.is_draining}
-    if not any(draft.led_counts[broker_id] for broker_id in draining):
+    unwilling = {each.broker_id for each in brokers.values() if not each.is_willing}
+    if not any(draft.led_counts[broker_id] for broker_id in unwilling):
         return []
     return [
         TopicPartition(topic.topic_id, number)
         for topic in draft.topics()
         for number, partition in enumerate(topic.partitions)
-        if partition.leader in draining
+        if partition.leader in unwilling
     ]

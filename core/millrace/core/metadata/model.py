@@ -19,9 +19,11 @@ reassignments, KIP-903 for broker epochs in the ISR.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Final, NamedTuple, overload
 
+from millrace.core.addresses import host_port
 from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
@@ -219,13 +221,21 @@ class Topic:
             yield from partition.replicas
 
 
+class Reluctance(StrEnum):
+    """Why a broker that lives would rather not lead (F22, F33), in words for people."""
+
+    NONE = ""
+    SLOW_DISK = "slow disk"
+    FULL_DISK = "full disk"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
     """One broker, by its latest start."""
 
     broker_id: BrokerId
     name: str  # Stable; one id for each name.
-    rack: str
+    rack: str  # Kafka's name for its zone.
     host: str  # Where clients connect.
     port: int
     incarnation_id: str  # Random for each start of the process; tells a retry from a new start.
@@ -238,6 +248,15 @@ class BrokerRegistration:
     # replicas (P32).
     is_draining: bool = False
     is_drained: bool = False  # An operator said so; then `is_draining` outlasts restarts.
+    # Says so itself, in this life: leads nothing that another can lead; all else as ever.
+    reluctance: Reluctance = Reluctance.NONE
+    # The latest life that all its log directories are known to remember; 0 when it is not known.
+    directory_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
+
+    @property
+    def is_willing(self) -> bool:
+        """Whether it is to lead, as far as it and the operators are concerned."""
+        return not self.is_draining and not self.reluctance
 
     @property
     def life(self) -> BrokerLife:
@@ -247,7 +266,12 @@ class BrokerRegistration:
     @property
     def address(self) -> str:
         """`host:port` of the client listener, an IPv6 host in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
+
+    @property
+    def replica_address(self) -> str:
+        """`host:port` of the replica listener; empty when it is not known."""
+        return host_port(self.replica_host, self.replica_port) if self.replica_port else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

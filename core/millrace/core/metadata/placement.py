@@ -1,7 +1,7 @@
 """Where the replicas of new partitions go.
 
 Leaders are spread evenly over brokers, replicas evenly over brokers, and a partition's replicas
-over as many racks as there are. Among equals, the followers of one leader are spread too, so that
+over as many zones as there are. Among equals, the followers of one leader are spread too, so that
 the leaderships of a broker that dies fall to all the others and not to its neighbour alone.
 """
 
@@ -16,7 +16,7 @@ class Candidate(NamedTuple):
     """A broker that can take replicas."""
 
     broker_id: BrokerId
-    rack: str
+    zone: str
 
 
 def place(
@@ -55,11 +55,11 @@ def place(
         )
         chosen = [leader]
         while len(chosen) < replication_factor:
-            racks = Counter(each.rack for each in chosen)
+            zones = Counter(each.zone for each in chosen)
             follower = min(
                 (each for each in candidates if each not in chosen),
                 key=lambda each: (
-                    racks[each.rack],
+                    zones[each.zone],
                     replicas_by_broker[each.broker_id],
                     followed[leader.broker_id, each.broker_id],
                     # The next ones after the leader, in a ring.

@@ -98,8 +98,10 @@ def _reduced(
     """Return the partition with some of its replicas; None if nobody could lead it then."""
     leader = partition.leader
     if leader not in replicas and partition.leader_life is not None:
-        able = {life.broker_id for life in in_sync if rules.can_lead(life)}
-        leaders = [each for each in replicas if each in able]
+        able = [life for life in in_sync if rules.can_join(life)]
+        willing = {life.broker_id for life in filter(rules.can_lead, able)}
+        willing = willing or {life.broker_id for life in able}
+        leaders = [each for each in replicas if each in willing]
         if not leaders:
             return None
         leader = leaders[0]

@@ -69,15 +69,15 @@ class _Plan(Generic[_K]):
 
     def __init__(self, candidates: Sequence[Candidate], other_replicas: Counter[BrokerId]) -> None:
         self.replicas: dict[_K, list[BrokerId]] = {}
-        self._rack = {each.broker_id: each.rack for each in candidates}
+        self._zone = {each.broker_id: each.zone for each in candidates}
         self._loads = Counter({each.broker_id: 0 for each in candidates})
-        self._loads.update({each: other_replicas[each] for each in self._rack})
+        self._loads.update({each: other_replicas[each] for each in self._zone})
         # Partitions of each broker; inner dicts keep an order.
-        self._held: dict[BrokerId, dict[_K, None]] = {each: {} for each in self._rack}
+        self._held: dict[BrokerId, dict[_K, None]] = {each: {} for each in self._zone}
 
     def keep(self, key: _K, replicas: Sequence[BrokerId], count: int) -> None:
         """Keep the replicas that may stay, at most `count`."""
-        self.replicas[key] = [each for each in replicas if each in self._rack][:count]
+        self.replicas[key] = [each for each in replicas if each in self._zone][:count]
         for each in self.replicas[key]:
             self._loads[each] += 1
             self._held[each][key] = None
@@ -86,10 +86,10 @@ class _Plan(Generic[_K]):
         """Add the replicas that are missing."""
         replicas = self.replicas[key]
         while len(replicas) < count:
-            racks = Counter(self._rack[each] for each in replicas)
+            zones = Counter(self._zone[each] for each in replicas)
             chosen = min(
-                (each for each in self._rack if each not in replicas),
-                key=lambda each: (racks[self._rack[each]], self._loads[each], each),
+                (each for each in self._zone if each not in replicas),
+                key=lambda each: (zones[self._zone[each]], self._loads[each], each),
             )
             replicas.append(chosen)
             self._loads[chosen] += 1
@@ -99,9 +99,9 @@ class _Plan(Generic[_K]):
         """Move replicas from zones that have two to zones that have none."""
         for key, replicas in self.replicas.items():
             while True:
-                racks = Counter(self._rack[each] for each in replicas)
-                doubled = [each for each in replicas[::-1] if racks[self._rack[each]] > 1]
-                empty = [each for each in self._rack if not racks[self._rack[each]]]
+                zones = Counter(self._zone[each] for each in replicas)
+                doubled = [each for each in replicas[::-1] if zones[self._zone[each]] > 1]
+                empty = [each for each in self._zone if not zones[self._zone[each]]]
                 if not doubled or not empty:
                     break
                 giver = max(doubled, key=lambda each: self._loads[each])
@@ -110,7 +110,7 @@ class _Plan(Generic[_K]):
     def even_replicas(self) -> None:
         """Move replicas from brokers with many to those with few."""
         while True:
-            order = sorted(self._rack, key=lambda each: (-self._loads[each], each))
+            order = sorted(self._zone, key=lambda each: (-self._loads[each], each))
             move = next(
                 (
                     (key, giver, taker)
@@ -138,8 +138,8 @@ class _Plan(Generic[_K]):
         return found
 
     def _keeps_zones(self, replicas: Sequence[BrokerId], giver: BrokerId, taker: BrokerId) -> bool:
-        others = {self._rack[each] for each in replicas if each != giver}
-        return self._rack[taker] not in others or self._rack[giver] in others
+        others = {self._zone[each] for each in replicas if each != giver}
+        return self._zone[taker] not in others or self._zone[giver] in others
 
     def _move(self, key: _K, giver: BrokerId, taker: BrokerId) -> None:
         replicas = self.replicas[key]
@@ -150,7 +150,7 @@ class _Plan(Generic[_K]):
 
     def even_leaders(self, other_leaders: Counter[BrokerId]) -> None:
         """Put other replicas first, so that each broker leads its share by preference."""
-        loads = Counter({each: other_leaders[each] for each in self._rack})
+        loads = Counter({each: other_leaders[each] for each in self._zone})
         loads.update(replicas[0] for replicas in self.replicas.values())
         movable = {
             key: Movable(replicas[0], NO_BROKER, tuple(replicas))

@@ -8,6 +8,14 @@ values copied into it, and there is no write of several at once:
 2. when that is stored, the new broker epoch is granted. The broker stays fenced until it has caught
    up with the metadata that says so (P28).
 
+A log directory remembers the latest life that ran with it, from before that life is heard of again.
+So the first heartbeat that lets a broker lead also says that its directories remember this life
+(`BrokerRegistration.directory_epoch`), and directories that remember only an earlier one are an
+older copy, put back from a backup: what was acknowledged since is not in it. The broker is refused,
+for whoever put it there may have the newer one. It is not taken for a lost disk by itself: where no
+other replica is left, P31 would elect it, and cut off what the right one has. A life that was
+granted and crashed before its directories remembered it has done nothing, and is not missed.
+
 A crash between the two leaves a fenced broker of the old epoch, in no ISR. The new epoch is taken
 from the cluster's counter in the first phase, so it is granted to this start or to none.
 
@@ -28,14 +36,16 @@ from millrace.core.metadata.requests import RegisterBroker
 
 
 def kind_of(known: BrokerRegistration | None, request: RegisterBroker) -> Restart:
-    """Say what a broker still has, by its directories and the marker in them (P27).
+    """Say what a broker still has, by its directories and what lies in them (P27).
 
     The marker names the epoch: one of an earlier life proves nothing of the last.
     """
     if known is None:
         return Restart.CLEAN
-    if not {*known.directory_ids} <= {*request.directory_ids}:
+    if not _has_its_directories(known, request):
         return Restart.LOST_DISK
+    if request.directory_epoch is None and known.directory_epoch:
+        return Restart.LOST_DISK  # Nobody knows which state they are in.
     is_marked = request.previous_broker_epoch == known.broker_epoch
     return Restart.CLEAN if is_marked else Restart.UNCLEAN
 
@@ -53,7 +63,7 @@ def refusal(
         known: the registration of its name.
         is_alive: whether a process of that name was heard of, and its session is not over.
     """
-    problem = _directory_problem(cluster, known, request)
+    problem = _directory_problem(cluster, known, request) or _copy_problem(cluster, known, request)
     if problem is not None:
         return InvalidConfigError(problem)
     # A clean-shutdown marker is the last thing that a life writes: that one is over.
@@ -101,6 +111,7 @@ def granted(
         directory_ids=tuple(sorted(request.directory_ids)),
         broker_epoch=life.broker_epoch,
         is_fenced=True,
+        directory_epoch=request.directory_epoch or BrokerEpoch(0),
         replica_host=request.replica_host,
         replica_port=request.replica_port,
         is_draining=is_drained,
@@ -112,6 +123,38 @@ def granted(
 def with_broker(cluster: ClusterState, registration: BrokerRegistration) -> ClusterState:
     """Return the cluster with another registration of a broker."""
     return replace(cluster, brokers={**cluster.brokers, registration.broker_id: registration})
+
+
+def unfenced(broker: BrokerRegistration) -> BrokerRegistration:
+    """Return the registration of a broker that may lead: its directories remember this life."""
+    return replace(broker, is_fenced=False, directory_epoch=broker.broker_epoch)
+
+
+def _has_its_directories(known: BrokerRegistration, request: RegisterBroker) -> bool:
+    return {*known.directory_ids} <= {*request.directory_ids}
+
+
+def _copy_problem(
+    cluster: ClusterState, known: BrokerRegistration | None, request: RegisterBroker
+) -> str | None:
+    epoch = request.directory_epoch
+    if epoch is None or known is None:
+        return None
+    if epoch > cluster.last_broker_epoch:
+        return (
+            f"broker {request.name!r}: its log directories were used in broker epoch {epoch}, and "
+            f"the cluster has given none above {cluster.last_broker_epoch}: the coordination store "
+            "was set back to an older state. Restore its newest state; nothing was changed"
+        )
+    if epoch < known.directory_epoch and _has_its_directories(known, request):
+        return (
+            f"broker {request.name!r}: a log directory was last used in broker epoch {epoch}, but "
+            f"the broker has run in epoch {known.directory_epoch} since: an older copy was put "
+            "back, which lacks what was acknowledged meanwhile. Put the newest one back. If it is "
+            "lost, remove the file broker-epoch from it: then it counts as a lost disk, and what "
+            "the other replicas have is fetched from them. Nothing was changed"
+        )
+    return None
 
 
 def _directory_problem(

@@ -14,7 +14,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.model import BrokerLife, Reluctance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +67,25 @@ class CreateTopics:
 
     Attributes:
         topics: what to create.
-        topic_ids: a new random id for each of them; the core draws no random numbers.
+        topic_ids: a random id for each of them, which a repeated request names again: the core
+            draws no random numbers.
         validate_only: check everything and change nothing.
     """
 
     topics: Sequence[NewTopic]
     topic_ids: Sequence[TopicId]
     validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePositionsTopic:
+    """Answer: `__positions`, made if it was not there, or the `MillraceError` why not.
+
+    Attributes:
+        topic_id: a random id for it.
+    """
+
+    topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +146,8 @@ class RegisterBroker:
         replica_host: where other brokers fetch from it.
         previous_broker_epoch: by the clean-shutdown marker, which all its log directories have: of
             the life that was shut down cleanly. None when one has no marker (P27).
+        directory_epoch: the latest life that all its log directories remember, but for new ones;
+            None when one of them does not say.
     """
 
     name: str
@@ -146,6 +160,7 @@ class RegisterBroker:
     replica_host: str = ""
     replica_port: int = 0
     previous_broker_epoch: BrokerEpoch | None = None
+    directory_epoch: BrokerEpoch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +174,7 @@ class Heartbeat:
         log_ends: what `AskLogEnds` asked for, in as many heartbeats as it takes (P31).
         offline: where the metadata counts on a replica of this broker that is damaged or gone; to
             be said until it does not any more (P63, P65).
+        reluctance: why the broker would rather not lead; said as long as that is so.
     """
 
     life: BrokerLife
@@ -166,6 +182,7 @@ class Heartbeat:
     wants_shutdown: bool = False
     log_ends: Sequence[LogEnd] = ()
     offline: Sequence[TopicPartition] = ()
+    reluctance: Reluctance = Reluctance.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +319,7 @@ class ElectLeaders:
 
 Request = (
     CreateTopics
+    | CreatePositionsTopic
     | AlterTopics
     | DeleteTopics
     | ConfirmDeletions

@@ -46,11 +46,11 @@ def is_awaited(partition: PartitionState, rules: Rules, broker_id: BrokerId) -> 
     leads = partition.leader == broker_id
     if not leads and len(in_sync) > rules.min_isr(partition):
         return True  # It can leave, and has yet to.
-    # Others that can lead could take over; those that are not in sync could join.
-    others = (each for each in partition.replicas if leads or each not in in_sync)
-    return any(
-        life is not None and rules.can_lead(life)
-        for life in map(rules.life_of, others)  # Itself cannot: it is draining.
+    # Others that are in sync could take over; those that are not could join.
+    others = [life for life in partition.isr if leads and life.broker_id != broker_id]
+    absent = map(rules.life_of, (each for each in partition.replicas if each not in in_sync))
+    return any(map(rules.may_lead, others)) or any(
+        life is not None and rules.can_join(life) for life in absent
     )
 
 

@@ -8,6 +8,7 @@ from millrace.core.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     InvalidTopicError,
+    MalformedRequestError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -21,29 +22,81 @@ from millrace.core.metadata.placement import Candidate, place
 from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
 from millrace.core.metadata.shard_size import topic_bytes
 from millrace.core.metadata.topic_config import SETTINGS, canonical_overrides
-from millrace.core.settings import suggestion
-from millrace.core.topics import INTERNAL_PREFIX, TopicName, parse_topic_name
+from millrace.core.settings import INT64_MAX, suggestion
+from millrace.core.topics import (
+    INTERNAL_PREFIX,
+    POSITIONS_TOPIC,
+    TopicName,
+    parse_topic_name,
+)
 
 DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
+_POSITIONS_CONFIG: Final = {
+    # Its log is shortened by whoever leads it: see `core/positions/machine.py`.
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "segment.bytes": "4MiB",
+    # Positions keep the time at which they were stored, whatever a clock said then.
+    "message.timestamp.after.max.ms": str(INT64_MAX),
+    "unclean.leader.election.enable": "false",
+}
 
 
 def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicId) -> Topic:
-    """Return the topic that a request asks for.
+    """Return the topic that a request asks for; the one that there is, if it has been made already.
+
+    Whoever hears no answer asks again with the same id.
 
     Raises:
         InvalidTopicError: the name breaks the rules, or belongs to the cluster itself.
         TopicAlreadyExistsError: the name is taken.
+        MalformedRequestError: the id is another topic's, or was.
         InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
         InvalidReplicationFactorError: more replicas than brokers.
         InvalidConfigError: unknown or bad settings.
     """
     assert len(topic_id) == TOPIC_ID_BYTES
     name = _client_topic_name(new.name)
+    there = draft.topic(topic_id)
+    if there is not None and there.name == name:
+        return there
+    if there is not None or draft.is_being_deleted(topic_id):
+        whose = "a deleted one's" if there is None else f"that of {str(there.name)!r}"
+        raise MalformedRequestError(
+            f"topic {str(name)!r}: the id {topic_id.hex()} is {whose}: each topic has its own"
+        )
     if draft.topic_named(name) is not None:
         raise TopicAlreadyExistsError(
             f"topic {str(name)!r} exists: choose another name, or alter the topic that there is"
         )
-    assert draft.topic(topic_id) is None
+    return _made(draft, config, name, new, topic_id)
+
+
+def positions_topic(draft: Draft, config: ClusterConfig, topic_id: TopicId) -> Topic:
+    """Return the topic of positions: the one that there is, or a new one.
+
+    Raises:
+        InvalidPartitionsError, InvalidReplicationFactorError: as in `created`.
+    """
+    there = draft.topic_named(POSITIONS_TOPIC)
+    if there is not None:
+        return there
+    new = NewTopic(
+        name=str(POSITIONS_TOPIC),
+        partitions=config.positions_partitions,
+        replication_factor=(
+            _usual_replication_factor(draft.cluster.usable_brokers())
+            if config.positions_replication_factor == -1
+            else config.positions_replication_factor
+        ),
+        config=_POSITIONS_CONFIG,
+    )
+    return _made(draft, config, POSITIONS_TOPIC, new, topic_id)
+
+
+def _made(
+    draft: Draft, config: ClusterConfig, name: TopicName, new: NewTopic, topic_id: TopicId
+) -> Topic:
     partitions = new.partitions or config.default_partitions
     _check_partition_count(name, partitions, config)
     brokers = draft.cluster.usable_brokers()
@@ -107,7 +160,10 @@ def found(draft: Draft, ref: TopicRef) -> Topic:
         topic = draft.topic_named(name)
     if topic is None or (name is not None and topic.name != name):
         raise UnknownTopicOrPartitionError(f"there is no topic {ref}")
-    _client_topic_name(str(topic.name))
+    if topic.name.is_internal:
+        raise InvalidTopicError(
+            f"topic {str(topic.name)!r} belongs to the cluster itself, which alone changes it"
+        )
     return topic
 
 
@@ -141,6 +197,10 @@ def _client_topic_name(text: str) -> TopicName:
 def _default_replication_factor(config: ClusterConfig, brokers: list[BrokerRegistration]) -> int:
     if config.default_replication_factor != -1:
         return config.default_replication_factor
+    return _usual_replication_factor(brokers)
+
+
+def _usual_replication_factor(brokers: list[BrokerRegistration]) -> int:
     return min(DEFAULT_REPLICATION_FACTOR_MAX, max(1, len(brokers)))
 
 
@@ -190,6 +250,9 @@ def _placed(
 ) -> tuple[PartitionState, ...]:
     """Return new partitions, led by their preferred leaders with all replicas in sync."""
     brokers = draft.cluster.usable_brokers()
+    willing = [each for each in brokers if each.is_willing]
+    if len(willing) >= replication_factor:  # Else the reluctant ones are better than none.
+        brokers = willing
     replicas = place(
         partitions,
         replication_factor,

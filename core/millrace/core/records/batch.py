@@ -189,13 +189,14 @@ def walk(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
         CorruptBatchError, UnsupportedFormatError: bytes that are not a batch.
     """
     view = memoryview(data)
-    at = 0
-    while len(view) - at >= HEADER_BYTES:
+    at, size = 0, len(view)
+    while size - at >= HEADER_BYTES:
         header = parse_header(view, at)
-        if len(view) - at < header.length:
+        end = at + header.length
+        if size < end:
             return
-        yield header, view[at : at + header.length]
-        at += header.length
+        yield header, view[at:end]
+        at = end
 
 
 def open_batch(

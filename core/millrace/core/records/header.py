@@ -69,12 +69,14 @@ TIMESTAMP_MAX: Final = WallMs(253_402_300_799_999)
 _PRODUCER: Final = struct.Struct("<4sIIIIHhqiIqqq")  # Bytes 0 to 63.
 _BROKER: Final = struct.Struct("<IiqqHH")  # Bytes 64 to 91: the producer's CRC, then the stamp.
 _CRC: Final = struct.Struct("<I")
+_WHOLE: Final = struct.Struct("<4sIIIIHhqiIqqqIiqqHHI")  # All of these in one.
 _BINDING: Final = struct.Struct("<16si")
 
 _PRODUCER_BYTES: Final = _PRODUCER.size
 _BROKER_CRC_AT: Final = HEADER_BYTES - _CRC.size
 assert _PRODUCER_BYTES == 64
 assert _PRODUCER_BYTES + _BROKER.size == _BROKER_CRC_AT
+assert _WHOLE.size == HEADER_BYTES
 
 
 class Attributes:
@@ -265,23 +267,18 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
         raise CorruptBatchError(
             f"a batch header is {HEADER_BYTES} bytes, but only {max(len(data) - at, 0)} are there"
         )
-    fields = _PRODUCER.unpack_from(data, at)
-    if fields[0] != MAGIC:
-        _refuse_magic(fields[0])
-    view = memoryview(data)[at : at + _BROKER_CRC_AT]
-    (broker_crc,) = _CRC.unpack_from(data, at + _BROKER_CRC_AT)
-    found = crc32c.crc32c(view)
+    (
+        magic, stored, inflated, count, last_delta, attributes, epoch, pid, sequence, zero, base,
+        top, horizon, crc, leader_epoch, base_offset, append_time, broker_attributes, zero2,
+        broker_crc,
+    ) = _WHOLE.unpack_from(data, at)  # fmt: skip
+    if magic != MAGIC:
+        _refuse_magic(magic)
+    found = crc32c.crc32c(memoryview(data)[at : at + _BROKER_CRC_AT])
     if found != broker_crc:
         raise CorruptBatchError(
             f"the header's checksum is {broker_crc:#010x}, but its bytes give {found:#010x}"
         )
-    (
-        _, stored, inflated, count, last_delta, attributes, epoch, pid, sequence, zero, base, top,
-        horizon,
-    ) = fields  # fmt: skip
-    crc, leader_epoch, base_offset, append_time, broker_attributes, zero2 = _BROKER.unpack_from(
-        data, at + _PRODUCER_BYTES
-    )
     if attributes & ~Attributes.KNOWN or broker_attributes & ~APPEND_TIME or zero or zero2:
         raise UnsupportedFormatError(
             f"the batch has attributes ({attributes:#06x}, {broker_attributes:#06x}) of a later "
@@ -343,14 +340,12 @@ def verify_body(topic_partition: TopicPartition, header: BatchHeader, batch: Buf
     Raises:
         CorruptBatchError: bytes are missing or changed, or the batch is of another partition.
     """
-    view = memoryview(batch)
-    if len(view) < header.length:
+    view, length = memoryview(batch), header.length
+    if len(view) < length:
         raise CorruptBatchError(
-            f"the batch is {header.length} bytes by its header, but {len(view)} are there"
+            f"the batch is {length} bytes by its header, but {len(view)} are there"
         )
-    found = producer_checksum(
-        topic_partition, view[:_PRODUCER_BYTES], view[HEADER_BYTES : header.length]
-    )
+    found = producer_checksum(topic_partition, view[:_PRODUCER_BYTES], view[HEADER_BYTES:length])
     if found != header.producer_crc:
         raise CorruptBatchError(
             f"the batch at offset {header.base_offset} does not match its producer's checksum for "

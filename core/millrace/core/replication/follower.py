@@ -24,6 +24,7 @@ event:
 |                   | it: producer states, indexes (P45)    |                                    |
 | `StartAnew`       | deletes all, begins at an offset      | `on_started_anew`                  |
 | `AdvanceLogStart` | gives up the oldest batches           |                                    |
+| `RecordsLost`     | tells people                          |                                    |
 
 Both checksums of every batch are verified by the shell before the response gets here (P8, P66). The
 producer states are not here either: the log's append and truncation keep those of the log (P45),
@@ -146,7 +147,25 @@ class AdvanceLogStart:
     start_offset: Offset
 
 
-Effect = FetchFrom | StopFetching | Append | Truncate | StartAnew | AdvanceLogStart
+@dataclass(slots=True)
+class RecordsLost:
+    """Effect: tell people what an unclean election has cost (P30); the log is cut next.
+
+    Whoever was told that these records are kept was told wrong since. Which of them were committed
+    is known here only as far as the high watermark went, which is always a step behind.
+    """
+
+    leader_epoch: LeaderEpoch
+    """In which the replica follows a log that has them not."""
+    start_offset: Offset
+    """Up to here both logs are alike."""
+    end_offset: Offset
+    """Where this one ended."""
+    committed_offset: Offset
+    """Before it all were committed for certain; at least `start_offset`."""
+
+
+Effect = FetchFrom | StopFetching | Append | Truncate | StartAnew | AdvanceLogStart | RecordsLost
 
 
 class Phase(Enum):
@@ -436,25 +455,39 @@ class PartitionFollower:
             # An epoch that neither the one nor the other has: no leader answers so.
             return self._open(self._config.replica_fetch_backoff_ms)
         end_offset = min(diverging.end_offset, own.end_offset)
+        lost = self._lost(end_offset)
         if end_offset < self.log_start_offset:
-            return self._start_anew(leader_log_start_offset)
+            return [*lost, *self._start_anew(leader_log_start_offset)]
         self._guard(end_offset)
         self.phase = Phase.CHANGING
-        return [Truncate(end_offset)]
+        return [*lost, Truncate(end_offset)]
 
     def _start_anew(self, start_offset: Offset) -> list[Effect]:
         self._guard(start_offset)
         self.phase = Phase.CHANGING
         return [StartAnew(start_offset)]
 
-    def _guard(self, end_offset: Offset) -> None:
-        """Halt rather than give up what is committed (P5).
+    @property
+    def _is_void(self) -> bool:
+        """Whether an unclean election has made void what was known to be committed.
 
-        An unclean election since the high watermark was known has made it void. When that was is
-        not remembered over restarts, but it was not before the last batch that is here.
+        It did if it came after the high watermark was known. When that was is not remembered over
+        restarts, but it was not before the last batch that is here.
         """
         known_in = max(self._high_watermark_epoch, self._epoch_before(self.next_offset))
-        if end_offset >= self.high_watermark or self._unclean_epoch > known_in:
+        return self._unclean_epoch > known_in
+
+    def _lost(self, end_offset: Offset) -> list[Effect]:
+        """Say what goes with a cut after an unclean election: all of it may have been committed."""
+        start_offset = max(end_offset, self.log_start_offset)
+        if not self._is_void or start_offset >= self.next_offset:
+            return []
+        committed_offset = max(start_offset, self.high_watermark)
+        return [RecordsLost(self.leader_epoch, start_offset, self.next_offset, committed_offset)]
+
+    def _guard(self, end_offset: Offset) -> None:
+        """Halt rather than give up what is committed (P5)."""
+        if end_offset >= self.high_watermark or self._is_void:
             return
         self.phase = Phase.HALTED
         raise SafetyViolationError(
@@ -529,6 +562,8 @@ class PartitionFollower:
         """
         committed = min(self._leader_high_watermark, self.written_offset)
         self.high_watermark = max(self.high_watermark, committed)
+        if self._leader_log_start_offset <= self.log_start_offset:
+            return []  # As nearly always.
         start_offset = min(self._leader_log_start_offset, self.high_watermark)
         if start_offset <= self.log_start_offset:
             return []

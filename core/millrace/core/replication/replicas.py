@@ -65,6 +65,7 @@ from millrace.core.replication.follower import (
     Append,
     FetchFrom,
     FetchResponse,
+    RecordsLost,
     ReplicaBatch,
     StartAnew,
     StopFetching,
@@ -158,6 +159,14 @@ class Halted:
 
 
 @dataclass(slots=True)
+class Lost:
+    """Effect: tell people what an unclean election has cost, and count it (P30)."""
+
+    topic_partition: TopicPartition
+    records: RecordsLost
+
+
+@dataclass(slots=True)
 class ProposeIsr:
     """Effect: ask the controller, and call `on_isr_answers` with its answers or with the error."""
 
@@ -192,6 +201,7 @@ Effect = (
     | Advanced
     | Extended
     | Halted
+    | Lost
     | ProposeIsr
     | ProposeRenewals
     | SetAside
@@ -755,6 +765,8 @@ class Replicas:
                     self._leave(topic_partition)
                 case Complete(waiters):
                     said.append(Completed(topic_partition, waiters))
+                case RecordsLost():
+                    said.append(Lost(topic_partition, effect))
                 case RoleChanged():
                     said.append(Advanced(topic_partition))
                     self._schedule(topic_partition, held, now)

@@ -65,6 +65,15 @@ class ReplicationConfig:
         minimum=1 << 20,
         visibility=Visibility.TUNING,
     )
+    catch_up_bytes_per_second: int = setting(
+        100 << 20,
+        "Bytes a second that a leader's broker sends each follower, of partitions in which it is "
+        "not in sync, on top of what is appended to them meanwhile: so a broker that comes back "
+        "leaves something for producers, and does catch up. In-sync followers are never held back.",
+        unit=Unit.BYTES,
+        minimum=1 << 10,
+        minus_one="as fast as it goes",
+    )
     isr_retry_ms: int = setting(
         500,
         "Pause of a leader before it proposes in-sync replicas again after the controller refused "

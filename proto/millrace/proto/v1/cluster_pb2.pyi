@@ -41,23 +41,25 @@ class GetMetadataRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_ids: _Optional[_Iterable[bytes]] = ..., brokers_only: _Optional[bool] = ..., with_documentation: _Optional[bool] = ...) -> None: ...
 
 class GetMetadataResponse(_message.Message):
-    __slots__ = ("cluster_id", "controller_id", "brokers", "topics", "controller_epoch", "metadata_epoch")
+    __slots__ = ("cluster_id", "controller_id", "brokers", "topics", "controller_epoch", "metadata_epoch", "controller_problem")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     controller_id: int
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerMetadata]
     topics: _containers.RepeatedCompositeFieldContainer[TopicMetadata]
     controller_epoch: int
     metadata_epoch: int
-    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerMetadata, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ..., controller_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
+    controller_problem: str
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerMetadata, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ..., controller_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., controller_problem: _Optional[str] = ...) -> None: ...
 
 class BrokerMetadata(_message.Message):
-    __slots__ = ("broker_id", "name", "address", "rack", "broker_epoch", "fenced", "draining", "drained")
+    __slots__ = ("broker_id", "name", "address", "rack", "broker_epoch", "fenced", "draining", "drained", "reluctance")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +68,7 @@ class BrokerMetadata(_message.Message):
     FENCED_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
+    RELUCTANCE_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     name: str
     address: str
@@ -74,7 +77,8 @@ class BrokerMetadata(_message.Message):
     fenced: bool
     draining: bool
     drained: bool
-    def __init__(self, broker_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., draining: _Optional[bool] = ..., drained: _Optional[bool] = ...) -> None: ...
+    reluctance: str
+    def __init__(self, broker_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., draining: _Optional[bool] = ..., drained: _Optional[bool] = ..., reluctance: _Optional[str] = ...) -> None: ...
 
 class TopicMetadata(_message.Message):
     __slots__ = ("error", "name", "topic_id", "internal", "partitions", "config")
@@ -137,7 +141,7 @@ class CreateTopicsRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class NewTopic(_message.Message):
-    __slots__ = ("name", "partitions", "replication_factor", "config")
+    __slots__ = ("name", "partitions", "replication_factor", "config", "topic_id")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -149,17 +153,21 @@ class NewTopic(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     replication_factor: int
     config: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., config: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    topic_id: bytes
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., config: _Optional[_Mapping[str, str]] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
 
 class CreateTopicsResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "metadata_epoch")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[TopicResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ...) -> None: ...
+    metadata_epoch: int
+    def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
 class TopicResult(_message.Message):
     __slots__ = ("error", "topic")
@@ -199,10 +207,12 @@ class TopicChange(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., set_config: _Optional[_Mapping[str, str]] = ..., unset_config: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class AlterTopicsResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "metadata_epoch")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[TopicResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ...) -> None: ...
+    metadata_epoch: int
+    def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
 class DeleteTopicsRequest(_message.Message):
     __slots__ = ("topics", "validate_only")
@@ -221,10 +231,12 @@ class TopicRef(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
 
 class DeleteTopicsResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "metadata_epoch")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[TopicResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ...) -> None: ...
+    metadata_epoch: int
+    def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
 class DescribeLogsRequest(_message.Message):
     __slots__ = ("partitions", "only_damaged")
@@ -291,10 +303,12 @@ class DrainBrokerRequest(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., undrain: _Optional[bool] = ...) -> None: ...
 
 class DrainBrokerResponse(_message.Message):
-    __slots__ = ("error",)
+    __slots__ = ("error", "metadata_epoch")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
+    metadata_epoch: int
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
 class UnregisterBrokerRequest(_message.Message):
     __slots__ = ("broker_id",)
@@ -303,10 +317,12 @@ class UnregisterBrokerRequest(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ...) -> None: ...
 
 class UnregisterBrokerResponse(_message.Message):
-    __slots__ = ("error",)
+    __slots__ = ("error", "metadata_epoch")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
+    metadata_epoch: int
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
 class ReassignPartitionsRequest(_message.Message):
     __slots__ = ("reassignments",)
@@ -325,10 +341,12 @@ class Reassignment(_message.Message):
     def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., replicas: _Optional[_Iterable[int]] = ..., cancel: _Optional[bool] = ...) -> None: ...
 
 class ReassignPartitionsResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "metadata_epoch")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[PartitionResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ...) -> None: ...
+    metadata_epoch: int
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
 class ElectLeadersRequest(_message.Message):
     __slots__ = ("kind", "partitions")
@@ -339,10 +357,12 @@ class ElectLeadersRequest(_message.Message):
     def __init__(self, kind: _Optional[_Union[ElectionKind, str]] = ..., partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class ElectLeadersResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "metadata_epoch")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[PartitionResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ...) -> None: ...
+    metadata_epoch: int
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ..., metadata_epoch: _Optional[int] = ...) -> None: ...
 
 class PartitionResult(_message.Message):
     __slots__ = ("error", "topic_partition")

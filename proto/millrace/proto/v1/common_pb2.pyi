@@ -57,6 +57,9 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_STORAGE_BUSY: _ClassVar[ErrorCode]
     ERROR_CODE_REASSIGNMENT_LIMIT_REACHED: _ClassVar[ErrorCode]
     ERROR_CODE_BROKER_IN_USE: _ClassVar[ErrorCode]
+    ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: _ClassVar[ErrorCode]
+    ERROR_CODE_INVALID_POSITION: _ClassVar[ErrorCode]
+    ERROR_CODE_POSITIONS_FULL: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -111,6 +114,9 @@ ERROR_CODE_SAFETY_VIOLATION: ErrorCode
 ERROR_CODE_STORAGE_BUSY: ErrorCode
 ERROR_CODE_REASSIGNMENT_LIMIT_REACHED: ErrorCode
 ERROR_CODE_BROKER_IN_USE: ErrorCode
+ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: ErrorCode
+ERROR_CODE_INVALID_POSITION: ErrorCode
+ERROR_CODE_POSITIONS_FULL: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended
@@ -158,24 +164,20 @@ class Feature(_message.Message):
     def __init__(self, name: _Optional[str] = ..., min_level: _Optional[int] = ..., max_level: _Optional[int] = ...) -> None: ...
 
 class HelloRequest(_message.Message):
-    __slots__ = ("cluster_id", "client_id", "software_name", "software_version", "rack", "features", "broker_id", "broker_epoch")
+    __slots__ = ("cluster_id", "client_id", "software_name", "software_version", "rack", "features")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_NAME_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
-    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
-    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     client_id: str
     software_name: str
     software_version: str
     rack: str
     features: _containers.RepeatedCompositeFieldContainer[Feature]
-    broker_id: int
-    broker_epoch: int
-    def __init__(self, cluster_id: _Optional[str] = ..., client_id: _Optional[str] = ..., software_name: _Optional[str] = ..., software_version: _Optional[str] = ..., rack: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., client_id: _Optional[str] = ..., software_name: _Optional[str] = ..., software_version: _Optional[str] = ..., rack: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ...) -> None: ...
 
 class HelloResponse(_message.Message):
     __slots__ = ("error", "cluster_id", "broker_id", "broker_name", "software_version", "rack", "features", "message_bytes_max")

@@ -1,12 +1,22 @@
 from millrace.proto.v1 import cluster_pb2 as _cluster_pb2
 from millrace.proto.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class Reluctance(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RELUCTANCE_UNSPECIFIED: _ClassVar[Reluctance]
+    RELUCTANCE_SLOW_DISK: _ClassVar[Reluctance]
+    RELUCTANCE_FULL_DISK: _ClassVar[Reluctance]
+RELUCTANCE_UNSPECIFIED: Reluctance
+RELUCTANCE_SLOW_DISK: Reluctance
+RELUCTANCE_FULL_DISK: Reluctance
 
 class SessionRequest(_message.Message):
     __slots__ = ("opening", "request")
@@ -17,22 +27,41 @@ class SessionRequest(_message.Message):
     def __init__(self, opening: _Optional[_Union[SessionOpening, _Mapping]] = ..., request: _Optional[_Union[ControllerRequest, _Mapping]] = ...) -> None: ...
 
 class SessionOpening(_message.Message):
-    __slots__ = ("cluster_id", "controller_epoch")
+    __slots__ = ("cluster_id", "controller_epoch", "features", "versions")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     controller_epoch: int
-    def __init__(self, cluster_id: _Optional[str] = ..., controller_epoch: _Optional[int] = ...) -> None: ...
+    features: _containers.RepeatedCompositeFieldContainer[_common_pb2.Feature]
+    versions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_epoch: _Optional[int] = ..., features: _Optional[_Iterable[_Union[_common_pb2.Feature, _Mapping]]] = ..., versions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SessionResponse(_message.Message):
-    __slots__ = ("metadata", "response", "ask_log_ends")
+    __slots__ = ("metadata", "response", "ask_log_ends", "opened")
     METADATA_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FIELD_NUMBER: _ClassVar[int]
     ASK_LOG_ENDS_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
     metadata: MetadataUpdate
     response: ControllerResponse
     ask_log_ends: AskLogEnds
-    def __init__(self, metadata: _Optional[_Union[MetadataUpdate, _Mapping]] = ..., response: _Optional[_Union[ControllerResponse, _Mapping]] = ..., ask_log_ends: _Optional[_Union[AskLogEnds, _Mapping]] = ...) -> None: ...
+    opened: SessionOpened
+    def __init__(self, metadata: _Optional[_Union[MetadataUpdate, _Mapping]] = ..., response: _Optional[_Union[ControllerResponse, _Mapping]] = ..., ask_log_ends: _Optional[_Union[AskLogEnds, _Mapping]] = ..., opened: _Optional[_Union[SessionOpened, _Mapping]] = ...) -> None: ...
+
+class SessionOpened(_message.Message):
+    __slots__ = ("cluster_settings",)
+    class ClusterSettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CLUSTER_SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    cluster_settings: _containers.ScalarMap[str, str]
+    def __init__(self, cluster_settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class MetadataUpdate(_message.Message):
     __slots__ = ("controller_epoch", "objects", "is_full")
@@ -63,7 +92,7 @@ class AskLogEnds(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class ControllerRequest(_message.Message):
-    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker")
+    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +107,7 @@ class ControllerRequest(_message.Message):
     ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
     RENEW_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
+    CREATE_POSITIONS_TOPIC_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     register_broker: RegisterBrokerRequest
     heartbeat: HeartbeatRequest
@@ -92,10 +122,11 @@ class ControllerRequest(_message.Message):
     elect_leaders: _cluster_pb2.ElectLeadersRequest
     renew_replicas: RenewReplicasRequest
     unregister_broker: _cluster_pb2.UnregisterBrokerRequest
-    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasRequest, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerRequest, _Mapping]] = ...) -> None: ...
+    create_positions_topic: CreatePositionsTopicRequest
+    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasRequest, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerRequest, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicRequest, _Mapping]] = ...) -> None: ...
 
 class ControllerResponse(_message.Message):
-    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker")
+    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +142,7 @@ class ControllerResponse(_message.Message):
     ELECT_LEADERS_FIELD_NUMBER: _ClassVar[int]
     RENEW_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
+    CREATE_POSITIONS_TOPIC_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     error: _common_pb2.Error
     register_broker: RegisterBrokerResponse
@@ -126,10 +158,11 @@ class ControllerResponse(_message.Message):
     elect_leaders: _cluster_pb2.ElectLeadersResponse
     renew_replicas: RenewReplicasResponse
     unregister_broker: _cluster_pb2.UnregisterBrokerResponse
-    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ...) -> None: ...
+    create_positions_topic: CreatePositionsTopicResponse
+    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicResponse, _Mapping]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
-    __slots__ = ("name", "rack", "host", "port", "replica_host", "replica_port", "incarnation_id", "directory_ids", "broker_id", "previous_broker_epoch")
+    __slots__ = ("name", "rack", "host", "port", "replica_host", "replica_port", "incarnation_id", "directory_ids", "broker_id", "previous_broker_epoch", "directory_epoch")
     NAME_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +173,7 @@ class RegisterBrokerRequest(_message.Message):
     DIRECTORY_IDS_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_EPOCH_FIELD_NUMBER: _ClassVar[int]
     name: str
     rack: str
     host: str
@@ -150,7 +184,8 @@ class RegisterBrokerRequest(_message.Message):
     directory_ids: _containers.RepeatedScalarFieldContainer[str]
     broker_id: int
     previous_broker_epoch: int
-    def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., replica_host: _Optional[str] = ..., replica_port: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., directory_ids: _Optional[_Iterable[str]] = ..., broker_id: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ...) -> None: ...
+    directory_epoch: int
+    def __init__(self, name: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., replica_host: _Optional[str] = ..., replica_port: _Optional[int] = ..., incarnation_id: _Optional[str] = ..., directory_ids: _Optional[_Iterable[str]] = ..., broker_id: _Optional[int] = ..., previous_broker_epoch: _Optional[int] = ..., directory_epoch: _Optional[int] = ...) -> None: ...
 
 class RegisterBrokerResponse(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")
@@ -161,20 +196,22 @@ class RegisterBrokerResponse(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline")
+    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline", "reluctance")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
     WANTS_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     LOG_ENDS_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_FIELD_NUMBER: _ClassVar[int]
+    RELUCTANCE_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     metadata_epoch: int
     wants_shutdown: bool
     log_ends: _containers.RepeatedCompositeFieldContainer[LogEnd]
     offline: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
+    reluctance: Reluctance
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., reluctance: _Optional[_Union[Reluctance, str]] = ...) -> None: ...
 
 class LogEnd(_message.Message):
     __slots__ = ("topic_partition", "leader_epoch", "end_offset")
@@ -283,5 +320,15 @@ class ConfirmDeletionsRequest(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., topic_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ConfirmDeletionsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CreatePositionsTopicRequest(_message.Message):
+    __slots__ = ("topic_id",)
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    def __init__(self, topic_id: _Optional[bytes] = ...) -> None: ...
+
+class CreatePositionsTopicResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

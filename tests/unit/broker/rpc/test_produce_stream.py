@@ -123,7 +123,6 @@ class Served:
         partitions: Any = SimpleNamespace(
             get=lambda _: self.partition,
             find=lambda _: self.partition,
-            in_words=lambda error, _: error,
             image=None,
         )
         self.service = ProduceService(

@@ -1,7 +1,8 @@
-"""The append thread over a log whose flushes cannot be tried for a while."""
+"""The append thread over logs whose flushes cannot be tried for a while, or take long."""
 
 import asyncio
 import errno
+import threading
 
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
@@ -87,6 +88,51 @@ def test_what_comes_for_a_log_that_was_set_aside_fails_and_takes_nothing_else_al
         assert await appender.call(lambda: 7) == 7
         assert {type(each) for each in target.failed} == {CorruptLogError}
         assert failures == []
+        appender.close()
+
+    asyncio.run(scenario())
+
+
+class DiskThatHangs(Disk):
+    """Flushes only when it is let go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def count_flush(self, inode: object = None) -> None:
+        assert self.may_go_on.wait(10)
+        super().count_flush(inode)  # type: ignore[arg-type]
+
+
+def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes() -> None:
+    async def scenario() -> None:
+        disk = DiskThatHangs()
+        opened = LogOnDisk(disk)
+        appender = Appender(
+            "test",
+            Mailbox(asyncio.get_running_loop()),
+            opened.directory.checkpoint,
+            lambda error: None,
+        )
+        target = NotedTarget(opened.log)
+        appender.append(target, stamped_batch(0), 0)
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        target.flushed.clear()
+        appender.take_reading()
+        disk.may_go_on.clear()
+        appender.append(target, stamped_batch(1), 0)
+        async with asyncio.timeout(10):
+            while (reading := appender.take_reading()).under_way_ms < 20:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert reading.flushes_ms == []
+        disk.may_go_on.set()
+        await asyncio.wait_for(target.flushed.wait(), 10)
+        reading = appender.take_reading()
+        assert (len(reading.flushes_ms), reading.under_way_ms) == (1, 0)
+        assert reading.flushes_ms[0] >= 20
+        assert appender.take_reading().flushes_ms == []
         appender.close()
 
     asyncio.run(scenario())

@@ -84,7 +84,7 @@ def test_what_is_deleted_or_cut_is_so_when_it_is_tried_again() -> None:
     jobs: list[tuple[int, Callable[[], object]]] = [
         (2, partial(log.advance_log_start, Offset(2))),
         (7, partial(log.truncate_to, Offset(7), NOW)),
-        (50, partial(log.start_anew, Offset(50), NOW)),
+        (50, partial(log.start_anew, Offset(50))),
     ]
     for offset, job in jobs:
         opened.disk.lack = errno.EMFILE
@@ -111,6 +111,22 @@ def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again() -> None
             opened.log.truncate_to(Offset(2), NOW)
         opened.disk.lack = None
         assert (opened.end, opened.log.failure) == (2, None)
+
+
+def test_a_log_that_is_refused_half_way_to_a_new_beginning_gets_there_later() -> None:
+    for refused_at in range(1, 60):
+        opened = filled()
+        opened.log.flush()
+        refuse_after(opened.disk, opened.disk.calls + refused_at)
+        try:
+            opened.log.start_anew(Offset(50))
+        except StorageBusyError:
+            opened.disk.lack = None
+            opened.checkpoint()  # It may come in between.
+            opened.log.start_anew(Offset(50))
+        opened.disk.lack = None
+        assert (opened.log.log_start_offset, opened.end, opened.log.failure) == (50, 50, None)
+        assert LogOnDisk(opened.disk.copy(), SMALL).end == 50
 
 
 def refuse_after(disk: Disk, calls: int) -> None:

@@ -1,7 +1,7 @@
 """One partition's log on a disk in memory: what it takes, finds, refuses and deletes."""
 
 import pytest
-from tests.fakes.disk import Disk
+from tests.fakes.disk import Disk, PowerCut
 from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
@@ -420,11 +420,28 @@ def test_a_cut_of_what_was_not_flushed_outlives_a_power_cut_or_does_not() -> Non
         ]
 
 
+def test_a_log_that_was_found_damaged_is_so_after_a_restart_until_it_is_restored() -> None:
+    opened = filled()
+    opened.checkpoint()
+    disk, path = opened.disk, f"{PARTITION}/{0:020}.log"
+    disk.flip_bit(path, LENGTH + 70)
+    with pytest.raises(CorruptLogError):
+        scrubbed(opened)
+    for _ in range(2):
+        disk.restart()
+        with pytest.raises(CorruptLogError, match="damaged"):
+            LogOnDisk(disk, SMALL)
+    disk.flip_bit(path, LENGTH + 70)
+    disk.restart()
+    assert LogOnDisk(disk, SMALL).end == 80
+    assert not disk.exists(f"{PARTITION}/damaged")
+
+
 @pytest.mark.parametrize("offset", [500, 80, 3, 0])
 def test_a_log_begins_anew_at_any_offset(offset: int) -> None:
     opened = filled()
     opened.log.flush()
-    opened.log.start_anew(Offset(offset), NOW)
+    opened.log.start_anew(Offset(offset))
     log = opened.log
     assert log.log_start_offset == log.log_end_offset == log.flushed_offset == offset
     assert log.leader_epochs.entries == ()
@@ -433,6 +450,42 @@ def test_a_log_begins_anew_at_any_offset(offset: int) -> None:
     opened.disk.cut_power()
     again = LogOnDisk(opened.disk)
     assert (again.log.log_start_offset, again.end) == (offset, offset + 2)
+
+
+@pytest.mark.parametrize("offset", [500, 31, 30, 24, 3, 0])
+def test_a_log_that_begins_anew_is_as_before_or_does_so_wherever_the_power_is_cut(
+    offset: int,
+) -> None:
+    seen = set()
+    for call in range(1, 200):
+        opened = filled(disk=Disk(call))
+        opened.log.advance_log_start(Offset(31))
+        opened.checkpoint()
+        disk = opened.disk
+        disk.cut_power_at = disk.calls + call
+        try:
+            opened.log.start_anew(Offset(offset))
+            assert call > 20
+            disk.cut_power_at = None
+            break
+        except PowerCut:
+            disk.cut_power()
+        for _ in range(2):
+            again = LogOnDisk(disk, SMALL)
+            ends = (again.log.log_start_offset, again.end)
+            assert ends in {(31, 80), (offset, offset)}
+            disk.restart()
+        seen.add(ends)
+        if ends == (offset, offset):
+            # Nothing of the old log is left, so that an older epoch may follow.
+            assert again.log.leader_epochs.entries == ()
+            assert not again.log.producer_states
+            again = LogOnDisk(disk, SMALL)
+            again.append(stamped_batch(offset, records=2))
+            again.log.flush()
+            disk.cut_power()
+            assert LogOnDisk(disk, SMALL).end == offset + 2
+    assert seen == {(31, 80), (offset, offset)}
 
 
 def test_truncation_takes_producers_and_epochs_back() -> None:
@@ -487,6 +540,17 @@ def test_a_clean_stop_leaves_nothing_to_read() -> None:
     assert reopened.directory.was_clean
     assert reopened.log.scanned_bytes == 0
     assert reopened.end == reopened.log.flushed_offset == 80
+
+
+def test_closing_a_log_writes_no_snapshot_that_is_there_already() -> None:
+    disk = Disk()
+    log = LogOnDisk(disk)
+    log.append(stamped_batch(0, producer_id=7, sequence=0))
+    log.checkpoint()
+    (path,) = (each for each in disk.files() if each.endswith(".snapshot"))
+    written = disk.inode_of(path)
+    log.log.close(clean=True)
+    assert disk.inode_of(path) is written
 
 
 def test_damage_in_a_closed_segment_is_found_by_the_scrub_and_ends_the_partition() -> None:
@@ -576,7 +640,7 @@ def test_what_was_committed_is_never_remembered_beyond_a_cut() -> None:
     disk.cut_power()
     again = LogOnDisk(disk)
     assert again.log.high_watermark == 4
-    again.log.start_anew(Offset(50), NOW)
+    again.log.start_anew(Offset(50))
     assert again.log.high_watermark == 50
     disk.cut_power()
     assert LogOnDisk(disk).log.high_watermark == 50

@@ -1,7 +1,9 @@
 """Whose a log directory is, how it was left, and what happens to deleted partitions."""
 
+import contextlib
+
 import pytest
-from tests.fakes.disk import Disk
+from tests.fakes.disk import Disk, PowerCut
 from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk, open_directory
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 
@@ -9,8 +11,9 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import (
     DirectoryConfig,
     LogDirectory,
-    read_controller_epoch,
+    read_seen,
 )
+from millrace.broker.storage.sealed_file import write_sealed
 from millrace.core.errors import CorruptLogError, LogDirFailedError
 from millrace.core.ids import (
     BrokerEpoch,
@@ -22,6 +25,7 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 
 OTHER = TopicPartition(TopicId(bytes(16)), 0)
 
@@ -63,7 +67,7 @@ def test_a_directory_of_somebody_else_is_refused(cluster_id: str, broker_id: int
 def test_a_broker_without_an_id_gives_its_directory_one_later() -> None:
     disk = Disk()
     directory = open_as(disk, "cluster", -1)
-    directory.assign_broker_id(BrokerId(4))
+    directory.begin_life(BrokerId(4), BrokerEpoch(7))
     directory.close(clean=True)
     with pytest.raises(LogDirFailedError, match="belongs to broker 4"):
         open_as(disk, "cluster", 5)
@@ -87,13 +91,44 @@ def test_the_marker_of_a_clean_stop_names_the_life_that_ended() -> None:
     assert open_directory(used(clean=True)).closed_by is None
 
 
-def test_the_controller_epoch_that_was_kept_survives_a_power_cut() -> None:
+def test_what_was_seen_of_the_metadata_survives_a_power_cut() -> None:
     disk = Disk()
     directory = open_directory(disk)
-    assert read_controller_epoch(disk, ROOT) == 0
-    directory.keep_controller_epoch(ControllerEpoch(3))
+    assert read_seen(disk, ROOT) == NOTHING_SEEN
+    seen = Seen(ControllerEpoch(3), (*range(33),))
+    directory.keep_seen(seen)
     disk.cut_power()
-    assert read_controller_epoch(disk, ROOT) == 3
+    assert read_seen(disk, ROOT) == seen
+
+
+@pytest.mark.parametrize("kept", [b"3\n", b"3 0 0\n"])
+def test_a_release_that_kept_less_of_the_metadata_is_understood(kept: bytes) -> None:
+    disk = Disk()
+    open_directory(disk)
+    write_sealed(disk, f"{ROOT}/controller-epoch", "controller-epoch", kept)
+    assert read_seen(disk, ROOT) == Seen(ControllerEpoch(3))
+
+
+def test_the_life_that_uses_a_directory_survives_a_power_cut() -> None:
+    disk = Disk()
+    directory = open_directory(disk)
+    assert open_directory(Disk()).used_by is None
+    directory.begin_life(BrokerId(1), BrokerEpoch(7))
+    disk.cut_power()
+    assert open_directory(disk).used_by == 7
+
+
+def test_a_directory_that_is_a_broker_s_says_which_life_it_was() -> None:
+    """Wherever the power goes: else it would count as one whose life was lost."""
+    for crash_at in range(1, 12):
+        disk = Disk()
+        directory = open_as(disk, "cluster", -1)
+        disk.cut_power_at = disk.calls + crash_at
+        with contextlib.suppress(PowerCut):
+            directory.begin_life(BrokerId(4), BrokerEpoch(7))
+        disk.cut_power()
+        found = open_as(disk, "cluster", -1)
+        assert found.used_by == 7 or found.identity.broker_id == -1
 
 
 def test_the_marker_of_a_clean_stop_is_gone_after_the_start() -> None:

@@ -69,6 +69,20 @@ def test_another_life_of_the_same_leader_is_another_election() -> None:
     assert Counted(before, after)["leader_elections"] == 1
 
 
+def test_records_that_are_lost_are_counted_by_topic_until_it_is_deleted() -> None:
+    registry = CollectorRegistry()
+    metrics = ReplicationMetrics(registry)
+
+    def counted() -> float | None:
+        return registry.get_sample_value("millrace_topic_lost_records_total", {"topic": "t"})
+
+    metrics.on_lost("t", 3)
+    metrics.on_lost("t", 4)
+    assert counted() == 7
+    metrics.on_changes(MetadataChanges((), (), (topic(),)), ME)
+    assert counted() is None
+
+
 def test_an_unclean_election_is_counted_as_one() -> None:
     before = replace(state(-1), isr=(life(0),))
     after = before.successor(leader=ME, isr=(life(1),), is_unclean=True)

@@ -11,18 +11,18 @@ from millrace.core.replication.in_sync import Follower
 from millrace.core.replication.progress import FollowerProgress
 
 LEADER = BrokerId(0)
-RACKS = ("a", "b", "b")
+ZONES = ("a", "b", "b")
 
 
 def life(broker_id: int) -> BrokerLife:
     return BrokerLife(BrokerId(broker_id), BrokerEpoch(10 + broker_id))
 
 
-def registered(broker_id: int, rack: str) -> BrokerRegistration:
+def registered(broker_id: int, zone: str) -> BrokerRegistration:
     return BrokerRegistration(
         broker_id=BrokerId(broker_id),
         name=f"b{broker_id}",
-        rack=rack,
+        rack=zone,
         host="h",
         port=1,
         incarnation_id="i",
@@ -41,7 +41,7 @@ class Case:
     """A leader in zone a, and two followers in zone b that have the offsets 0 to 10."""
 
     def __init__(self) -> None:
-        self.brokers = {BrokerId(n): registered(n, rack) for n, rack in enumerate(RACKS)}
+        self.brokers = {BrokerId(n): registered(n, zone) for n, zone in enumerate(ZONES)}
         self.followers = [follower(1), follower(2)]
         self.isr = [life(0), life(1), life(2)]
 
@@ -49,9 +49,9 @@ class Case:
         broker = self.brokers[BrokerId(broker_id)]
         self.brokers[BrokerId(broker_id)] = replace(broker, **changes)  # type: ignore[arg-type]
 
-    def choose(self, rack: str = "b", offset: int = 5) -> BrokerId | None:
+    def choose(self, zone: str = "b", offset: int = 5) -> BrokerId | None:
         return preferred_read_replica(
-            rack,
+            zone,
             Offset(offset),
             leader=LEADER,
             isr=self.isr,
@@ -67,9 +67,9 @@ def test_a_reader_is_sent_to_the_follower_of_its_zone_that_is_furthest() -> None
     assert case.choose() == 2
 
 
-@pytest.mark.parametrize("rack", ["", "a", "c"])
-def test_a_reader_of_no_zone_of_the_leaders_or_of_an_empty_one_stays(rack: str) -> None:
-    assert Case().choose(rack) is None
+@pytest.mark.parametrize("zone", ["", "a", "c"])
+def test_a_reader_of_no_zone_of_the_leaders_or_of_an_empty_one_stays(zone: str) -> None:
+    assert Case().choose(zone) is None
 
 
 def test_only_followers_that_have_the_position_qualify() -> None:

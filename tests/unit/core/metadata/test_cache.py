@@ -11,12 +11,13 @@ from millrace.core.metadata.cache import (
     ApplyImage,
     AskFullState,
     MetadataCache,
-    PersistControllerEpoch,
+    PersistSeen,
 )
 from millrace.core.metadata.encoding import decode_shard, encode_shard
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.requests import DeleteTopics, TopicRef
+from millrace.core.metadata.seen import Seen
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 KEY = SHARD_KEYS[0]
@@ -44,7 +45,7 @@ def test_a_full_state_makes_the_controller_s_image(cluster: Cluster) -> None:
     topic = cluster.create()
     cache = MetadataCache()
     effects = cache.on_full_state(cluster.objects)
-    assert effects == [PersistControllerEpoch(ControllerEpoch(1)), ApplyImage(cluster.driver.image)]
+    assert effects == [PersistSeen(Seen.of(cluster.objects)), ApplyImage(cluster.driver.image)]
     assert cache.image == cluster.driver.image
     assert topic in cluster.driver.image.topics_by_id
 
@@ -73,8 +74,46 @@ def test_an_older_version_changes_nothing(cluster: Cluster, cache: MetadataCache
     cache.on_object(KEY, cluster.objects[KEY])
     before = image_of(cache)
     assert cache.on_object(KEY, old[KEY]) == []
-    assert cache.on_full_state(old) == []
     assert image_of(cache) is before
+
+
+def test_a_full_state_that_goes_back_under_one_controller_is_refused(
+    cluster: Cluster, cache: MetadataCache
+) -> None:
+    old = dict(cluster.objects)
+    cluster.create()
+    cache.on_object(KEY, cluster.objects[KEY])
+    before = image_of(cache)
+    with pytest.raises(CorruptMetadataError, match=r"set back.*'shards/00' has version 1, and 2"):
+        cache.on_full_state(old)
+    assert image_of(cache) is before
+
+
+def test_a_successor_that_went_on_from_an_older_state_is_refused(
+    cluster: Cluster, cache: MetadataCache
+) -> None:
+    old = dict(cluster.objects)
+    cluster.create()
+    cache.on_object(KEY, cluster.objects[KEY])
+    before = image_of(cache)
+    cluster.objects.clear()
+    cluster.objects.update(old)
+    cluster.replace_controller()
+    with pytest.raises(CorruptMetadataError, match="set back"):
+        cache.on_full_state(cluster.objects)
+    assert image_of(cache) is before
+
+
+def test_what_was_seen_is_kept_over_restarts(cluster: Cluster, cache: MetadataCache) -> None:
+    old = dict(cluster.objects)
+    cluster.create()
+    cache.on_object(KEY, cluster.objects[KEY])
+    assert cache.seen == Seen.of(cluster.objects)
+    next_cache = MetadataCache(seen=Seen.parse(str(cache.seen)))
+    with pytest.raises(CorruptMetadataError, match="set back"):
+        next_cache.on_full_state(old)
+    assert next_cache.image is None
+    assert next_cache.on_full_state(cluster.objects)
 
 
 def test_a_gap_asks_for_the_full_state_and_applies_nothing_until_it_comes(
@@ -97,7 +136,7 @@ def test_a_controller_that_was_replaced_is_refused(cluster: Cluster, cache: Meta
     cluster.replace_controller()
     epoch, applied = cache.on_full_state(cluster.objects)
     assert (epoch, applied) == (
-        PersistControllerEpoch(ControllerEpoch(2)),
+        PersistSeen(Seen.of(cluster.objects)),
         ApplyImage(cluster.driver.image),
     )
     late = StoredObject(old[KEY].value, old[KEY].version + 9, old[KEY].controller_epoch)
@@ -110,7 +149,7 @@ def test_a_controller_that_was_replaced_is_refused(cluster: Cluster, cache: Meta
 def test_the_highest_controller_epoch_is_kept_over_restarts(cluster: Cluster) -> None:
     """A store that was set back is found out, and nothing is done (P39)."""
     with pytest.raises(StaleControllerEpochError, match="set back"):
-        MetadataCache(controller_epoch=ControllerEpoch(5)).on_full_state(cluster.objects)
+        MetadataCache(seen=Seen(ControllerEpoch(5))).on_full_state(cluster.objects)
 
 
 def test_another_cluster_is_refused(cluster: Cluster) -> None:

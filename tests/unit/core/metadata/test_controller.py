@@ -40,6 +40,7 @@ from millrace.core.metadata.requests import (
     AlterPartitions,
     AlterTopics,
     ConfirmDeletions,
+    CreatePositionsTopic,
     CreateTopics,
     DeleteTopics,
     DrainBroker,
@@ -56,6 +57,7 @@ from millrace.core.metadata.requests import (
     TopicRef,
     UnregisterBroker,
 )
+from millrace.core.metadata.seen import Seen
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 from millrace.core.topics import TopicName
 
@@ -148,7 +150,9 @@ def driver(objects: Objects) -> ControllerDriver:
 
 def test_a_new_cluster_is_claimed_object_by_object_before_any_request(objects: Objects) -> None:
     driver = ControllerDriver(objects)
-    assert driver.perform(driver.machine.take_over()) == [ReadObject(CLUSTER_KEY)]
+    assert driver.perform(driver.machine.take_over()) == [ReadObject(key) for key in SHARD_KEYS]
+    (last,) = [effect for _ in SHARD_KEYS for effect in driver.read()]
+    assert last == ReadObject(CLUSTER_KEY)
     (claim,) = driver.read()
     assert isinstance(claim, WriteObject)
     assert (claim.key, claim.stored.version, claim.stored.controller_epoch) == (CLUSTER_KEY, 1, 1)
@@ -202,7 +206,8 @@ def test_a_predecessors_write_between_the_read_and_the_claim_is_kept(
 ) -> None:
     successor = ControllerDriver(objects)
     successor.perform(successor.machine.take_over())
-    successor.read()
+    while successor.reads:
+        successor.read()
     successor.write()
     while successor.reads:
         successor.read()
@@ -217,7 +222,8 @@ def test_of_two_that_take_over_at_once_the_later_epoch_wins(objects: Objects) ->
     first, second = ControllerDriver(objects), ControllerDriver(objects)
     for each in (first, second):
         each.perform(each.machine.take_over())
-        each.read()
+        while each.reads:
+            each.read()
     first.write()
     second.write()  # Refused: it reads again, and claims with a higher epoch.
     second.read()
@@ -236,9 +242,8 @@ def test_of_two_that_take_over_at_once_the_later_epoch_wins(objects: Objects) ->
 
 def test_an_empty_store_for_log_directories_of_a_cluster_is_refused(objects: Objects) -> None:
     driver = ControllerDriver(objects, known_cluster_id="old")
-    driver.perform(driver.machine.take_over())
     with pytest.raises(InvalidConfigError, match="the store was lost"):
-        driver.read()
+        driver.take_over()
     assert not objects
 
 
@@ -247,9 +252,8 @@ def test_the_store_of_another_cluster_is_refused(
 ) -> None:
     before = dict(objects)
     stranger = ControllerDriver(objects, known_cluster_id="other")
-    stranger.perform(stranger.machine.take_over())
     with pytest.raises(InvalidConfigError, match="belongs to the cluster new"):
-        stranger.read()
+        stranger.take_over()
     assert objects == before
 
 
@@ -283,17 +287,91 @@ def test_a_take_over_that_broke_off_in_a_new_cluster_is_gone_on_with(objects: Ob
     assert the_broker(successor.ask(register())).name == "a"
 
 
-def test_topics_of_a_cluster_state_that_was_lost_are_not_taken_by_a_new_one(
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_cluster_state_that_was_lost_or_set_back_alone_is_not_gone_on_from(
+    objects: Objects, driver: ControllerDriver, is_gone: bool
+) -> None:
+    """Nothing is written, so that nobody overtakes what was lost by trying again."""
+    old = objects[CLUSTER_KEY]
+    driver = ControllerDriver(objects).take_over()
+    driver.ask(create("t", 7))
+    objects.pop(CLUSTER_KEY) if is_gone else objects.update({CLUSTER_KEY: old})
+    before = dict(objects)
+    for _ in range(3):
+        newcomer = ControllerDriver(objects)
+        with pytest.raises(CorruptMetadataError, match="'cluster' was lost or set back"):
+            newcomer.take_over()
+        assert objects == before
+
+
+def test_a_store_that_was_set_back_is_not_gone_on_from(
     objects: Objects, driver: ControllerDriver
 ) -> None:
-    created = the_topic(driver.ask(create("t", 7)))
-    before = objects[SHARD_KEYS[shard_of(created.topic_id)]]
-    del objects[CLUSTER_KEY]
-    for _ in range(3):  # Each time with a higher controller epoch.
-        newcomer = ControllerDriver(objects)
-        with pytest.raises(CorruptMetadataError, match=r"shards/07.* holds topics"):
-            newcomer.take_over()
-        assert objects[SHARD_KEYS[7]] == before
+    """To an earlier controller, and to an earlier state of the same one (F41, F45)."""
+    earlier = dict(objects)
+    successor = ControllerDriver(objects).take_over()
+    at_take_over = dict(objects)
+    successor.ask(create("t", 7))
+    seen = Seen.of(objects)
+    for backup in (earlier, at_take_over):
+        objects.clear()
+        objects.update(backup)
+        for _ in range(3):
+            newcomer = ControllerDriver(objects, known_cluster_id="new", seen=seen)
+            with pytest.raises(CorruptMetadataError, match=r"set back.* Restore its newest state"):
+                newcomer.take_over()
+            assert objects == backup
+
+
+def test_objects_that_are_gone_are_missed_also_by_a_cluster_without_brokers(
+    objects: Objects,
+) -> None:
+    ControllerDriver(objects).take_over()
+    seen = Seen.of(objects)
+    del objects[SHARD_KEYS[3]]
+    with pytest.raises(CorruptMetadataError, match=r"'shards/03' is gone, and had version 1"):
+        ControllerDriver(objects, seen=seen).take_over()
+    assert SHARD_KEYS[3] not in objects
+
+
+def test_the_newest_state_is_gone_on_from_whoever_remembers_what(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    for name in ("t", "tt", "ttt"):
+        seen = Seen.of(objects)
+        driver = ControllerDriver(objects, known_cluster_id="new", seen=seen).take_over()
+        assert driver.machine.on_seen_elsewhere(seen) == []
+        driver.ask(create(name))
+    assert len(driver.image.topics) == 3
+
+
+def test_a_controller_that_knows_less_than_a_broker_has_seen_resigns_and_keeps_it_in_mind(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    """Its directories were new, so it did not know that the store was set back."""
+    backup = dict(objects)
+    driver.ask(create("t", 7))
+    seen = Seen.of(objects)
+    objects.clear()
+    objects.update(backup)
+    ignorant = ControllerDriver(objects).take_over()
+    ignorant.perform(ignorant.machine.on_seen_elsewhere(seen))
+    assert ignorant.machine.phase is Phase.RESIGNED
+    before = dict(objects)
+    next_one = ControllerDriver(objects, seen=ignorant.machine.seen)
+    with pytest.raises(CorruptMetadataError, match="set back"):
+        next_one.take_over()
+    assert objects == before
+
+
+def test_a_controller_that_was_only_replaced_may_take_over_again(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    ControllerDriver(objects).take_over()
+    driver.perform(driver.machine.on_seen_elsewhere(Seen.of(objects)))
+    assert driver.machine.phase is Phase.RESIGNED
+    again = ControllerDriver(objects, seen=driver.machine.seen).take_over()
+    assert again.image.cluster.controller_epoch == 3
 
 
 # Brokers.
@@ -667,13 +745,30 @@ def test_a_refusal_waits_for_the_change_that_it_rests_on(driver: ControllerDrive
     assert isinstance(only(driver.results[second]), TopicAlreadyExistsError)
 
 
-def test_a_request_for_a_topic_that_comes_twice_is_refused_the_second_time(
+def test_a_topic_that_is_asked_for_again_by_its_id_is_answered_when_it_is_stored(
     driver: ControllerDriver,
 ) -> None:
-    first, second = driver.send(create("t")), driver.send(create("t"))  # The id is the same.
+    first, second = driver.send(create("t", 4)), driver.send(create("t", 4))
+    assert [write.key for write in driver.writes] == ["shards/04"]
+    assert driver.results.keys().isdisjoint({first, second})
     driver.settle()
-    assert isinstance(only(driver.results[first]), Topic)
-    assert isinstance(only(driver.results[second]), TopicAlreadyExistsError)
+    topic = the_topic(driver.results[first])
+    assert the_topic(driver.results[second]) == topic
+    assert the_topic(driver.ask(create("t", 4, validate_only=True))) == topic
+    assert isinstance(only(driver.ask(create("t", 5))), TopicAlreadyExistsError)
+
+
+def test_a_topic_id_is_not_given_to_another_topic(driver: ControllerDriver) -> None:
+    driver.ask(create("a", 4))
+    assert only(driver.ask(create("a", 4))) == driver.image.topics[TopicName("default", "a")]
+    error = only(driver.ask(create("b", 4)))
+    assert isinstance(error, MalformedRequestError)
+    assert "'a'" in error.message
+    driver.ask(delete("a"))
+    for name in ("a", "b"):  # Its data is not gone from all brokers yet.
+        error = only(driver.ask(create(name, 4)))
+        assert isinstance(error, MalformedRequestError)
+        assert "deleted" in error.message
 
 
 def test_a_request_that_changes_nothing_is_answered_without_a_write(
@@ -739,6 +834,7 @@ def test_every_kind_of_request_is_answered(driver: ControllerDriver) -> None:
         delete("u"),
         ConfirmDeletions(broker_id=BrokerId(0), topic_ids=[]),
         AllocateProducerIds(),
+        CreatePositionsTopic(topic_id=topic_id(9)),
         register(),
         Heartbeat(life=life, metadata_epoch=0),
         DrainBroker(broker_id=BrokerId(0), is_drained=False),

@@ -16,7 +16,13 @@ from millrace.core.ids import (
 from millrace.core.metadata import elections
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.elections import Restart, Rules
-from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState, Topic
+from millrace.core.metadata.model import (
+    BrokerLife,
+    BrokerRegistration,
+    PartitionState,
+    Reluctance,
+    Topic,
+)
 from millrace.core.metadata.topic_config import parse_overrides
 from millrace.core.topics import TopicName
 
@@ -34,6 +40,8 @@ def rules(
     config: Mapping[str, str] | None = None,
     may_elect_unclean: bool = False,
     epochs: Mapping[int, int] | None = None,
+    *,
+    reluctant: str = "",
 ) -> Rules:
     """Name brokers by letters: `rules("ab")` has A and B fenced."""
     brokers = {}
@@ -50,6 +58,7 @@ def rules(
             broker_epoch=BrokerEpoch((epochs or {}).get(broker_id, 10 + broker_id)),
             is_fenced=letter in fenced,
             is_draining=letter in draining,
+            reluctance=Reluctance.SLOW_DISK if letter in reluctant else Reluctance.NONE,
         )
     return Rules(
         brokers=brokers, config=parse_overrides(config or {}), may_elect_unclean=may_elect_unclean
@@ -178,6 +187,20 @@ def test_a_draining_broker_is_elected_nowhere_and_hands_over_what_it_can() -> No
     assert (after.leader, members(after.isr)) == (NO_BROKER, (B,))
 
 
+def test_a_reluctant_broker_leads_only_what_nobody_else_would() -> None:
+    after = elections.elect(partition(), rules(reluctant="a"))
+    assert (after.leader, members(after.isr)) == (B, (A, B, C))
+    for reluctant in ("abc", "abcd"):  # All are as badly off: nothing moves.
+        assert elections.elect(partition(), rules(reluctant=reluctant)).leader == A
+    after = elections.elect(partition(isr=(A, B)), rules(fenced="a", reluctant="b"))
+    assert (after.leader, members(after.isr)) == (B, (B,))
+
+
+def test_who_stops_hands_over_to_a_reluctant_broker_before_it_is_gone() -> None:
+    after = elections.elect(partition(), rules(draining="a", reluctant="bc"))
+    assert (after.leader, members(after.isr)) == (B, (A, B, C))
+
+
 def test_the_cluster_decides_over_unclean_elections_where_the_topic_does_not() -> None:
     def allowed(overrides: dict[str, str], cluster: bool) -> bool:
         topic = Topic(
@@ -303,7 +326,25 @@ def test_a_restarted_broker_stays_eligible_if_it_has_what_it_had(
     after = elections.restarted(state, the_rules, NEW, restart)
     assert members(after.isr) == (A,)
     assert after.elr == ((NEW,) if stays else ())
-    assert after.last_known_elr == (() if stays else (B,))
+    may_have_lost_its_tail = restart is Restart.UNCLEAN and not stays
+    assert after.last_known_elr == ((B,) if may_have_lost_its_tail else ())
+
+
+def test_with_another_disk_a_broker_is_last_known_no_more() -> None:
+    the_rules = rules(fenced="b", config={"durability": "replicated"})
+    state = elections.restarted(partition(isr=(A, B)), the_rules, NEW, Restart.UNCLEAN)
+    assert state.last_known_elr == (B,)
+    after = elections.restarted(state, the_rules, life(B, 21), Restart.LOST_DISK)
+    assert (members(after.isr), after.last_known_elr) == ((A,), ())
+    assert after.partition_epoch == state.partition_epoch + 1
+    assert elections.restarted(after, the_rules, life(B, 22), Restart.LOST_DISK) is after
+
+
+def test_an_unclean_election_takes_one_with_its_disk_before_the_last_leader() -> None:
+    alone = partition(isr=(A,))
+    state = elections.restarted(alone, rules(fenced="a"), life(A, 20), Restart.LOST_DISK)
+    assert (state.leader, state.last_known_leader, state.last_known_elr) == (NO_BROKER, A, ())
+    assert elections.elect(state, rules(may_elect_unclean=True)).leader == B
 
 
 def test_a_restarted_broker_is_not_eligible_where_the_others_were_enough() -> None:

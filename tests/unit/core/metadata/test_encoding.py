@@ -27,6 +27,7 @@ from millrace.core.metadata.model import (
     BrokerRegistration,
     ClusterState,
     PartitionState,
+    Reluctance,
     StateShard,
     Topic,
 )
@@ -56,6 +57,7 @@ CLUSTER = ClusterState(
             replica_port=7093,
             is_draining=True,
             is_drained=True,
+            reluctance=Reluctance.SLOW_DISK,
         )
     },
     next_broker_id=BrokerId(1),
@@ -262,11 +264,19 @@ def test_a_later_release_may_append_to_a_partition() -> None:
 
 def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> None:
     state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
-    for later in ("replica_host", "replica_port", "is_draining", "is_drained"):
+    for later in ("replica_host", "replica_port", "is_draining", "is_drained", "reluctance"):
         del state["brokers"][0][later]
     broker = decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state)).brokers[BrokerId(0)]
     assert (broker.replica_host, broker.replica_port) == ("", 0)
     assert (broker.is_draining, broker.is_drained) == (False, False)
+    assert broker.reluctance is Reluctance.NONE
+
+
+def test_a_reason_of_a_later_release_not_to_lead_is_none() -> None:
+    state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
+    state["brokers"][0]["reluctance"] = "no mood"
+    broker = decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state)).brokers[BrokerId(0)]
+    assert broker.reluctance is Reluctance.NONE
 
 
 def test_beside_an_earlier_version_a_damaged_one_is_found_out_all_the_same() -> None:

@@ -17,7 +17,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance
 from millrace.core.metadata.requests import AlterPartitions, DrainBroker
 
 
@@ -134,6 +134,12 @@ def test_a_draining_broker_does_not_join_but_may_stay(cluster: Cluster, topic: T
     assert isinstance(cluster.change_isr(topic, 0, 1, 2), IneligibleReplicaError)
     cluster.driver.ask(DrainBroker(broker_id=BrokerId(1)))
     cluster.driver.ask(DrainBroker(broker_id=BrokerId(2), is_drained=False))
+    assert ids(accepted(cluster.change_isr(topic, 0, 1, 2)).isr) == [0, 1, 2]
+
+
+def test_a_reluctant_broker_joins(cluster: Cluster, topic: TopicId) -> None:
+    cluster.change_isr(topic, 0, 1)
+    cluster.driver.beat(cluster.life(2), reluctance=Reluctance.SLOW_DISK)
     assert ids(accepted(cluster.change_isr(topic, 0, 1, 2)).isr) == [0, 1, 2]
 
 

@@ -32,6 +32,7 @@ from millrace.core.metadata.model import (
     BrokerLife,
     BrokerRegistration,
     PartitionState,
+    Reluctance,
     next_shard,
 )
 from millrace.core.metadata.requests import (
@@ -471,6 +472,80 @@ def test_a_drained_broker_leads_what_nobody_else_can(cluster: Cluster) -> None:
     assert cluster.state(alone).isr == (life,)
     cluster.driver.pass_time(1000)
     assert cluster.state(topic).leader != holder
+
+
+# Brokers that would rather not lead (F22, F33).
+
+
+def test_a_reluctant_broker_hands_over_stays_in_sync_and_leads_again_afterwards(
+    cluster: Cluster,
+) -> None:
+    topic = cluster.create(partitions=6)
+    life = cluster.life(0)
+    cluster.driver.beat(life, reluctance=Reluctance.SLOW_DISK)
+    assert cluster.driver.image.cluster.brokers[A].reluctance is Reluctance.SLOW_DISK
+    assert leaders(cluster, topic) == {B: 3, C: 3}
+    cluster.driver.pass_time(2000)
+    states = cluster.driver.image.topics_by_id[topic].partitions
+    assert leaders(cluster, topic) == {B: 3, C: 3}
+    assert all(ids(state.isr) == [*state.replicas] for state in states)
+    cluster.driver.beat(life, reluctance=Reluctance.NONE)
+    cluster.driver.pass_time(1000)
+    assert leaders(cluster, topic) == {A: 2, B: 2, C: 2}
+
+
+def test_a_reluctance_is_stored_once_and_not_with_every_heartbeat(cluster: Cluster) -> None:
+    cluster.driver.beat(cluster.life(0), reluctance=Reluctance.FULL_DISK)
+    before = cluster.driver.image.epoch
+    for _ in range(3):
+        cluster.driver.beat(cluster.life(0))
+    assert cluster.driver.image.epoch == before
+    cluster.replace_controller()
+    assert cluster.driver.image.cluster.brokers[A].reluctance is Reluctance.FULL_DISK
+
+
+def test_where_all_are_reluctant_nothing_moves_and_who_recovers_first_leads(
+    cluster: Cluster,
+) -> None:
+    topic = cluster.create()
+    leader, second, third = cluster.state(topic).replicas
+    for broker_id in (third, second, leader):
+        cluster.driver.beat(cluster.life(broker_id), reluctance=Reluctance.SLOW_DISK)
+    cluster.driver.pass_time(1000)
+    assert cluster.state(topic).leader == leader
+    cluster.driver.beat(cluster.life(third), reluctance=Reluctance.NONE)
+    assert cluster.state(topic).leader == third
+
+
+def test_new_replicas_go_to_a_reluctant_broker_only_where_the_others_are_too_few(
+    cluster: Cluster,
+) -> None:
+    cluster.driver.beat(cluster.life(0), reluctance=Reluctance.FULL_DISK)
+    two = cluster.create("two", partitions=3, replication_factor=2)
+    assert all(A not in cluster.state(two, number).replicas for number in range(3))
+    three = cluster.create("three", partitions=3, replication_factor=3)
+    cluster.driver.pass_time(1000)
+    assert leaders(cluster, three)[A] == 0
+
+
+def test_another_life_of_a_reluctant_broker_leads_like_any(cluster: Cluster) -> None:
+    cluster.driver.beat(cluster.life(0), reluctance=Reluctance.SLOW_DISK)
+    cluster.driver.kill(A)
+    cluster.restart(0, "2")
+    assert cluster.driver.image.cluster.brokers[A].reluctance is Reluctance.NONE
+
+
+def test_who_stops_waits_until_a_reluctant_broker_leads_for_it() -> None:
+    cluster = Cluster(2)
+    topic = cluster.create(replication_factor=2)
+    leader, follower = cluster.state(topic).replicas
+    cluster.driver.beat(cluster.life(follower), reluctance=Reluctance.SLOW_DISK)
+    life = cluster.life(leader)
+    beats = 0
+    while not cluster.driver.beat(life, wants_shutdown=True).may_stop:
+        assert (beats := beats + 1) < 5
+        cluster.driver.beat(cluster.life(follower))
+    assert cluster.state(topic).leader == follower
 
 
 # Brokers that are gone for good.

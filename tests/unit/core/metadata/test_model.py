@@ -200,3 +200,6 @@ def test_topics_spread_over_all_shards() -> None:
 @pytest.mark.parametrize(("host", "address"), [("h", "h:1"), ("::1", "[::1]:1")])
 def test_an_address_is_host_and_port(host: str, address: str) -> None:
     assert replace(registration(1), host=host).address == address
+    fetched_from = replace(registration(1), replica_host=host, replica_port=1)
+    assert fetched_from.replica_address == address
+    assert replace(fetched_from, replica_port=0).replica_address == ""

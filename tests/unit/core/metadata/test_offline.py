@@ -34,15 +34,11 @@ def topic(cluster: Cluster) -> TopicId:
     return cluster.create(config={"min.insync.replicas": "2"})
 
 
-def report(cluster: Cluster, broker_id: int, topic: TopicId) -> None:
-    cluster.driver.beat(cluster.life(broker_id), offline=[TopicPartition(topic, 0)])
-
-
 def test_a_leader_that_is_damaged_is_taken_over_from_at_once(
     cluster: Cluster, topic: TopicId
 ) -> None:
     before = cluster.state(topic)
-    report(cluster, 0, topic)
+    cluster.report_offline(0, topic)
     after = cluster.state(topic)
     assert (after.leader, ids(after.isr)) == (1, [1, 2])
     assert after.leader_epoch == before.leader_epoch + 1
@@ -52,14 +48,14 @@ def test_a_leader_that_is_damaged_is_taken_over_from_at_once(
 def test_a_follower_that_is_damaged_leaves_and_the_leader_cannot_take_it_back(
     cluster: Cluster, topic: TopicId
 ) -> None:
-    report(cluster, 2, topic)
+    cluster.report_offline(2, topic)
     assert ids(cluster.state(topic).isr) == [0, 1]
     assert isinstance(cluster.change_isr(topic, 0, 1, 2), IneligibleReplicaError)
     assert ids(cluster.state(topic).isr) == [0, 1]
 
 
 def test_one_that_is_started_again_may_come_back(cluster: Cluster, topic: TopicId) -> None:
-    report(cluster, 2, topic)
+    cluster.report_offline(2, topic)
     cluster.driver.kill(BrokerId(2))
     cluster.restart(2, "again")
     cluster.driver.pass_time(1000)
@@ -68,7 +64,7 @@ def test_one_that_is_started_again_may_come_back(cluster: Cluster, topic: TopicI
 
 
 def test_one_whose_broker_was_unregistered_is_forgotten(cluster: Cluster, topic: TopicId) -> None:
-    report(cluster, 2, topic)
+    cluster.report_offline(2, topic)
     cluster.driver.kill(BrokerId(2))
     kept = (BrokerId(0), BrokerId(1))
     cluster.ask_each(
@@ -88,9 +84,9 @@ def test_an_eligible_replica_leads_where_no_other_is_in_sync(
 ) -> None:
     cluster.change_isr(topic, 0)
     assert ids(cluster.state(topic).elr) == [1, 2]
-    report(cluster, 1, topic)
+    cluster.report_offline(1, topic)
     assert ids(cluster.state(topic).elr) == [2]
-    report(cluster, 0, topic)
+    cluster.report_offline(0, topic)
     after = cluster.state(topic)
     assert (after.leader, ids(after.isr), after.elr) == (2, [2], ())
     assert not after.is_recovering
@@ -99,11 +95,11 @@ def test_an_eligible_replica_leads_where_no_other_is_in_sync(
 def test_where_nobody_else_can_lead_nothing_is_forgotten(cluster: Cluster, topic: TopicId) -> None:
     cluster.change_isr(topic, 0, 1)
     before = cluster.state(topic)
-    report(cluster, 1, topic)
+    cluster.report_offline(1, topic)
     cluster.change_isr(topic, 0)
     alone = cluster.state(topic)
     assert alone.leader == before.leader == 0
-    report(cluster, 0, topic)
+    cluster.report_offline(0, topic)
     assert cluster.state(topic) == alone
     cluster.driver.pass_time(2000)
     assert cluster.state(topic) == alone
@@ -113,9 +109,9 @@ def test_an_operator_may_have_one_elected_that_lacks_records_and_never_a_damaged
     cluster: Cluster, topic: TopicId
 ) -> None:
     cluster.change_isr(topic, 0, 1)
-    report(cluster, 1, topic)
+    cluster.report_offline(1, topic)
     cluster.change_isr(topic, 0)
-    report(cluster, 0, topic)
+    cluster.report_offline(0, topic)
     cluster.ask_each(ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=[TopicPartition(topic, 0)]))
     after = cluster.state(topic)
     assert (after.leader, ids(after.isr), after.is_recovering) == (2, [2], True)
@@ -128,8 +124,8 @@ def test_an_unclean_election_that_the_topic_allows_passes_over_all_damaged_ones(
     topic = cluster.create("u", config=allowed)
     first, second, third = cluster.state(topic).replicas
     cluster.change_isr(topic, first)
-    report(cluster, second, topic)  # Counts for nothing already.
-    report(cluster, first, topic)
+    cluster.report_offline(second, topic)  # Counts for nothing already.
+    cluster.report_offline(first, topic)
     assert cluster.state(topic).leader == third
 
 
@@ -137,11 +133,11 @@ def test_the_next_controller_hears_it_again(cluster: Cluster, topic: TopicId) ->
     cluster.change_isr(topic, 0)
     cluster.driver.kill(BrokerId(1))
     cluster.driver.kill(BrokerId(2))
-    report(cluster, 0, topic)
+    cluster.report_offline(0, topic)
     assert cluster.state(topic).leader == 0
     cluster.replace_controller()
     cluster.restart(1, "again")
-    report(cluster, 0, topic)
+    cluster.report_offline(0, topic)
     assert cluster.state(topic).leader == 1
 
 

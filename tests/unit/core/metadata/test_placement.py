@@ -6,8 +6,8 @@ from millrace.core.ids import BrokerId
 from millrace.core.metadata.placement import Candidate, place
 
 
-def brokers(*racks: str) -> list[Candidate]:
-    return [Candidate(BrokerId(number), rack) for number, rack in enumerate(racks)]
+def brokers(*zones: str) -> list[Candidate]:
+    return [Candidate(BrokerId(number), zone) for number, zone in enumerate(zones)]
 
 
 def placed(
@@ -52,17 +52,17 @@ def test_new_partitions_go_where_there_are_fewest() -> None:
     assert Counter(each[0] for each in replicas) == {1: 4, 2: 2}
 
 
-@pytest.mark.parametrize("racks", [("a", "a", "b", "b", "c", "c"), ("a", "b", "c", "a", "b", "c")])
-def test_replicas_lie_in_different_racks(racks: tuple[str, ...]) -> None:
-    replicas = placed(60, 3, brokers(*racks))
+@pytest.mark.parametrize("zones", [("a", "a", "b", "b", "c", "c"), ("a", "b", "c", "a", "b", "c")])
+def test_replicas_lie_in_different_zones(zones: tuple[str, ...]) -> None:
+    replicas = placed(60, 3, brokers(*zones))
     for each in replicas:
-        assert {racks[broker] for broker in each} == {"a", "b", "c"}
+        assert {zones[broker] for broker in each} == {"a", "b", "c"}
 
 
-def test_more_replicas_than_racks_share_them_evenly() -> None:
-    racks = ("a", "a", "a", "b", "b", "b")
-    for each in placed(30, 4, brokers(*racks)):
-        assert Counter(racks[broker] for broker in each) == {"a": 2, "b": 2}
+def test_more_replicas_than_zones_share_them_evenly() -> None:
+    zones = ("a", "a", "a", "b", "b", "b")
+    for each in placed(30, 4, brokers(*zones)):
+        assert Counter(zones[broker] for broker in each) == {"a": 2, "b": 2}
 
 
 def test_the_leaderships_of_a_dead_broker_would_fall_to_all_the_others() -> None:

@@ -14,7 +14,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId, TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.model import PartitionState
+from millrace.core.metadata.model import PartitionState, Reluctance
 from millrace.core.metadata.requests import DrainBroker, Reassignment, ReassignPartitions
 
 
@@ -132,6 +132,21 @@ def test_it_is_not_cancelled_when_the_old_replicas_alone_are_too_few(
     assert isinstance(reassign(cluster, topic), EligibleLeadersNotAvailableError)
     cluster.change_isr(topic, 0, 1, 3, 4)
     assert isinstance(reassign(cluster, topic), PartitionState)
+
+
+def test_it_ends_on_reluctant_brokers_too_and_a_willing_one_of_them_leads(
+    cluster: Cluster, topic: TopicId
+) -> None:
+    for broker_id in (3, 4):
+        cluster.driver.beat(cluster.life(broker_id), reluctance=Reluctance.SLOW_DISK)
+    reassign(cluster, topic, 3, 4)
+    cluster.change_isr(topic, 0, 1, 2, 3, 4)
+    cluster.driver.tick()
+    assert (cluster.state(topic).replicas, cluster.state(topic).leader) == ((3, 4), 3)
+    reassign(cluster, topic, 4, 5)
+    cluster.change_isr(topic, 3, 4, 5)
+    cluster.driver.tick()
+    assert (cluster.state(topic).replicas, cluster.state(topic).leader) == ((4, 5), 5)
 
 
 def test_another_controller_goes_on_with_it(cluster: Cluster, topic: TopicId) -> None:

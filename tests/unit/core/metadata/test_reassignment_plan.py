@@ -14,8 +14,8 @@ from millrace.core.metadata.reassignment_plan import planned
 Replicas = tuple[BrokerId, ...]
 
 
-def brokers(*racks: str) -> list[Candidate]:
-    return [Candidate(BrokerId(number), rack) for number, rack in enumerate(racks)]
+def brokers(*zones: str) -> list[Candidate]:
+    return [Candidate(BrokerId(number), zone) for number, zone in enumerate(zones)]
 
 
 def ids(*numbers: int) -> Replicas:

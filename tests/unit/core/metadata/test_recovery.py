@@ -117,9 +117,25 @@ def test_an_empty_disk_is_no_restart_with_everything_on_disk(cluster: Cluster) -
     forget(cluster, second, first)
     cluster.driver.start_broker(registration(first, "2", directories=["another"]))
     state = cluster.state(topic)
-    assert (state.leader, ids(state.elr), state.last_known_elr) == (NO_BROKER, [second], (first,))
+    assert (state.leader, ids(state.elr), state.last_known_elr) == (NO_BROKER, [second], ())
     cluster.restart(second, "2")
     assert cluster.state(topic).leader == second
+
+
+def test_who_alone_was_in_sync_is_not_elected_with_an_empty_disk(cluster: Cluster) -> None:
+    topic = cluster.create(config={"min.insync.replicas": "1"})
+    cluster.change_isr(topic, 0)
+    cluster.driver.kill(BrokerId(0))
+    cluster.driver.start_broker(registration(0, "2", directories=["another"]))
+    lives = [cluster.life(each) for each in range(3)]
+    cluster.driver.pass_time(600)
+    state = cluster.state(topic)
+    assert (state.leader, state.elr, state.last_known_elr) == (NO_BROKER, (), ())
+    for life, end_offset in zip(lives, (0, 9, 8), strict=True):
+        cluster.driver.beat(life, log_ends=[log_end(topic, 0, end_offset)])
+    cluster.driver.pass_time(600)
+    state = cluster.state(topic)
+    assert (state.leader, ids(state.isr), state.is_recovering) == (1, [1], True)
 
 
 def test_a_broker_is_asked_for_so_many_at_a_time_and_may_report_no_more() -> None:

@@ -32,10 +32,6 @@ def topic(cluster: Cluster) -> TopicId:
     return cluster.create(config={"min.insync.replicas": "2"})
 
 
-def report(cluster: Cluster, broker_id: int, topic: TopicId) -> None:
-    cluster.driver.beat(cluster.life(broker_id), offline=[TopicPartition(topic, 0)])
-
-
 def renew(
     cluster: Cluster,
     broker_id: int,
@@ -62,7 +58,7 @@ def test_a_replica_that_begins_anew_counts_nowhere_and_a_new_leader_epoch_begins
     cluster: Cluster, topic: TopicId
 ) -> None:
     before = cluster.state(topic)
-    report(cluster, 2, topic)
+    cluster.report_offline(2, topic)
     renew(cluster, 2, topic)
     after = cluster.state(topic)
     assert (after.leader, ids(after.isr), after.elr) == (0, [0, 1], ())
@@ -104,7 +100,7 @@ def test_a_change_of_the_isr_that_was_under_way_cannot_bring_it_back(
 
 
 def test_it_joins_again_as_any_follower_does(cluster: Cluster, topic: TopicId) -> None:
-    report(cluster, 2, topic)
+    cluster.report_offline(2, topic)
     renew(cluster, 2, topic)
     assert isinstance(cluster.change_isr(topic, 0, 1, 2), PartitionState)
     assert ids(cluster.state(topic).isr) == [0, 1, 2]
@@ -113,7 +109,7 @@ def test_it_joins_again_as_any_follower_does(cluster: Cluster, topic: TopicId) -
 def test_a_report_of_the_old_log_that_comes_late_does_not_keep_the_new_one_out(
     cluster: Cluster, topic: TopicId
 ) -> None:
-    report(cluster, 2, topic)
+    cluster.report_offline(2, topic)
     late = cluster.driver.image.epoch
     renew(cluster, 2, topic)
     key = TopicPartition(topic, 0)

@@ -152,7 +152,7 @@ def test_a_request_holds_one_batch_of_a_partition() -> None:
     assert sent(sender.poll(at(0))) == [[batches[0]], [batches[1]]]
 
 
-def test_at_most_five_batches_of_a_partition_are_in_flight() -> None:
+def test_at_most_five_batches_of_a_partition_are_in_flight() -> None:  # P44
     sender = make()
     batches = [batch_of() for _ in range(8)]
     sender.on_batches(batches)

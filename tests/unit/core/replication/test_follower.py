@@ -29,6 +29,7 @@ from millrace.core.replication.follower import (
     FetchResponse,
     PartitionFollower,
     Phase,
+    RecordsLost,
     StartAnew,
     StopFetching,
     Truncate,
@@ -304,9 +305,40 @@ def test_a_committed_batch_that_would_be_cut_through_halts_the_replica_too() -> 
 def test_after_an_unclean_election_the_high_watermark_goes_back_with_the_log() -> None:
     unclean = state_of(unclean_epoch=5)
     machine = follower((1, 0), (2, 3), end=9, high_watermark=6, state=unclean)
-    assert machine.on_fetch_response(response(machine, diverging=(2, 5))) == [Truncate(Offset(5))]
+    _, cut = machine.on_fetch_response(response(machine, diverging=(2, 5)))
+    assert cut == Truncate(Offset(5))
     machine.on_truncated(Offset(5))
     assert machine.high_watermark == 5
+
+
+def lost(start: int, end: int, committed: int) -> RecordsLost:
+    return RecordsLost(EPOCH, Offset(start), Offset(end), Offset(committed))
+
+
+def test_what_an_unclean_election_has_cost_is_reported_before_it_is_cut() -> None:
+    """P30: all of it may have been committed; up to the high watermark it was."""
+    unclean = state_of(unclean_epoch=5)
+    machine = follower((1, 0), (2, 3), (4, 7), end=9, high_watermark=6, state=unclean)
+    effects = machine.on_fetch_response(response(machine, diverging=(3, 8)))
+    assert effects == [lost(7, 9, committed=7), Truncate(Offset(7))]
+    machine.on_truncated(Offset(7))
+    effects = machine.on_fetch_response(response(machine, diverging=(1, 2)))
+    assert effects == [lost(2, 7, committed=6), Truncate(Offset(2))]
+
+
+def test_a_log_that_lies_before_and_behind_all_that_the_leader_shares_is_lost_as_a_whole() -> None:
+    machine = follower((2, 4), start=4, end=9, state=state_of(unclean_epoch=5))
+    effects = machine.on_fetch_response(response(machine, diverging=(1, 2)))
+    assert effects == [lost(4, 9, committed=4), StartAnew(Offset(0))]
+
+
+def test_a_tail_that_was_never_committed_is_nothing_lost() -> None:
+    """No unclean election, or none since: what goes lay above the high watermark (P5)."""
+    for unclean_epoch in (-1, 3):
+        state = state_of(unclean_epoch=unclean_epoch)
+        machine = follower((1, 0), (3, 5), end=9, high_watermark=5, state=state)
+        effects = machine.on_fetch_response(response(machine, diverging=(2, 5)))
+        assert effects == [Truncate(Offset(5))]
 
 
 def test_an_unclean_election_is_no_excuse_for_what_was_committed_after_it() -> None:
@@ -330,7 +362,7 @@ def test_a_follower_that_forgot_when_goes_by_its_last_batch() -> None:
     before = follower(
         (1, 0), (2, 3), end=9, high_watermark=6, known_in=-1, state=state_of(unclean_epoch=5)
     )
-    assert before.on_fetch_response(response(before, diverging=(1, 3))) == [Truncate(Offset(3))]
+    assert Truncate(Offset(3)) in before.on_fetch_response(response(before, diverging=(1, 3)))
 
 
 def test_an_answer_that_no_leader_gives_is_not_obeyed() -> None:

@@ -253,7 +253,7 @@ def test_what_a_leader_committed_is_void_only_by_an_unclean_election_after_it(
         EpochEnd(LeaderEpoch(1), Offset(2)),
     )
     if is_cut:
-        assert made.on_fetch_response(answer) == [Truncate(Offset(2))]
+        assert made.on_fetch_response(answer)[-1] == Truncate(Offset(2))
     else:
         with pytest.raises(SafetyViolationError):  # P5
             made.on_fetch_response(answer)

@@ -26,9 +26,6 @@ WHOLE: Final = "application/json"
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Accept: of each object only its metadata, so that states do not travel back with every write."""
 
-METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""Accept: a list of such."""
-
 _USER_AGENT: Final = "millrace-broker"
 _PAUSE_S: Final = 1  # When the API server asks for one and does not say how long.
 _PAUSE_S_MAX: Final = 60

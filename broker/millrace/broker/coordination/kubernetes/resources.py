@@ -49,6 +49,11 @@ class Resource:
         """The path of the object."""
         return f"{self.collection}/{self.name}"
 
+    @property
+    def watching(self) -> str:
+        """The path that watches the object alone, to be added to with `&`."""
+        return f"{self.collection}?watch=1&fieldSelector=metadata.name%3D{self.name}"
+
     def __str__(self) -> str:
         return f"{self.kind.name} {self.namespace}/{self.name}"
 
@@ -66,14 +71,3 @@ class ClusterResources:
                 for key in SHARD_KEYS
             },
         }
-        self._keys = {(resource.kind, resource.name): key for key, resource in self.objects.items()}
-
-    def key_of(self, kind: Kind, name: str) -> str | None:
-        """Return the key of an object; None when it is none of ours."""
-        return self._keys.get((kind, name))
-
-    def listing(self, kind: Kind) -> str:
-        """Return the path that lists the cluster's objects of a kind, to be added to with `&`."""
-        collection = next(each for each in self.objects.values() if each.kind is kind).collection
-        (label,) = self.labels.items()
-        return f"{collection}?labelSelector={label[0]}%3D{label[1]}"

@@ -16,29 +16,24 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.api import (
     METADATA,
-    METADATA_LIST,
     Answer,
     KubernetesApi,
 )
 from millrace.broker.coordination.kubernetes.lease import KubernetesLease
 from millrace.broker.coordination.kubernetes.resources import (
-    CLUSTER_STATE,
-    STATE_SHARD,
     ClusterResources,
     Resource,
 )
-from millrace.broker.coordination.kubernetes.watch import ObjectWatcher
+from millrace.broker.coordination.kubernetes.watch import LeaseWatcher
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
     CoordinationStoreError,
     CoordinationUnavailableError,
-    Revision,
-    StoreChanges,
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
@@ -47,8 +42,6 @@ from millrace.core.metadata.stored import StoredObject
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
-
-_WATCHED_KINDS: Final = 2
 
 
 @dataclass(slots=True)
@@ -67,8 +60,8 @@ class _Known:
 
 
 class KubernetesStore:
-    """See the module. The methods about objects are called by one thread at a time, those about the
-    lease by another one, and waiting for changes by any.
+    """See the module. The methods about objects are called by one thread at a time, and those about
+    the lease by another one.
 
     Args:
         access: to the API server.
@@ -77,7 +70,6 @@ class KubernetesStore:
         request_timeout_ms: for each request.
         requests_in_flight_max: how many writes, or reads, are sent side by side.
         object_bytes_max: the largest object, as it is sent. etcd takes 1.5 MiB by default.
-        watch_interval_ms: after which watches are begun anew.
     """
 
     def __init__(
@@ -89,7 +81,6 @@ class KubernetesStore:
         request_timeout_ms: int = 1500,
         requests_in_flight_max: int = 8,
         object_bytes_max: int = 1_500_000,
-        watch_interval_ms: int = 60_000,
     ) -> None:
         def api(connections_max: int) -> KubernetesApi:
             return KubernetesApi(
@@ -106,7 +97,7 @@ class KubernetesStore:
         # With connections and pauses of its own, so that no object's write costs the lease.
         self._lease_api = api(1)
         self._lease = KubernetesLease(self._lease_api, self._resources)
-        self._watcher = ObjectWatcher(api(_WATCHED_KINDS), self._resources, watch_interval_ms)
+        self._watcher = LeaseWatcher(api(1), self._resources.lease)
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         """See `CoordinationStore`."""
@@ -134,22 +125,6 @@ class KubernetesStore:
         self._side_by_side(swap_in_order, by_key.values())
         return outcomes
 
-    def keys(self, prefix: str) -> list[str]:
-        """See `CoordinationStore`."""
-        found = []
-        for kind in (CLUSTER_STATE, STATE_SHARD):
-            path = self._resources.listing(kind)
-            answer = self._api.request("GET", path, accept=METADATA_LIST)
-            if not answer.is_success:
-                raise _not_installed(answer)
-            for item in answer.document.get("items") or ():
-                found.append(self._resources.key_of(kind, item["metadata"]["name"]))
-        return sorted(key for key in found if key is not None and key.startswith(prefix))
-
-    def wait_for_changes(self, since: Revision, timeout_ms: int) -> StoreChanges:
-        """See `CoordinationStore`."""
-        return self._watcher.wait(since, timeout_ms)
-
     def read_lease(self) -> LeaseRecord | None:
         """See `CoordinationStore`."""
         return self._lease.read()
@@ -157,6 +132,10 @@ class KubernetesStore:
     def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
         """See `CoordinationStore`. A Lease that is gone is made again under any version."""
         return self._lease.compare_and_swap(new)
+
+    def lease_mark(self) -> int:
+        """See `CoordinationStore`."""
+        return self._watcher.events
 
     def close(self) -> None:
         """See `CoordinationStore`."""

@@ -4,10 +4,15 @@ Every broker has one such stream to the replica listener of whoever holds the le
 controller's own broker too: so there is one way in which metadata spreads. When the stream breaks,
 another is opened at once, to the same controller or the next, and the broker goes on in the life
 that it is (P28). Whatever waited for an answer then gets `NotControllerError`, as nobody knows what
-became of it.
+became of it. Without a controller, and without its store, the data plane goes on in the epochs that
+are: nobody is elected, and no ISR changes (P40).
 
-What comes goes through the `MetadataCache`, which refuses what is outdated (P39); the highest
-controller epoch is kept on disk before the metadata that brings it is used.
+The controller's settings count for every broker while it acts: each session begins with them, and a
+broker whose own differ says so. A running broker that is refused for its protocol goes on, as its
+partitions can be served without a controller for a while; one that starts ends.
+
+What comes goes through the `MetadataCache`, which refuses what is outdated (P39). What was seen is
+kept on disk: a new controller epoch before the metadata that brings it is used, the rest soon.
 """
 
 import asyncio
@@ -15,22 +20,23 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from millrace.broker.config import LimitsConfig
-from millrace.broker.rpc.controller_messages import (
+from millrace.broker.controller import NO_CONTROLLER
+from millrace.broker.peers.connection import connect
+from millrace.broker.peers.controller_messages import (
     BrokerRequest,
     objects_from_proto,
     request_to_proto,
     response_from_proto,
     topic_partition_from_proto,
 )
-from millrace.broker.rpc.streams import run_until_first
-from millrace.broker.runtime.broker_connection import connect
+from millrace.broker.runtime.streams import run_until_first
 from millrace.core.errors import (
     Appended,
     DuplicateBrokerRegistrationError,
@@ -39,27 +45,37 @@ from millrace.core.errors import (
     NotControllerError,
     StaleBrokerEpochError,
     StaleControllerEpochError,
+    UnsupportedFeatureError,
 )
-from millrace.core.ids import NO_BROKER, BrokerId, ControllerEpoch, TopicPartition
+from millrace.core.ids import NO_BROKER, BrokerId, TopicPartition
 from millrace.core.metadata.cache import (
     ApplyImage,
     AskFullState,
     MetadataCache,
-    PersistControllerEpoch,
+    PersistSeen,
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.model import BrokerLife, Reluctance
 from millrace.core.metadata.requests import Heartbeat, HeartbeatAnswer, LogEnd, RegisterBroker
+from millrace.core.metadata.seen import Seen
+from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import controller_pb2 as pb
 
 _log = logging.getLogger(__name__)
 
 _METHOD: Final = "/millrace.proto.v1.Controller/Session"
+_REFUSALS: Final = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidConfigError,
+    grpc.StatusCode.FAILED_PRECONDITION: UnsupportedFeatureError,
+}
+"""What a session is refused for that another attempt does not change."""
 _RECONNECT_SECONDS: Final = 0.05
 """Pause before another try to open a session; well within the controller's grace."""
 _UNFENCED_PAUSE_SECONDS: Final = 0.02
 """How often a broker that has registered asks whether it may lead."""
+_REMEMBER_SECONDS: Final = 1.0
+"""Within which changes of the metadata are remembered: a store set back by less is not noticed."""
 _CONTROLLER_WAIT_SECONDS: Final = 15.0
 """How long a request waits for a controller: longer than it takes to elect one."""
 
@@ -69,15 +85,19 @@ class ControllerChannel:
 
     Args:
         find_controller: returns name and address of the controller; empty while nobody knows.
+        own_problem: returns why this broker cannot be the controller although it should.
         cluster_id: of the log directories; None when they are new.
-        controller_epoch: the highest that was kept.
-        keep_controller_epoch: keeps another one on disk.
+        seen: what was kept of the metadata.
+        keep_seen: keeps it on disk.
         on_failure: told once that the process must end.
 
     Attributes:
         on_image: called with every image, in order, from when it is set.
         log_ends: called to find out where logs end.
         offline: called to find out which replicas the cluster should do without.
+        differences: the cluster's settings that are others here than at the controller, with both
+            values.
+        reluctance: called to find out why this broker would rather not lead.
     """
 
     def __init__(
@@ -86,22 +106,27 @@ class ControllerChannel:
         limits: LimitsConfig,
         *,
         find_controller: Callable[[], tuple[str, str]],
+        own_problem: Callable[[], str] = lambda: "",
         cluster_id: str | None,
-        controller_epoch: ControllerEpoch,
-        keep_controller_epoch: Callable[[ControllerEpoch], Awaitable[object]],
+        seen: Seen,
+        keep_seen: Callable[[Seen], Awaitable[object]],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.on_image: Callable[[MetadataImage], None] = lambda image: None
         self.log_ends: Callable[[Iterable[TopicPartition]], Sequence[LogEnd]] = lambda asked: ()
         self.offline: Callable[[], Sequence[TopicPartition]] = lambda: ()
-        self._config = config
+        self.differences: Mapping[str, tuple[str, str]] = {}
+        self._own_config = self._config = config
+        self.reluctance: Callable[[], Reluctance] = lambda: Reluctance.NONE
         self._limits = limits
         self._find_controller = find_controller
+        self._own_problem = own_problem
+        self._refusal = ""  # What the controller has said since there was a session; told once.
         self._cluster_id = cluster_id
-        self._controller_epoch = controller_epoch
-        self._keep_controller_epoch = keep_controller_epoch
+        self._keep_seen = keep_seen
+        self._kept = seen
         self._on_failure = on_failure
-        self._cache = MetadataCache(cluster_id, controller_epoch)
+        self._cache = MetadataCache(cluster_id, seen)
         self._life: BrokerLife | None = None
         self._is_up = asyncio.Event()
         self._has_new_session = asyncio.Event()
@@ -119,11 +144,21 @@ class ControllerChannel:
         return self._cache.image
 
     @property
+    def seen(self) -> Seen:
+        """What was ever seen of the metadata."""
+        return self._cache.seen
+
+    @property
     def controller_id(self) -> BrokerId:
         """Who the controller is, as far as is known here; -1: nobody."""
         name, _ = self._find_controller()
         broker = self.metadata.cluster.broker_named(name)
         return NO_BROKER if broker is None else broker.broker_id
+
+    @property
+    def problem(self) -> str:
+        """Why there is no controller, as far as anybody says; empty: there is one, or will be."""
+        return "" if self._is_up.is_set() else self._own_problem() or self._refusal
 
     async def ready(self) -> None:
         """Return once there is a session, and metadata."""
@@ -137,13 +172,25 @@ class ControllerChannel:
                 try:
                     await self._hold_session(address)
                 except grpc.aio.AioRpcError as error:
-                    if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                        self._on_failure(InvalidConfigError(error.details() or "refused"))
+                    refused = _REFUSALS.get(error.code())
+                    is_running = self._life is not None
+                    if refused is InvalidConfigError or (refused is not None and not is_running):
+                        self._on_failure(refused(error.details() or ""))
                         return
-                    _log.debug("no session", extra={"at": address, "error": error.details()})
+                    self._on_no_session(address, error)
                 except (StaleControllerEpochError, NotControllerError) as error:
                     _log.info("session ended", extra={"at": address, "error": error.message})
             await asyncio.sleep(_RECONNECT_SECONDS)
+
+    def _on_no_session(self, address: str, error: grpc.aio.AioRpcError) -> None:
+        """Note what the controller says itself, once, and not what gRPC says of the connection."""
+        said = error.details() or ""
+        level = logging.DEBUG
+        is_refusal = error.code() in _REFUSALS or said.startswith(NO_CONTROLLER)
+        if is_refusal and said != self._refusal:
+            self._refusal = said
+            level = logging.ERROR
+        _log.log(level, "no session", extra={"at": address, "error": said})
 
     # --- Requests ----------------------------------------------------------------------------
 
@@ -185,6 +232,7 @@ class ControllerChannel:
             wants_shutdown=wants_shutdown,
             log_ends=self.log_ends(asked),
             offline=self.offline()[: self._config.request_partitions_max],
+            reluctance=self.reluctance(),
         )
         answer: HeartbeatAnswer = await self.request(request)
         return answer
@@ -220,6 +268,19 @@ class ControllerChannel:
                 raise
             except MillraceError as error:
                 _log.debug("no heartbeat", extra={"error": error.message})
+
+    async def keep_seen(self) -> None:
+        """Keep what was seen of the metadata, unless it is kept."""
+        seen = self.seen
+        if seen != self._kept:
+            self._kept = seen
+            await self._keep_seen(seen)
+
+    async def remember(self) -> None:
+        """Keep what is seen, for as long as the broker runs; not with every change."""
+        while True:
+            await asyncio.sleep(_REMEMBER_SECONDS)
+            await self.keep_seen()
 
     async def leave(self) -> None:
         """Have the cluster do without this broker; return once it may stop (P32).
@@ -264,7 +325,7 @@ class ControllerChannel:
                 await self._is_up.wait()
         except TimeoutError:
             raise NotControllerError(
-                "no controller can be reached: try again", appended=Appended.NO
+                self.problem or "no controller can be reached: try again", appended=Appended.NO
             ) from None
         message.correlation_id = next(self._correlation_ids)
         answer: asyncio.Future[pb.ControllerResponse] = asyncio.get_running_loop().create_future()
@@ -285,8 +346,12 @@ class ControllerChannel:
                 request_serializer=pb.SessionRequest.SerializeToString,
                 response_deserializer=pb.SessionResponse.FromString,
             )()
+            seen = self.seen
             opening = pb.SessionOpening(
-                cluster_id=self._cluster_id or "", controller_epoch=self._controller_epoch
+                cluster_id=self._cluster_id or "",
+                controller_epoch=seen.controller_epoch,
+                versions=seen.versions,
+                features=[BROKER_PROTOCOL],
             )
             self._heard_at = asyncio.get_running_loop().time()
             try:
@@ -344,6 +409,8 @@ class ControllerChannel:
                 match message.WhichOneof("content"):
                     case "metadata":
                         await self._on_metadata(message.metadata)
+                    case "opened":
+                        self._on_opened(message.opened)
                     case "response":
                         answer = self._waiting.pop(message.response.correlation_id, None)
                         if answer is not None and not answer.done():
@@ -353,6 +420,23 @@ class ControllerChannel:
                             self._asked_log_ends[topic_partition_from_proto(each)] = None
         except DecodeError as error:
             _log.warning("the controller sent what is no message", extra={"error": str(error)})
+
+    def _on_opened(self, opened: pb.SessionOpened) -> None:
+        """Go by the controller's settings, and say which are others here."""
+        self._refusal = ""
+        self._config = self._own_config.overruled_by(opened.cluster_settings)
+        self.differences = self._own_config.differences(self._config)
+        if self.differences:
+            named = ", ".join(
+                f"cluster.{name} is {here} here and {there} there"
+                for name, (here, there) in self.differences.items()
+            )
+            _log.warning(
+                "settings of the cluster differ from the controller's, which count until another "
+                "broker is the controller: give all brokers the same, and restart those that have "
+                "others",
+                extra={"differences": named},
+            )
 
     async def _on_metadata(self, update: pb.MetadataUpdate) -> None:
         objects = objects_from_proto(update)
@@ -374,9 +458,8 @@ class ControllerChannel:
         image = None
         for effect in effects:
             match effect:
-                case PersistControllerEpoch(controller_epoch):
-                    self._controller_epoch = controller_epoch
-                    await self._keep_controller_epoch(controller_epoch)
+                case PersistSeen():
+                    await self.keep_seen()
                 case ApplyImage():
                     image = effect.image
                 case AskFullState():

@@ -1,12 +1,14 @@
 """Duties of a stream end together, and leave nothing behind."""
 
 import asyncio
+import contextlib
 import gc
+import weakref
 from typing import Any
 
 import pytest
 
-from millrace.broker.rpc.streams import run_until_first
+from millrace.broker.runtime.streams import run_until_first
 
 
 async def fail() -> None:
@@ -58,3 +60,27 @@ def test_a_stream_that_is_cancelled_ends_its_duties() -> None:
             await stream
 
     assert run_and_collect_faults(duties) == []
+
+
+def test_what_a_failed_duty_held_is_given_up_without_the_garbage_collector() -> None:
+    class Connection:
+        pass
+
+    connections: list[weakref.ref[Connection]] = []
+
+    async def break_off() -> None:
+        connection = Connection()
+        connections.append(weakref.ref(connection))
+        await asyncio.sleep(0)
+        raise ValueError("broken")
+
+    async def run() -> None:
+        with contextlib.suppress(ValueError):
+            await run_until_first(break_off(), wait_for_ever())
+        assert connections[0]() is None
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()

@@ -3,7 +3,7 @@
 import pytest
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
-from millrace.broker.runtime.replica_fetcher import _LeaderStream, _Refused
+from millrace.broker.peers.replica_fetcher import _LeaderStream, _Refused
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.replication.replicas import Fetched

@@ -1,21 +1,26 @@
 """Connections from this broker to another one's replica listener."""
 
+from typing import Final
+
 import grpc
 
 from millrace.broker.config import LimitsConfig
 
 Channel = grpc.aio.Channel
 
+RECEIVED_BYTES_MAX: Final = 1 << 30
+"""Of one message: what any broker's settings let it send, and room for the largest metadata."""
+
 
 def connect(address: str, limits: LimitsConfig) -> Channel:
     """Return a connection; nothing is sent before the first call.
 
-    Metadata and batches come whole, so a message may be as large as the cluster's largest.
+    Metadata and batches come whole, and another broker may be set to larger ones than this one.
     """
     return grpc.aio.insecure_channel(
         address,
         options=[
-            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_receive_message_length", RECEIVED_BYTES_MAX),
             ("grpc.max_send_message_length", -1),
             ("grpc.enable_http_proxy", 0),
             ("grpc.optimization_target", "throughput"),

@@ -13,10 +13,19 @@ async def run_until_first(*duties: Coroutine[Any, Any, object]) -> None:
     """
     tasks = [asyncio.create_task(duty) for duty in duties]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # Is taken now.
+        # An exception knows this frame. If that knew its task in turn, both would wait for the
+        # garbage collector (after `asyncio.gather` they do), and with them what the duty held: a
+        # connection that broke would stay open.
+        tasks.clear()
+        del task

@@ -5,7 +5,7 @@ broker that a client talks to passes them on, and the controller's broker alone 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import (
@@ -18,12 +18,13 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance
 from millrace.core.metadata.requests import (
     AllocateProducerIds,
     AlterPartition,
     AlterPartitions,
     ConfirmDeletions,
+    CreatePositionsTopic,
     Heartbeat,
     HeartbeatAnswer,
     LogEnd,
@@ -43,8 +44,16 @@ BrokerRequest = (
     | RenewReplicas
     | AllocateProducerIds
     | ConfirmDeletions
+    | CreatePositionsTopic
 )
 """What a broker asks for itself."""
+
+_RELUCTANCE_TO_PROTO: Final = {
+    Reluctance.NONE: pb.RELUCTANCE_UNSPECIFIED,
+    Reluctance.SLOW_DISK: pb.RELUCTANCE_SLOW_DISK,
+    Reluctance.FULL_DISK: pb.RELUCTANCE_FULL_DISK,
+}
+_RELUCTANCE_FROM_PROTO: Final = {number: each for each, number in _RELUCTANCE_TO_PROTO.items()}
 
 
 def topic_partition_to_proto(topic_partition: TopicPartition) -> common_pb2.TopicPartition:
@@ -75,6 +84,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     directory_ids=request.directory_ids,
                     broker_id=request.broker_id,
                     previous_broker_epoch=request.previous_broker_epoch,
+                    directory_epoch=request.directory_epoch,
                 )
             )
         case Heartbeat():
@@ -93,6 +103,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                         for each in request.log_ends
                     ],
                     offline=[topic_partition_to_proto(each) for each in request.offline],
+                    reluctance=_RELUCTANCE_TO_PROTO[request.reluctance],
                 )
             )
         case AlterPartitions():
@@ -122,6 +133,10 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     broker_id=request.broker_id, topic_ids=request.topic_ids
                 )
             )
+        case CreatePositionsTopic():
+            return pb.ControllerRequest(
+                create_positions_topic=pb.CreatePositionsTopicRequest(topic_id=request.topic_id)
+            )
 
 
 def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
@@ -142,6 +157,9 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 previous_broker_epoch=BrokerEpoch(register.previous_broker_epoch)
                 if register.HasField("previous_broker_epoch")
                 else None,
+                directory_epoch=BrokerEpoch(register.directory_epoch)
+                if register.HasField("directory_epoch")
+                else None,
             )
         case "heartbeat":
             heartbeat = message.heartbeat
@@ -158,6 +176,8 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                     for each in heartbeat.log_ends
                 ],
                 offline=[topic_partition_from_proto(each) for each in heartbeat.offline],
+                # A later release may know more reasons.
+                reluctance=_RELUCTANCE_FROM_PROTO.get(heartbeat.reluctance, Reluctance.NONE),
             )
         case "alter_partitions":
             return AlterPartitions(
@@ -184,6 +204,8 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 broker_id=BrokerId(message.confirm_deletions.broker_id),
                 topic_ids=[TopicId(each) for each in message.confirm_deletions.topic_ids],
             )
+        case "create_positions_topic":
+            return CreatePositionsTopic(topic_id=TopicId(message.create_positions_topic.topic_id))
     return None
 
 
@@ -253,6 +275,8 @@ def response_to_proto(request: BrokerRequest, result: Any) -> pb.ControllerRespo
             )
         case ConfirmDeletions():
             return pb.ControllerResponse(confirm_deletions=pb.ConfirmDeletionsResponse())
+        case CreatePositionsTopic():
+            return pb.ControllerResponse(create_positions_topic=pb.CreatePositionsTopicResponse())
 
 
 def _altered(result: PartitionState | MillraceError) -> pb.AlteredPartition:

@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 from millrace.broker.config import LimitsConfig
+from millrace.broker.peers.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.server import make_server
 from millrace.broker.runtime.mailbox import Mailbox, Worker
-from millrace.broker.runtime.replica_fetcher import ReplicaFetcher
 from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -84,7 +84,7 @@ class Following:
 @contextlib.asynccontextmanager
 async def following(port: int) -> AsyncIterator[Following]:
     """Follow the leader at a port."""
-    the = Following(SimpleNamespace(replica_host="127.0.0.1", replica_port=port))
+    the = Following(SimpleNamespace(replica_address=f"127.0.0.1:{port}"))
     session = LeaderSession(1 << 20)
     position = FetchFrom(LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1)
     session.open(PLACE, position, NO_PROGRESS, MonotonicMs(0))
@@ -142,7 +142,7 @@ def test_a_leader_that_cannot_be_reached_is_told_of_once_and_again_when_it_can(
         try:
             async with following(nobody.getsockname()[1]) as the:
                 await until(lambda: len(the.broken) > 2)
-                the.registration.replica_port = leader.port
+                the.registration.replica_address = f"127.0.0.1:{leader.port}"
                 await until(lambda: "fetching goes on" in caplog.messages)
         finally:
             nobody.close()

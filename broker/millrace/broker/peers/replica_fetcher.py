@@ -15,11 +15,11 @@ from typing import Any, Final
 import grpc
 
 from millrace.broker.config import LimitsConfig
-from millrace.broker.rpc.streams import run_until_first
-from millrace.broker.runtime.broker_connection import connect
+from millrace.broker.peers.connection import connect
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.mailbox import Worker
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import MillraceError, OffsetOutOfRangeError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -31,6 +31,7 @@ from millrace.core.replication.leader_session import LeaderSession, SessionReque
 from millrace.core.replication.replicas import Fetched
 from millrace.core.replication.rules import ReplicationConfig
 from millrace.proto.codec import decode_fetch_response
+from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import fetch_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class ReplicaFetcher:
             replica_id=broker.broker_id,
             replica_broker_epoch=broker.broker_epoch,
             window_bytes=config.replica_fetch_window_bytes,
+            features=[BROKER_PROTOCOL],
         )
         self._on_failure = on_failure
         self._streams: dict[BrokerId, tuple[_LeaderStream, asyncio.Task[None]]] = {}
@@ -128,11 +130,9 @@ class _LeaderStream:
                 continue
             self._has_answered = False
             broker = None if partitions.image is None else partitions.image.broker(self._leader)
-            if broker is not None and broker.replica_port:
-                host = broker.replica_host
-                name = f"[{host}]" if ":" in host else host
+            if broker is not None and broker.replica_address:
                 try:
-                    await self._hold(f"{name}:{broker.replica_port}")
+                    await self._hold(broker.replica_address)
                 except grpc.aio.AioRpcError as error:
                     self._note_end(error.details() or "")
                 except TimeoutError:

@@ -1,0 +1,79 @@
+"""Watches how the disks of a broker do, and so whether it should rather not lead.
+
+What that depends on `core.replication.disk_health` decides for each log directory; one of them is
+enough. The heartbeats say so to the controller.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from millrace.broker.config import StorageConfig
+from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.partitions import OpenDirectory
+from millrace.broker.runtime.reader import LogReader
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.metadata.model import Reluctance
+from millrace.core.replication.disk_health import DiskHealth
+
+_log = logging.getLogger(__name__)
+
+_READING_SECONDS: Final = 1.0
+
+
+class DiskWatch:
+    """See the module.
+
+    Attributes:
+        reluctance: why this broker would rather not lead.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[OpenDirectory],
+        reader: LogReader,
+        config: StorageConfig,
+        metrics: BrokerMetrics,
+    ) -> None:
+        self.reluctance = Reluctance.NONE
+        self._watched = [(each, DiskHealth(config.slow_flush_ms)) for each in directories]
+        self._reader = reader
+        self._free_bytes_min = config.ballast_bytes
+        self._gauges = {each: metrics.reluctance.labels(each) for each in Reluctance if each.value}
+
+    async def run(self) -> None:
+        """Take a reading a second, for as long as the broker runs."""
+        while True:
+            await asyncio.sleep(_READING_SECONDS)
+            for opened, health in self._watched:
+                if opened.failure is None:
+                    await self._read(opened, health)
+            reasons = {health.reluctance for each, health in self._watched if each.failure is None}
+            self.reluctance = next(filter(None, sorted(reasons)), Reluctance.NONE)
+            for reason, gauge in self._gauges.items():
+                gauge.set(reason is self.reluctance)
+
+    async def _read(self, opened: OpenDirectory, health: DiskHealth) -> None:
+        before = health.reluctance
+        # Nothing but a full disk is asked: one that hangs would not answer.
+        has_room = before is not Reluctance.FULL_DISK or await self._has_room(opened)
+        reluctance = health.on_reading(
+            opened.appender.take_reading(), monotonic_now(), has_room=has_room
+        )
+        if reluctance is not before:
+            log_dir = opened.directory.path
+            if reluctance:
+                _log.warning(
+                    "this broker would rather not lead",
+                    extra={"reason": reluctance.value, "log_dir": log_dir},
+                )
+            else:
+                _log.info("this broker would lead again", extra={"log_dir": log_dir})
+
+    async def _has_room(self, opened: OpenDirectory) -> bool:
+        try:
+            free: int = await self._reader.call(opened.directory.free_space)
+        except OSError:
+            return False
+        return free >= self._free_bytes_min

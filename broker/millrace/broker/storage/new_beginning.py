@@ -1,0 +1,69 @@
+"""A log that gives up all it has and begins at another offset, which no crash leaves half done.
+
+Files cannot be exchanged for others in one step. So a mark says first, durably, that nothing here
+counts any more, and at which offset the log begins; it goes last. Whoever opens a log and finds the
+mark does all of it again.
+"""
+
+from typing import Final
+
+from millrace.broker.storage import segment
+from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
+from millrace.broker.storage.refusals import corrupt_log
+from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
+from millrace.broker.storage.segment import offset_name
+from millrace.core.ids import Offset, TopicPartition
+
+MARK: Final = "begins-anew"
+_KIND: Final = "begins-anew"
+
+
+def decide(files: FileSystem, directory: str, offset: Offset) -> None:
+    """Leave the mark, durably: from here on the log is empty and begins at `offset`."""
+    write_sealed(files, f"{directory}/{MARK}", _KIND, f"{offset}\n".encode())
+
+
+def decided(files: FileSystem, directory: str) -> Offset | None:
+    """Return at which offset the log is to begin; None when there is no mark.
+
+    Raises:
+        DamagedFileError: the mark cannot be read.
+    """
+    try:
+        payload = read_sealed(files, f"{directory}/{MARK}", _KIND)
+        return Offset(int(payload))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise DamagedFileError(f"{directory}/{MARK} does not hold an offset") from None
+
+
+def carry_out(
+    files: FileSystem,
+    directory: str,
+    topic_partition: TopicPartition,
+    checkpoints: RecoveryCheckpoint,
+) -> None:
+    """Do what a mark says, and remove it; nothing where there is none.
+
+    Raises:
+        CorruptLogError: the mark cannot be read.
+        OSError: the disk refused; to be called again.
+    """
+    try:
+        offset = decided(files, directory)
+    except DamagedFileError as error:
+        raise corrupt_log(topic_partition, directory, str(error)) from None
+    if offset is None:
+        return
+    for name in files.list(directory):
+        if name != MARK:
+            files.unlink(f"{directory}/{name}")
+    path = f"{directory}/{offset_name(offset)}{segment.SUFFIX}"
+    files.open(path, create=True, writable=True).close()
+    files.fsync_directory(directory)
+    checkpoints.put(topic_partition, RecoveryPoint(offset, offset, offset))
+    checkpoints.write()
+    files.unlink(f"{directory}/{MARK}")
+    files.fsync_directory(directory)

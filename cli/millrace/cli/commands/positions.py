@@ -1,0 +1,104 @@
+"""`millrace positions`: what readers keep on the brokers under a name, and how far they are."""
+
+import sys
+
+import click
+
+from millrace.cli.cluster import connect_admin
+from millrace.cli.command import Command, Group, bootstrap_option, output_option
+from millrace.cli.failures import ExitCode, Failure
+from millrace.cli.output import print_result, say
+
+
+@click.group(
+    "positions",
+    cls=Group,
+    examples="""
+    millrace positions list
+    millrace positions show hourly-report        # how far it has read, and its lag
+    millrace positions delete hourly-report
+    """,
+)
+def command() -> None:
+    """Positions that readers keep under a name, such as those of Spark queries."""
+
+
+@command.command("list", cls=Command, examples="millrace positions list")
+@bootstrap_option
+@output_option
+def list_(bootstrap: str, output: str) -> None:
+    """List the names under which positions are kept."""
+    with connect_admin(bootstrap) as admin:
+        names = admin.position_names()
+    print_result(output, names, ["NAME"], [[name] for name in names])
+
+
+@command.command(
+    "show",
+    cls=Command,
+    examples="""
+    millrace positions show hourly-report
+    millrace positions show hourly-report --output json
+    """,
+)
+@click.argument("name")
+@bootstrap_option
+@output_option
+def show(name: str, bootstrap: str, output: str) -> None:
+    """Show how far a reader is: the next record that it reads, and how many there are from there.
+
+    Where it has not committed anything yet it is where it began (`initial`).
+    """
+    with connect_admin(bootstrap) as admin:
+        initial = admin.fetch_positions(name, kind="initial")
+        committed = admin.fetch_positions(name)
+        if not initial and not committed:
+            raise _not_found(name)
+        kept = {**initial, **committed}
+        ends = {topic: admin.list_offsets(topic) for topic in sorted({place[0] for place in kept})}
+    document = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "kind": "committed" if (topic, partition) in committed else "initial",
+            "position": position.offset,
+            "end": ends[topic][partition].offset,
+            "lag": max(0, ends[topic][partition].offset - position.offset),
+            "leader_epoch": position.leader_epoch,
+            "metadata": position.metadata,
+        }
+        for (topic, partition), position in sorted(kept.items(), key=lambda each: each[0])
+    ]
+    columns = ["topic", "partition", "kind", "position", "end", "lag"]
+    rows = [[each[column] for column in columns] for each in document]
+    print_result(output, document, [column.upper() for column in columns], rows)
+
+
+@command.command("delete", cls=Command, examples="millrace positions delete hourly-report --yes")
+@click.argument("name")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@bootstrap_option
+def delete(name: str, yes: bool, bootstrap: str) -> None:
+    """Forget all positions of NAME. A reader of that name begins anew, where its settings say."""
+    with connect_admin(bootstrap) as admin:
+        if name not in admin.position_names():
+            raise _not_found(name)
+        if not yes:
+            _confirm(name)
+        admin.delete_positions(name)
+    say(f"deleted the positions of {name}")
+
+
+def _confirm(name: str) -> None:
+    if not sys.stdin.isatty():
+        raise Failure("deleting needs a yes, and nobody is there to give it", "add --yes")
+    if not click.confirm(f"Delete all positions of {name}?", err=True):
+        raise Failure("nothing was deleted")
+
+
+def _not_found(name: str) -> Failure:
+    return Failure(
+        f"no positions are kept under the name {name!r}",
+        "list the names with `millrace positions list`",
+        exit_code=ExitCode.NOT_FOUND,
+    )

@@ -1,0 +1,102 @@
+"""What a broker remembers of the coordination store, to know one that was set back (P39).
+
+Stored objects only go on: every write of one has the next version, and a controller that takes over
+has a higher epoch than all before it, under which it writes each object once more. So a store that
+says less than somebody remembers was put back to an older state, as from a backup, or is another
+one. What was decided since is gone from it: topics, leader epochs, broker epochs, producer ids that
+were given. No controller goes on from there, or it would give the same numbers out twice and forget
+what was acknowledged; somebody has to restore the newest state.
+
+Brokers keep this in their log directories: a new controller epoch before any metadata of it is
+used, and versions from time to time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
+
+_KEYS: Final = (CLUSTER_KEY, *SHARD_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """See the module.
+
+    Attributes:
+        controller_epoch: the highest.
+        versions: the highest of each object, the cluster's first and then the shards' by number; 0
+            where none was seen.
+    """
+
+    controller_epoch: ControllerEpoch = field(default=ControllerEpoch(0))
+    versions: tuple[int, ...] = (0,) * len(_KEYS)
+
+    @classmethod
+    def of(cls, objects: Mapping[str, StoredObject]) -> Self:
+        """Return what these objects say."""
+        epochs = (each.controller_epoch for each in objects.values())
+        versions = (objects[key].version if key in objects else 0 for key in _KEYS)
+        return cls(max(epochs, default=ControllerEpoch(0)), tuple(versions))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `str(seen)`; versions that it does not name were not seen.
+
+        Raises:
+            ValueError: it is no such text.
+        """
+        epoch, *versions = map(int, text.split())
+        return cls(ControllerEpoch(epoch), ()).merged(cls(versions=_padded(versions)))
+
+    def __str__(self) -> str:
+        return " ".join(map(str, (self.controller_epoch, *self.versions)))
+
+    def merged(self, other: "Seen") -> Self:
+        """Return what both have seen together."""
+        pairs = zip(_padded(self.versions), _padded(other.versions), strict=True)
+        return type(self)(
+            max(self.controller_epoch, other.controller_epoch), tuple(map(max, pairs))
+        )
+
+    def refuse_older(self, objects: Mapping[str, StoredObject | None]) -> None:
+        """Hold all objects of a store, read now, against what was seen of it.
+
+        Raises:
+            CorruptMetadataError: the store was set back.
+        """
+        cluster = objects[CLUSTER_KEY]
+        if cluster is not None and cluster.controller_epoch < self.controller_epoch:
+            raise _set_back(
+                f"its controller epoch is {cluster.controller_epoch}, and "
+                f"{self.controller_epoch} has begun"
+            )
+        for key, seen in zip(_KEYS, self.versions, strict=True):
+            stored = objects[key]
+            if stored is None:
+                if seen:
+                    raise _set_back(f"{key!r} is gone, and had version {seen}")
+                continue
+            # A later controller has written it at least once more.
+            is_later = stored.controller_epoch > self.controller_epoch
+            if stored.version < seen + is_later and seen:
+                raise _set_back(f"{key!r} has version {stored.version}, and {seen} has been seen")
+
+
+NOTHING_SEEN: Final = Seen()
+
+
+def _padded(versions: "tuple[int, ...] | list[int]") -> tuple[int, ...]:
+    if len(versions) > len(_KEYS):
+        raise ValueError(f"{len(versions)} versions of {len(_KEYS)} objects")
+    return (*versions, *(0,) * (len(_KEYS) - len(versions)))
+
+
+def _set_back(what: str) -> CorruptMetadataError:
+    return CorruptMetadataError(
+        f"the coordination store was set back to an older state: {what}. Restore its newest state; "
+        "no controller acts until then, and nothing was changed"
+    )

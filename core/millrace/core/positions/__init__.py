@@ -1,0 +1,1 @@
+"""Positions kept under a name: where a reader begins, and how far it has come (`__positions`)."""

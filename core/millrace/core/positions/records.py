@@ -1,0 +1,83 @@
+"""The records of `__positions`: one position each, keyed, or that it is forgotten.
+
+The key, little-endian:
+
+| offset | size | field     | meaning                                             |
+|-------:|-----:|-----------|-----------------------------------------------------|
+|      0 |    1 | kind      | 1: an initial position, 2: a committed one          |
+|      1 |   16 | topic id  | of the topic: one that is made anew has another     |
+|     17 |    4 | partition | its number                                          |
+|     21 |      | name      | under which it is kept, UTF-8, 1 to 255 bytes       |
+
+The value; null: the position is forgotten:
+
+| offset | size | field        | meaning                                          |
+|-------:|-----:|--------------|--------------------------------------------------|
+|      0 |    1 | version      | 1                                                |
+|      1 |    8 | offset       | of the record that is to be read next            |
+|      9 |    4 | leader epoch | of the last record before it; -1: unknown        |
+|     13 |      | metadata     | a text of the reader's own, UTF-8                |
+
+The record's timestamp says when the position was stored. A partition's state is what comes of its
+records in order, from the log's start.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from millrace.core.errors import UnsupportedFormatError
+from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.positions.position import Kind, Position, PositionKey
+
+VERSION: Final = 1
+_KEY: Final = struct.Struct("<B16sI")
+_VALUE: Final = struct.Struct("<Bqi")
+
+
+class PositionRecord(NamedTuple):
+    """One record.
+
+    Attributes:
+        position: None: what was stored under the key is forgotten.
+        timestamp: when it was stored.
+    """
+
+    key: PositionKey
+    position: Position | None
+    timestamp: WallMs
+
+
+def encode(record: PositionRecord) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a record."""
+    kind, name, (topic_id, partition) = record.key
+    key = _KEY.pack(kind, topic_id, partition) + name.encode()
+    position = record.position
+    if position is None:
+        return key, None
+    value = _VALUE.pack(VERSION, position.offset, position.leader_epoch)
+    return key, value + position.metadata.encode()
+
+
+def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> PositionRecord:
+    """Return a record.
+
+    Raises:
+        UnsupportedFormatError: it is none that this release knows.
+    """
+    try:
+        kind, topic_id, partition = _KEY.unpack_from(key or b"")
+        name = (key or b"")[_KEY.size :].decode()
+        where = TopicPartition(TopicId(topic_id), partition)
+        record_key = PositionKey(Kind(kind), name, where)
+        if value is None:
+            return PositionRecord(record_key, None, timestamp)
+        version, offset, leader_epoch = _VALUE.unpack_from(value)
+        if version != VERSION:
+            raise ValueError(f"version {version}")
+        position = Position(offset, leader_epoch, value[_VALUE.size :].decode())
+    except (struct.error, ValueError) as error:
+        raise UnsupportedFormatError(
+            f"a record of __positions is none that this release knows ({error}): a later release "
+            "has written it. Start that one again"
+        ) from error
+    return PositionRecord(record_key, position, timestamp)

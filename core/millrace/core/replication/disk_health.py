@@ -1,0 +1,108 @@
+"""Whether a broker should rather not lead, judged by how one of its disks does (F22, F33).
+
+A disk that has become slow, or full, ends nothing: its broker lives, sends heartbeats, and leads.
+But whoever produces there waits for every flush, or is refused, while other in-sync replicas could
+take it all. So the broker says that it is reluctant, and why, and the controller lets others lead
+what they can (`BrokerRegistration.reluctance`). Where nobody else can, or all are as badly off, it
+leads on.
+
+- *Slow*: of the last ten flushes that somebody waited for three were, all within a minute. One
+  that hangs, or a write, counts again with each reading in which it is under way for so long. A
+  process that stood still, or a clock that jumped, makes one flush look slow: that is not enough.
+- *Full*: a write was refused for want of space.
+
+It is over when nothing of the kind was seen for a while, and there is room. Who does not lead may
+have little to write, and sees no trouble for that reason alone; what has come back too early comes
+back later the next time: the pause doubles with each relapse, from 10 s up to 10 minutes, until the
+disk has been well for those.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.core.ids import MonotonicMs
+from millrace.core.metadata.model import Reluctance
+
+FLUSHES_JUDGED: Final = 10
+_SLOW_FLUSHES: Final = 3
+_FLUSHES_JUDGED_MS: Final = 60_000
+_PAUSE_MS: Final = 10_000
+_PAUSE_MS_MAX: Final = 600_000
+
+
+@dataclass(slots=True, kw_only=True)
+class DiskReading:
+    """What was seen of a disk since the last reading.
+
+    Attributes:
+        flushes_ms: how long flushes took that have ended.
+        under_way_ms: for how long a write or flush has not ended.
+        was_full: whether a write was refused for want of space.
+    """
+
+    flushes_ms: Sequence[int] = ()
+    under_way_ms: int = 0
+    was_full: bool = False
+
+
+class DiskHealth:
+    """See the module.
+
+    Args:
+        slow_flush_ms: from how long on a flush is slow; -1: never.
+
+    Attributes:
+        reluctance: why the broker should rather not lead.
+    """
+
+    def __init__(self, slow_flush_ms: int) -> None:
+        self.reluctance = Reluctance.NONE
+        self._slow_flush_ms = slow_flush_ms
+        self._flushes: deque[tuple[MonotonicMs, bool]] = deque(maxlen=FLUSHES_JUDGED)
+        self._troubled_at: MonotonicMs | None = None
+        self._pause_ms = _PAUSE_MS
+
+    def on_reading(
+        self, reading: DiskReading, now: MonotonicMs, *, has_room: bool = True
+    ) -> Reluctance:
+        """Take a reading, about one a second; return the reluctance from then on.
+
+        Args:
+            has_room: whether a disk that was full has space again.
+        """
+        reluctance = self._trouble(reading, now, has_room=has_room)
+        if reluctance:
+            if not self.reluctance:
+                self._pause_ms = self._next_pause_ms(now)
+            self.reluctance = reluctance
+            self._troubled_at = now
+        elif self._troubled_at is not None and now - self._troubled_at >= self._pause_ms:
+            self.reluctance = Reluctance.NONE
+        return self.reluctance
+
+    def _trouble(self, reading: DiskReading, now: MonotonicMs, *, has_room: bool) -> Reluctance:
+        seen = [self._is_slow(each) for each in reading.flushes_ms]
+        if self._is_slow(reading.under_way_ms):
+            seen.append(True)
+        self._flushes.extend((now, is_slow) for is_slow in seen)
+        if reading.was_full or (self.reluctance is Reluctance.FULL_DISK and not has_room):
+            return Reluctance.FULL_DISK
+        slow = sum(
+            is_slow and now - seen_at <= _FLUSHES_JUDGED_MS for seen_at, is_slow in self._flushes
+        )
+        # A disk that is slow now and then is not well yet, but no reason to begin with.
+        is_slow_still = self.reluctance is Reluctance.SLOW_DISK and any(seen)
+        if (any(seen) and slow >= _SLOW_FLUSHES) or is_slow_still:
+            return Reluctance.SLOW_DISK
+        return Reluctance.NONE
+
+    def _is_slow(self, flush_ms: int) -> bool:
+        return 0 <= self._slow_flush_ms <= flush_ms
+
+    def _next_pause_ms(self, now: MonotonicMs) -> int:
+        if self._troubled_at is None:
+            return _PAUSE_MS
+        well_ms = now - self._troubled_at - self._pause_ms
+        return _PAUSE_MS if well_ms >= _PAUSE_MS_MAX else min(2 * self._pause_ms, _PAUSE_MS_MAX)

@@ -1,0 +1,112 @@
+from millrace.proto.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PositionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    POSITION_KIND_UNSPECIFIED: _ClassVar[PositionKind]
+    POSITION_KIND_INITIAL: _ClassVar[PositionKind]
+    POSITION_KIND_COMMITTED: _ClassVar[PositionKind]
+POSITION_KIND_UNSPECIFIED: PositionKind
+POSITION_KIND_INITIAL: PositionKind
+POSITION_KIND_COMMITTED: PositionKind
+
+class Position(_message.Message):
+    __slots__ = ("topic_partition", "offset", "leader_epoch", "metadata")
+    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    topic_partition: _common_pb2.TopicPartition
+    offset: int
+    leader_epoch: int
+    metadata: str
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ...) -> None: ...
+
+class ResolveInitialRequest(_message.Message):
+    __slots__ = ("name", "proposals")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPOSALS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    proposals: _containers.RepeatedCompositeFieldContainer[Position]
+    def __init__(self, name: _Optional[str] = ..., proposals: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
+
+class ResolveInitialResponse(_message.Message):
+    __slots__ = ("error", "positions")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    positions: _containers.RepeatedCompositeFieldContainer[Position]
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
+
+class CommitPositionsRequest(_message.Message):
+    __slots__ = ("name", "positions")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    positions: _containers.RepeatedCompositeFieldContainer[Position]
+    def __init__(self, name: _Optional[str] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
+
+class CommitPositionsResponse(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class FetchPositionsRequest(_message.Message):
+    __slots__ = ("name", "kind", "after")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: PositionKind
+    after: _common_pb2.TopicPartition
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[PositionKind, str]] = ..., after: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ...) -> None: ...
+
+class FetchPositionsResponse(_message.Message):
+    __slots__ = ("error", "positions", "has_more")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    positions: _containers.RepeatedCompositeFieldContainer[Position]
+    has_more: bool
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., has_more: _Optional[bool] = ...) -> None: ...
+
+class ListNamesRequest(_message.Message):
+    __slots__ = ("partition", "after")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    after: str
+    def __init__(self, partition: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class ListNamesResponse(_message.Message):
+    __slots__ = ("error", "names", "has_more", "partitions")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    names: _containers.RepeatedScalarFieldContainer[str]
+    has_more: bool
+    partitions: int
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., names: _Optional[_Iterable[str]] = ..., has_more: _Optional[bool] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class DeletePositionsRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeletePositionsResponse(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,209 @@
+"""Administration when answers are lost, and when brokers do not know the same."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.fakes.broker import FakeBroker
+
+from millrace.client import (
+    Admin,
+    BrokerIdNotRegisteredError,
+    ConnectionFailedError,
+    Producer,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from millrace.proto.v1.cluster_pb2 import BrokerMetadata
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def test_a_topic_whose_creation_was_not_answered_is_not_taken_for_anothers(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address) as admin:
+            broker.lost_changes = 1
+            topic = await admin.create_topic("orders", 3)
+            assert broker.lost_changes == 0
+            assert topic.topic_id == broker.topics["orders"].topic_id
+            with pytest.raises(TopicAlreadyExistsError):
+                await admin.create_topic("orders", 3)
+
+    run(story())
+
+
+def test_a_topic_whose_deletion_was_not_answered_is_gone_as_it_was_wanted(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address) as admin:
+            broker.create_topic("orders")
+            broker.lost_changes = 1
+            await admin.delete_topic("orders", validate_only=True)
+            assert broker.topics.keys() == {"orders"}
+            await admin.delete_topic("orders")
+            assert broker.lost_changes == 0
+            assert not broker.topics
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await admin.delete_topic("orders")
+
+    run(story())
+
+
+def test_a_repeated_deletion_does_not_meet_a_new_topic_of_the_same_name(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address) as admin:
+            broker.create_topic("orders")
+            broker.lost_changes = 1
+            broker.on_lost_change = lambda: broker.create_topic("orders")
+            await admin.delete_topic("orders")
+            assert broker.topics.keys() == {"orders"}
+
+    run(story())
+
+
+def test_a_broker_whose_unregistering_was_not_answered_is_gone_as_it_was_wanted(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address) as admin:
+            broker.others = [BrokerMetadata(broker_id=7, name="g", address="h:1", fenced=True)]
+            broker.lost_changes = 1
+            await admin.unregister_broker(7)
+            assert broker.lost_changes == 0
+            with pytest.raises(BrokerIdNotRegisteredError):
+                await admin.unregister_broker(7)
+
+    run(story())
+
+
+async def start(*brokers: FakeBroker) -> None:
+    """Let each tell of the others."""
+    for broker in brokers:
+        await broker.start()
+    for broker in brokers:
+        broker.others = [each.described for each in brokers if each is not broker]
+
+
+def test_whoever_knows_most_is_believed_whoever_is_asked_first(run: Run) -> None:
+    async def story() -> None:
+        late, early = FakeBroker(1), FakeBroker(2)
+        await start(late, early)
+        gone = BrokerMetadata(broker_id=3, name="gone", address="127.0.0.1:1", fenced=True)
+        late.metadata_epoch, early.metadata_epoch = 7, 8
+        late.create_topic("orders")
+        early.others.append(gone)
+        async with Admin(late.address) as admin:
+            cluster = await admin.describe_cluster()
+            assert [each.broker_id for each in cluster.brokers] == [1, 2, 3]
+            assert cluster.unreachable == ()
+            assert (await admin.describe_health()).fenced_brokers == (3,)
+        async with Admin(late.address) as admin:
+            assert (await admin.describe_health()).fenced_brokers == (3,)
+            assert admin._cluster.topics == {}
+        await late.stop()
+        await early.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_broker_that_should_be_there_and_does_not_answer_is_named(
+    run: Run, is_paused: bool
+) -> None:
+    async def story() -> None:
+        there, gone = FakeBroker(1), FakeBroker(2)
+        await start(there, gone)
+        addresses = f"{gone.address},{there.address}"
+        if is_paused:
+            gone.metadata_gate.clear()
+        else:
+            await gone.stop()
+        began = time.monotonic()
+        async with Admin(addresses, metadata_timeout_ms=500) as admin:
+            health = await admin.describe_health()
+            assert time.monotonic() - began < 5
+            assert health.unreachable_brokers == (2,)
+            assert health.has_controller
+            assert not health.is_healthy
+            assert (await admin.describe_cluster()).unreachable == (2,)
+        gone.metadata_gate.set()
+        await there.stop()
+        if is_paused:
+            await gone.stop()
+
+    run(story())
+
+
+def test_where_nobody_answers_one_is_told_why(run: Run) -> None:
+    async def story() -> None:
+        async with Admin("127.0.0.1:1") as admin:
+            with pytest.raises(ConnectionFailedError, match="no broker can be reached"):
+                await admin.describe_health()
+
+    run(story())
+
+
+def test_what_was_changed_through_one_broker_is_read_from_another_one_that_knows_it(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        changed, late = FakeBroker(1), FakeBroker(2)
+        await start(changed, late)
+        changed.metadata_epoch, late.metadata_epoch = 8, 7
+        async with Admin(f"{changed.address},{late.address}") as admin:
+            topic = await admin.create_topic("orders")
+            await changed.stop()
+
+            async def catch_up() -> None:
+                await late.until(lambda: late.look_ups > 0)
+                late.create_topic("orders", topic_id=topic.topic_id)
+                late.metadata_epoch = 8
+
+            catching_up = asyncio.create_task(catch_up())
+            assert (await admin.describe_topic("orders")).topic_id == topic.topic_id
+            await catching_up
+        await late.stop()
+
+    run(story())
+
+
+def test_offsets_of_many_topics_are_looked_up_at_once(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address) as admin:
+            broker.create_topic("orders", 2)
+            broker.create_topic("payments")
+            async with Producer(broker.address) as producer:
+                for number in range(10):
+                    producer.send("orders", b"", partition=1, timestamp=1000 + number)
+            found = await admin.look_up_offsets(
+                {("payments", 0): "end", ("orders", 1): "end", ("orders", 0): 1004}
+            )
+            assert [(place, each.offset) for place, each in found.items()] == [
+                (("payments", 0), 0),
+                (("orders", 1), 10),
+                (("orders", 0), -1),
+            ]
+            assert found["orders", 1].topic_id == broker.topics["orders"].topic_id
+            assert (await admin.look_up_offsets({("orders", 1): 1004}))["orders", 1].offset == 4
+            assert await admin.look_up_offsets({}) == {}
+            with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 1, not 2"):
+                await admin.look_up_offsets({("orders", 2): "end"})
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await admin.look_up_offsets({("nothing", 0): "end"})
+
+    run(story())
+
+
+def test_where_a_leader_epoch_ends_tells_what_a_log_has_lost(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address) as admin:
+            broker.create_topic("orders")
+            async with Producer(broker.address, batch_size=1) as producer:
+                for _ in range(30):
+                    producer.send("orders", b"1")
+            assert await admin.find_epoch_ends({("orders", 0): 0}) == {("orders", 0): 30}
+            broker.log("orders").truncate(20)
+            assert await admin.find_epoch_ends({("orders", 0): 0}) == {("orders", 0): 20}
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await admin.find_epoch_ends({("orders", 1): 0})
+
+    run(story())

@@ -1,0 +1,26 @@
+"""What brokers say to the controller, there and back."""
+
+import pytest
+
+from millrace.broker.peers.controller_messages import request_from_proto, request_to_proto
+from millrace.core.ids import BrokerEpoch, BrokerId
+from millrace.core.metadata.model import BrokerLife, Reluctance
+from millrace.core.metadata.requests import Heartbeat
+
+LIFE = BrokerLife(BrokerId(2), BrokerEpoch(7))
+
+
+@pytest.mark.parametrize("reluctance", Reluctance)
+def test_a_heartbeat_says_why_its_broker_would_rather_not_lead(reluctance: Reluctance) -> None:
+    message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5, reluctance=reluctance))
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.reluctance is reluctance
+
+
+def test_a_reason_of_a_later_release_is_none() -> None:
+    message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5))
+    message.heartbeat.reluctance = 99  # type: ignore[assignment]
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.reluctance is Reluctance.NONE

@@ -1,0 +1,478 @@
+"""Sessions of brokers with the controller: both ends over a connection of this process."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from tests.fakes.controller_driver import ControllerDriver
+from tests.fakes.coordination_store import MemoryStore
+
+from millrace.broker.config import LimitsConfig
+from millrace.broker.controller import ControllerShell
+from millrace.broker.peers.controller_channel import ControllerChannel
+from millrace.broker.rpc.controller import ControllerService
+from millrace.broker.rpc.server import make_server
+from millrace.core.errors import TopicAlreadyExistsError, UnsupportedFeatureError
+from millrace.core.ids import ControllerEpoch, MonotonicMs
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.lease import NOBODY, LeaseTimes
+from millrace.core.metadata.model import CLUSTER_KEY
+from millrace.core.metadata.requests import AllocateProducerIds, RegisterBroker
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+from millrace.proto.errors import error_from_wire
+from millrace.proto.features import BROKER_PROTOCOL
+from millrace.proto.v1 import cluster_pb2
+from millrace.proto.v1 import controller_pb2 as pb
+from millrace.proto.v1.common_pb2 import Feature
+
+LIMITS = LimitsConfig(controller_lag_bytes_max=64 << 10)
+
+
+@dataclass
+class Running:
+    """A controller, and one broker's channel to it."""
+
+    store: MemoryStore
+    shell: ControllerShell
+    service: ControllerService
+    channel: ControllerChannel
+    kept: list[Seen]
+    failures: list[BaseException]
+
+    async def create(self, name: str) -> cluster_pb2.TopicResult:
+        request = cluster_pb2.CreateTopicsRequest(topics=[cluster_pb2.NewTopic(name=name)])
+        response = await self.channel.forward(pb.ControllerRequest(create_topics=request))
+        return response.create_topics.results[0]
+
+    @contextlib.asynccontextmanager
+    async def another_channel(
+        self,
+        find_controller: Callable[[], tuple[str, str]],
+        limits: LimitsConfig = LIMITS,
+        config: ClusterConfig | None = None,
+    ) -> AsyncIterator[ControllerChannel]:
+        """Run another broker's channel, for ten seconds at the most."""
+        channel = ControllerChannel(
+            config or ClusterConfig(),
+            limits,
+            find_controller=find_controller,
+            cluster_id=None,
+            seen=NOTHING_SEEN,
+            keep_seen=self.channel._keep_seen,
+            on_failure=self.failures.append,
+        )
+        session = asyncio.create_task(channel.run())
+        try:
+            async with asyncio.timeout(10):
+                yield channel
+        finally:
+            session.cancel()
+            await asyncio.gather(session, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - nobody signals what a test looks at.
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def running(limits: LimitsConfig = LIMITS) -> AsyncIterator[Running]:
+    store = MemoryStore()
+    kept: list[Seen] = []
+    failures: list[BaseException] = []
+    server = make_server(limits, is_for_brokers=True)
+    port = server.add_insecure_port("127.0.0.1:0")
+
+    async def keep(seen: Seen) -> None:
+        kept.append(seen)
+
+    shell = ControllerShell(
+        ClusterConfig(),
+        store,
+        LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5),
+        name="a",
+        address=f"127.0.0.1:{port}",
+        keep_seen=keep,
+        on_failure=failures.append,
+    )
+    shell.is_serving = True
+    service = ControllerService(controller=shell, limits=limits)
+    shell.observer = service
+
+    channel = ControllerChannel(
+        ClusterConfig(),
+        limits,
+        find_controller=lambda: shell.holder,
+        cluster_id=None,
+        own_problem=lambda: shell.problem,
+        seen=NOTHING_SEEN,
+        keep_seen=keep,
+        on_failure=failures.append,
+    )
+    the = Running(store, shell, service, channel, kept, failures)
+    server.add_generic_rpc_handlers([service.handlers()])
+    await server.start()
+    await shell.start()
+    session = asyncio.create_task(channel.run())
+    try:
+        async with asyncio.timeout(30):
+            await channel.ready()
+            await channel.register(
+                RegisterBroker(
+                    name="a",
+                    rack="",
+                    host="h",
+                    port=1,
+                    incarnation_id="1",
+                    directory_ids=["d"],
+                    broker_id=None,
+                )
+            )
+            while (await channel.heartbeat()).is_fenced:
+                pass
+            yield the
+    finally:
+        session.cancel()
+        await asyncio.gather(session, return_exceptions=True)
+        service.end_streams()
+        await server.stop(None)
+        await shell.stop()
+    assert failures == []
+
+
+def test_an_answer_comes_behind_the_metadata_that_it_rests_on() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            images: list[MetadataImage] = []
+            the.channel.on_image = images.append
+            created = await the.create("t")
+            assert created.topic.name == "t"
+            assert [str(name) for name in the.channel.metadata.topics] == ["t"]
+            assert images[-1] is the.channel.metadata
+            refused = await the.create("t")
+            assert isinstance(error_from_wire(refused.error), TopicAlreadyExistsError)
+            assert await the.channel.request(AllocateProducerIds()) == range(1000)
+            assert [each.controller_epoch for each in the.kept] == [1]
+
+    asyncio.run(scenario())
+
+
+def test_the_same_life_goes_on_with_the_next_controller() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            before = the.channel.metadata
+            the.store.take_lease("b")
+            await until(lambda: not the.channel._is_up.is_set())
+            the.store.take_lease(NOBODY)
+            assert (await the.create("t")).topic.name == "t"
+            await the.channel.heartbeat()
+            after = the.channel.metadata
+            assert after.cluster.controller_epoch == before.cluster.controller_epoch + 1
+            assert after.cluster.brokers == before.cluster.brokers
+            assert [each.controller_epoch for each in the.kept] == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_message_is_refused_with_the_reason() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            call: Any = Call()
+            call.requests.put_nowait(b"\xff")
+            await the.service._session(None, call)
+            assert call.status is grpc.StatusCode.INVALID_ARGUMENT
+
+    asyncio.run(scenario())
+
+
+async def opened(the: Running, seen: Seen) -> "Call":
+    """Open a session as a broker that has seen this; return what came of it."""
+    call: Any = Call()
+    opening = pb.SessionOpening(
+        controller_epoch=seen.controller_epoch, versions=seen.versions, features=[BROKER_PROTOCOL]
+    )
+    call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
+    await the.service._session(None, call)
+    refused: Call = call
+    return refused
+
+
+def test_a_controller_that_was_replaced_resigns_when_a_broker_has_seen_the_later_one() -> None:
+    """And takes over again: the store has what the broker has seen."""
+
+    async def scenario() -> None:
+        async with running() as the:
+            successor = ControllerDriver(the.store.objects).take_over()
+            seen = Seen.of(the.store.objects)
+            assert (await opened(the, seen)).status is grpc.StatusCode.UNAVAILABLE
+            epoch = successor.image.cluster.controller_epoch + 1
+            await until(lambda: the.channel.metadata.cluster.controller_epoch == epoch)
+            assert (await the.create("t")).topic.name == "t"
+            assert the.shell.problem == ""
+
+    asyncio.run(scenario())
+
+
+def test_a_controller_whose_store_was_set_back_never_overtakes_what_a_broker_has_seen() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            versions = Seen.of(the.store.objects).versions
+            seen = Seen(ControllerEpoch(99), versions)
+            assert (await opened(the, seen)).status is grpc.StatusCode.UNAVAILABLE
+            before = dict(the.store.objects)
+            await until(lambda: bool(the.shell.problem))
+            assert the.kept[-1] == seen
+            the.shell._looks_again_at = MonotonicMs(0)  # It looks again, and writes nothing.
+            call = await opened(the, NOTHING_SEEN)
+            assert "was set back to an older state" in call.details
+            await until(lambda: the.channel.problem == the.shell.problem)
+            assert "is 1, and 99 has begun" in the.channel.problem
+            assert the.store.objects == before
+            assert not the.failures
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_goes_on_once_the_store_is_restored() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            await the.create("t")
+            newest = dict(the.store.objects)
+            ControllerDriver(the.store.objects).take_over()
+            the.store.objects.pop(CLUSTER_KEY)
+            the.store.take_lease(NOBODY)
+            await opened(the, Seen(ControllerEpoch(99)))
+            await until(lambda: "lost or set back" in the.shell.problem)
+            the.shell._seen = Seen.of(newest)
+            the.store.objects.clear()
+            the.store.objects.update(newest)
+            the.shell._looks_again_at = MonotonicMs(0)
+            await until(lambda: the.shell.is_controller)
+            assert the.shell.problem == ""
+            assert (await the.create("u")).topic.name == "u"
+
+    asyncio.run(scenario())
+
+
+class Call:
+    """A broker's side of a stream that takes a message only when the test wants it."""
+
+    def __init__(self) -> None:
+        self.requests: asyncio.Queue[bytes | object] = asyncio.Queue()
+        self.room = asyncio.Semaphore(0)
+        self.taken: list[pb.SessionResponse] = []
+        self.status: grpc.StatusCode | None = None
+        self.details = ""
+
+    async def send_initial_metadata(self, _: object) -> None:
+        pass
+
+    async def read(self) -> bytes | object:
+        return await self.requests.get()
+
+    async def write(self, message: bytes) -> None:
+        await self.room.acquire()
+        self.taken.append(pb.SessionResponse.FromString(message))
+
+    async def abort(self, status: grpc.StatusCode, details: str) -> None:
+        self.status, self.details = status, details
+
+
+def test_a_broker_that_does_not_keep_up_gets_everything_anew() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            call: Any = Call()
+            opening = pb.SessionOpening(features=[BROKER_PROTOCOL])
+            call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
+            call.room.release()  # It takes the first message, and no metadata.
+            session = asyncio.create_task(the.service._session(None, call))
+            await asyncio.sleep(0)
+            for number in range(60):
+                topic = cluster_pb2.NewTopic(name=f"t{number}", partitions=30)
+                request = cluster_pb2.CreateTopicsRequest(topics=[topic])
+                await the.channel.forward(pb.ControllerRequest(create_topics=request))
+            for _ in range(1000):
+                call.room.release()
+            newest = {key: stored.version for key, stored in the.shell.objects().items()}
+
+            def known() -> dict[str, int]:
+                return {
+                    each.key: each.version
+                    for message in call.taken
+                    for each in message.metadata.objects
+                }
+
+            await until(lambda: known() == newest)
+            assert [message.metadata.is_full for message in call.taken].count(True) > 1
+            assert len(call.taken) < 60
+            call.requests.put_nowait(grpc.aio.EOF)
+            await session
+
+    asyncio.run(scenario())
+
+
+def test_a_session_with_a_controller_that_is_none_any_more_ends_though_nobody_says_so() -> None:
+    async def scenario() -> None:
+        silent = make_server(LIMITS)
+        port = silent.add_insecure_port("127.0.0.1:0")
+        opened = asyncio.Event()
+
+        async def say_nothing(stream: object, context: object) -> None:
+            opened.set()
+            await asyncio.Event().wait()
+
+        handlers: dict[str, Any] = {"Session": grpc.stream_stream_rpc_method_handler(say_nothing)}
+        name = pb.DESCRIPTOR.services_by_name["Controller"].full_name
+        silent.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, handlers)])
+        await silent.start()
+        try:
+            async with running() as the:
+                holder = ("stopped", f"127.0.0.1:{port}")
+                async with the.another_channel(lambda: holder) as channel:
+                    await opened.wait()
+                    holder = the.shell.holder
+                    await channel.ready()
+                    assert channel.metadata.cluster.cluster_id == the.shell.cluster_id
+        finally:
+            await silent.stop(None)
+
+    asyncio.run(scenario())
+
+
+def test_metadata_is_sent_whole_however_large_it_is() -> None:
+    async def scenario() -> None:
+        limits = LimitsConfig(message_bytes_max=64 << 10)
+        async with running(limits) as the:
+            for number in range(20):
+                topic = cluster_pb2.NewTopic(name=f"t{number}", partitions=200)
+                request = cluster_pb2.CreateTopicsRequest(topics=[topic])
+                await the.channel.forward(pb.ControllerRequest(create_topics=request))
+            whole = sum(len(stored.value) for stored in the.shell.objects().values())
+            assert whole > limits.message_bytes_max
+            async with the.another_channel(lambda: the.shell.holder, limits) as another:
+                await another.ready()
+                assert len(another.metadata.topics) == 20
+
+    asyncio.run(scenario())
+
+
+def test_a_controller_that_cannot_even_be_connected_to_is_not_waited_for() -> None:
+    async def scenario() -> None:
+        with socket.socket() as deaf:
+            deaf.bind(("127.0.0.1", 0))
+            deaf.listen()  # Connections are made, and then nothing happens.
+            deaf.setblocking(False)
+            async with running() as the:
+                holder = ("gone", f"127.0.0.1:{deaf.getsockname()[1]}")
+                # gRPC itself tries for 20 s.
+                async with the.another_channel(lambda: holder) as channel:
+                    connection, _ = await asyncio.get_running_loop().sock_accept(deaf)
+                    with connection:
+                        holder = the.shell.holder
+                        await channel.ready()
+
+    asyncio.run(scenario())
+
+
+def levels(min_level: int, max_level: int) -> list[Feature]:
+    return [Feature(name=BROKER_PROTOCOL.name, min_level=min_level, max_level=max_level)]
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        ([], ["speaks no level", "this broker level 1", "upgrade the broker that calls"]),
+        (levels(2, 3), ["speaks levels 2 to 3", "level 1", "upgrade the cluster's brokers first"]),
+        ([Feature(name="something-else", min_level=1, max_level=1)], ["speaks no level"]),
+    ],
+)
+def test_a_broker_of_an_unknown_version_gets_no_session(
+    features: list[Feature], words: list[str]
+) -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            call: Any = Call()
+            opening = pb.SessionOpening(features=features, controller_epoch=99)
+            call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
+            await the.service._session(None, call)
+            assert call.status is grpc.StatusCode.FAILED_PRECONDITION
+            assert all(word in call.details for word in words), call.details
+            assert call.taken == []
+            assert the.shell.is_controller
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_speaks_a_level_more_gets_a_session() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            call: Any = Call()
+            call.room.release()
+            opening = pb.SessionOpening(features=levels(1, 2))
+            call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
+            call.requests.put_nowait(grpc.aio.EOF)
+            session = asyncio.create_task(the.service._session(None, call))
+            await until(lambda: bool(call.taken))
+            await session
+            assert call.status is None
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_starts_ends_when_it_is_refused_and_one_that_runs_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            with monkeypatch.context() as another_release:
+                another_release.setattr(
+                    "millrace.broker.rpc.controller.check_broker", refuse_everybody
+                )
+                async with the.another_channel(lambda: the.shell.holder):
+                    await until(lambda: bool(the.failures))
+                (failure,) = the.failures
+                assert isinstance(failure, UnsupportedFeatureError)
+                assert failure.message == "another release"
+                the.failures.clear()
+                the.service.on_resigned()  # The session of the one that runs ends, too.
+                await until(lambda: caplog.text.count("no session") > 0)
+                await asyncio.sleep(0.2)
+                assert caplog.text.count("no session") == 1, "it was said with each attempt"
+            assert (await the.create("t")).topic.name == "t"
+            assert the.failures == []
+
+    asyncio.run(scenario())
+
+
+def refuse_everybody(_: object) -> None:
+    raise UnsupportedFeatureError("another release")
+
+
+def test_the_controllers_settings_count_and_a_broker_with_others_says_which(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            assert the.channel.differences == {}
+            assert "differ" not in caplog.text
+            own = ClusterConfig(unclean_leader_election_enable=True, broker_session_timeout_ms=9000)
+            async with the.another_channel(lambda: the.shell.holder, config=own) as channel:
+                await channel.ready()
+                assert channel.differences == {
+                    "unclean_leader_election_enable": ("true", "false"),
+                    "broker_session_timeout_ms": ("9000", "4000"),
+                }
+                assert channel._config == ClusterConfig()
+            (said,) = [each for each in caplog.records if "differ" in each.message]
+            named = said.__dict__["differences"]
+            assert "cluster.unclean_leader_election_enable is true here and false there" in named
+            assert "cluster.broker_session_timeout_ms is 9000 here and 4000 there" in named
+
+    asyncio.run(scenario())

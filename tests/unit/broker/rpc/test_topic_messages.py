@@ -1,0 +1,64 @@
+"""Topics as clients see them: made once for each state that they have."""
+
+import pytest
+from tests.fakes.cluster import Cluster
+
+from millrace.broker.rpc.topic_messages import TopicDescriptions, describe_topic
+from millrace.core.ids import BrokerId, TopicId
+from millrace.core.metadata.requests import DeleteTopics, TopicRef
+from millrace.proto.v1 import cluster_pb2 as pb
+
+OTHER_SHARD = 1
+
+
+class Described:
+    """Two topics in one shard and one in another, on three brokers, all described once."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(3)
+        self.changed = self.cluster.create("changed", partitions=2)
+        self.beside = self.cluster.create("beside")
+        self.elsewhere = self.cluster.create("elsewhere", shard=OTHER_SHARD)
+        self.topics = (self.changed, self.beside, self.elsewhere)
+        self.descriptions = TopicDescriptions()
+        self.before = [self.of(each) for each in self.topics]
+
+    def of(self, topic_id: TopicId) -> pb.TopicMetadata:
+        image = self.cluster.driver.image
+        return self.descriptions.of(image, image.topics_by_id[topic_id])
+
+    def kept(self) -> list[bool]:
+        """Of each topic, whether it was not described anew; it is right in any case."""
+        image = self.cluster.driver.image
+        for each in self.topics:
+            assert self.of(each) == describe_topic(image, image.topics_by_id[each])
+        return [
+            self.of(each) is known for each, known in zip(self.topics, self.before, strict=True)
+        ]
+
+
+@pytest.fixture
+def described() -> Described:
+    return Described()
+
+
+def test_what_has_not_changed_is_not_described_again(described: Described) -> None:
+    assert described.kept() == [True, True, True]
+
+
+def test_only_a_topic_that_has_changed_is_described_anew(described: Described) -> None:
+    described.cluster.change_isr(described.changed, 0, 1)
+    assert described.kept() == [False, True, True]
+
+
+def test_all_are_described_anew_when_a_broker_is_gone(described: Described) -> None:
+    described.cluster.driver.kill(BrokerId(2))
+    assert described.kept() == [False, False, False]
+
+
+def test_a_topic_that_is_made_or_deleted_changes_no_other(described: Described) -> None:
+    made = described.cluster.create("made")
+    assert described.of(made).name == "made"
+    described.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=made)]))
+    assert made not in described.cluster.driver.image.topics_by_id
+    assert described.kept() == [True, True, True]

@@ -1,0 +1,376 @@
+"""The shell around positions: it loads, holds answers back, and begins anew after a failure."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
+
+from millrace.broker.runtime import positions as shells
+from millrace.broker.runtime.appender import Appender
+from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.mailbox import Mailbox
+from millrace.broker.runtime.partition import Partition
+from millrace.broker.runtime.positions import PositionsShell
+from millrace.broker.runtime.reader import LogReader
+from millrace.core.errors import (
+    Appended,
+    CoordinatorLoadInProgressError,
+    MillraceError,
+    NotLeaderError,
+    RequestTimedOutError,
+    StorageFullError,
+    UnsupportedFormatError,
+)
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.positions.machine import PositionsMachine, Result
+from millrace.core.positions.position import Kind, Position, PositionsConfig
+from millrace.core.replication.in_sync import BrokerStanding
+from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.replica import Complete, Effect, Replica
+from millrace.core.replication.rules import AppendRules, ReplicationConfig
+
+HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
+STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
+PLACE = TopicPartition(TopicId(b"t" * 16), 0)
+
+
+def raise_it(error: BaseException) -> None:
+    raise error
+
+
+class Stage:
+    """One partition of `__positions` with a follower, whose reports the test gives."""
+
+    def __init__(self, config: PositionsConfig | None = None) -> None:
+        mailbox = Mailbox(asyncio.get_running_loop())
+        self.disk = Disk()
+        self.log = LogOnDisk(self.disk).log
+        self.appender = Appender("a", mailbox, lambda _: None, raise_it)
+        self.reader = LogReader(mailbox, threads=1, buffer_bytes=1 << 20)
+        self.config = config or PositionsConfig()
+        self.image: Any = None
+        self.on_opened: Callable[[Partition], None] = lambda _: None
+        self.log_starts: list[Offset] = []
+        self.partition = Partition(
+            topic="__positions",
+            topic_partition=TOPIC_PARTITION,
+            config=TopicConfig(),
+            log=self.log,
+            appender=self.appender,
+            inflated_bytes_max=1 << 20,
+            owner=self,
+        )
+        self.partition.replica = Replica(
+            TOPIC_PARTITION,
+            HERE,
+            self.log,
+            AppendRules(),
+            high_watermark=Offset(0),
+            config=ReplicationConfig(),
+        )
+        self._epoch = 0
+        me: Any = self
+        self.shell = PositionsShell(
+            me, self.reader, self.config, inflated_bytes_max=1 << 20, on_failure=raise_it
+        )
+        self.on_opened(self.partition)
+
+    # --- What the shell asks of all partitions ---
+
+    def find(self, _: TopicPartition) -> Partition:
+        return self.partition
+
+    def advance_log_start(self, _: Partition, start_offset: Offset) -> None:
+        self.log_starts.append(start_offset)
+
+    def take_offline(self, _: TopicPartition, error: MillraceError) -> None:
+        pytest.fail(error.message)
+
+    # --- What happens ---
+
+    def lead(self, leader: BrokerLife = HERE) -> None:
+        self._epoch += 1
+        state = PartitionState(
+            replicas=(HERE.broker_id, THERE.broker_id),
+            leader=leader.broker_id,
+            leader_epoch=LeaderEpoch(self._epoch),
+            partition_epoch=PartitionEpoch(self._epoch),
+            isr=(HERE, THERE),
+        )
+        self.perform(self.partition.replica.on_state(state, STANDINGS, monotonic_now()))
+
+    def replicate(self) -> None:
+        """Let the follower have everything that is in the log."""
+        leader = self.partition.leader
+        end = self.log.log_end_offset
+        epochs = self.log.leader_epochs
+        progress = FollowerProgress(end, end, Offset(0), epochs.latest_epoch)
+        waiters = leader.on_follower_fetch(
+            THERE, leader.leader_epoch, progress, epochs, monotonic_now()
+        )
+        self.perform([Complete(waiters)])
+
+    def on_written(self, partition: Partition, end_offset: Offset) -> None:
+        self.perform(partition.replica.on_written(end_offset, monotonic_now()))
+
+    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
+        self.on_written(partition, end)
+        self.perform(partition.replica.on_flushed(flushed))
+
+    def on_write_failed(
+        self, partition: Partition, base_offset: Offset, error: MillraceError
+    ) -> None:
+        self.perform(partition.replica.on_write_failed(base_offset, error, monotonic_now()))
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Complete):
+                for waiter in effect.waiters:
+                    waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
+        self.partition.on_readers_concerned()
+
+    # --- What is asked ---
+
+    async def loaded(self) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                with contextlib.suppress(CoordinatorLoadInProgressError):
+                    for shard in self.shell._shards.values():
+                        shard.ready()
+                    return
+                await asyncio.sleep(0.001)
+
+    def resolve(self, offset: int, name: str = "q") -> "asyncio.Task[object]":
+        def handle(machine: PositionsMachine, now: WallMs) -> Result[object]:
+            proposals = {PLACE: Position(offset)}
+            found = machine.handle_resolve_initial(name, proposals, now)
+            return Result(found.records, found.response[PLACE].offset)
+
+        return asyncio.create_task(self.shell.ask(TOPIC_PARTITION, handle))
+
+    def look(self, name: str = "q") -> "asyncio.Task[object]":
+        def handle(machine: PositionsMachine, _: WallMs) -> Result[object]:
+            found = machine.positions(name, Kind.INITIAL)
+            return Result([], [each.offset for each in found.values()])
+
+        return asyncio.create_task(self.shell.ask(TOPIC_PARTITION, handle))
+
+    async def written(self, end: int) -> None:
+        async with asyncio.timeout(10):
+            while self.partition.replica.written_offset < end:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def stage(config: PositionsConfig | None = None) -> AsyncIterator[Stage]:
+    the = Stage(config)
+    try:
+        yield the
+    finally:
+        the.shell.stop()
+        await asyncio.to_thread(the.appender.close)
+        the.reader.close()
+
+
+async def is_waiting(*tasks: "asyncio.Task[object]") -> bool:
+    await asyncio.sleep(0.02)
+    return not any(task.done() for task in tasks)
+
+
+def test_an_answer_waits_until_it_is_committed_and_so_does_one_that_only_read() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            first, second, third = the.resolve(5), the.resolve(9), the.look()
+            await the.written(1)
+            assert await is_waiting(first, second, third)
+            assert the.log.log_end_offset == 1, "the second one stored nothing"
+            the.replicate()
+            assert [await first, await second, await third] == [5, 5, [5]]
+            assert (the.shell.kept(), the.shell.unready()) == (1, 0)
+            assert await the.look() == [5], "with nothing under way it is answered at once"
+
+    asyncio.run(story())
+
+
+def test_while_the_log_is_read_everybody_is_told_to_come_again() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            with pytest.raises(NotLeaderError) as refused:
+                await the.look()
+            assert refused.value.appended is Appended.NO
+            assert the.shell.unready() == 0
+            the.lead()
+            assert the.shell.unready() == 1
+            with pytest.raises(CoordinatorLoadInProgressError):
+                await the.look()
+            await the.loaded()
+            assert await the.look() == []
+
+    asyncio.run(story())
+
+
+def test_a_new_leader_reads_what_the_last_one_left_and_answers_when_it_is_committed() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            waiting = the.resolve(5)
+            await the.written(1)
+            the.lead(THERE)
+            with pytest.raises(NotLeaderError) as failed:
+                await waiting
+            assert failed.value.appended is Appended.MAYBE
+            with pytest.raises(NotLeaderError):
+                await the.look()
+            the.lead()
+            await the.loaded()
+            found = the.resolve(9)
+            assert await is_waiting(found)
+            the.replicate()
+            assert await found == 5, "it was in the log, and is committed by now"
+
+    asyncio.run(story())
+
+
+def test_a_failed_append_is_undone_by_reading_the_log_again() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            kept = the.resolve(1, "kept")
+            await the.written(1)
+            the.replicate()
+            await kept
+            the.disk.capacity = 0
+            failing = [the.resolve(5), the.resolve(6, "p"), the.look()]
+            for each in failing:
+                with pytest.raises(StorageFullError) as failed:
+                    await each
+                assert failed.value.appended is Appended.MAYBE
+            the.disk.capacity = None
+            await the.loaded()
+            assert await the.look() == []
+            assert await the.look("kept") == [1]
+            again = the.resolve(7)
+            await the.written(2)
+            the.replicate()
+            assert await again == 7
+
+    asyncio.run(story())
+
+
+def test_whoever_waits_too_long_is_told_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shells, "_COMMIT_SECONDS", 0.05)
+
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            with pytest.raises(RequestTimedOutError) as failed:
+                await the.resolve(5)
+            assert failed.value.appended is Appended.MAYBE
+            the.replicate()
+            assert await the.look() == [5]
+
+    asyncio.run(story())
+
+
+def test_a_log_that_a_later_release_wrote_is_not_served() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.log.append([stamped_batch(0)], wall_now())
+            the.log.flush()
+            the.partition.replica = Replica(
+                TOPIC_PARTITION,
+                HERE,
+                the.log,
+                AppendRules(),
+                high_watermark=Offset(0),
+                config=ReplicationConfig(),
+            )
+            the.lead()
+            async with asyncio.timeout(10):
+                while True:
+                    with pytest.raises(CoordinatorLoadInProgressError) as refused:
+                        await the.look()
+                    if "later release" in refused.value.message:
+                        break
+                    await asyncio.sleep(0.001)
+            assert issubclass(UnsupportedFormatError, MillraceError)
+
+    asyncio.run(story())
+
+
+def test_the_log_start_moves_once_what_overtook_the_old_records_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shells, "_LOG_START_STEP", 3)
+
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+
+            async def commit(offset: int) -> None:
+                task = asyncio.create_task(
+                    the.shell.ask(
+                        TOPIC_PARTITION,
+                        lambda machine, now: machine.handle_commit(
+                            "q", {PLACE: Position(offset)}, now
+                        ),
+                    )
+                )
+                await the.written(offset)
+                assert all(start < offset for start in the.log_starts)
+                the.replicate()
+                await task
+
+            for offset in range(1, 12):
+                await commit(offset)
+            assert the.log_starts
+            assert the.log_starts == sorted(set(the.log_starts))
+            assert all(
+                later - earlier >= 3
+                for earlier, later in zip([0, *the.log_starts], the.log_starts, strict=False)
+            )
+
+    asyncio.run(story())
+
+
+def test_what_nobody_touched_for_long_is_forgotten() -> None:
+    async def story() -> None:
+        async with stage(PositionsConfig(initial_retention_ms=1000)) as the:
+            the.lead()
+            await the.loaded()
+            stored = the.resolve(5)
+            await the.written(1)
+            the.replicate()
+            await stored
+            await the.shell.expire_now()
+            assert await the.look() == [5]
+            await asyncio.sleep(1.1)
+            expiring = asyncio.create_task(the.shell.expire_now())
+            await the.written(2)
+            the.replicate()
+            await expiring
+            assert await the.look() == []
+
+    asyncio.run(story())

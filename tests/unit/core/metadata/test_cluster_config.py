@@ -1,0 +1,34 @@
+"""The cluster's settings as brokers tell them to each other."""
+
+import pytest
+
+from millrace.core.errors import InvalidConfigError
+from millrace.core.metadata.cluster_config import ClusterConfig
+
+OTHER = ClusterConfig(
+    unclean_leader_election_enable=True, broker_session_timeout_ms=9000, default_partitions=6
+)
+
+
+def test_what_is_told_is_what_was_set() -> None:
+    assert ClusterConfig().overruled_by(OTHER.texts()) == OTHER
+    assert OTHER.overruled_by(ClusterConfig().texts()) == ClusterConfig()
+
+
+def test_settings_that_only_one_of_two_releases_knows_stay_as_they_are() -> None:
+    told = {"default_partitions": "6", "heard_of_later": "1"}
+    assert ClusterConfig().overruled_by(told) == ClusterConfig(default_partitions=6)
+
+
+def test_a_value_that_this_release_does_not_take_is_refused() -> None:
+    with pytest.raises(InvalidConfigError, match="default_partitions"):
+        ClusterConfig().overruled_by({"default_partitions": "many"})
+
+
+def test_differences_are_named_with_both_values() -> None:
+    assert ClusterConfig().differences(ClusterConfig()) == {}
+    assert ClusterConfig().differences(OTHER) == {
+        "default_partitions": ("1", "6"),
+        "unclean_leader_election_enable": ("false", "true"),
+        "broker_session_timeout_ms": ("4000", "9000"),
+    }

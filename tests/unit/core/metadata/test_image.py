@@ -1,0 +1,42 @@
+"""The metadata as one value, and what it says to people."""
+
+import pytest
+from tests.fakes.cluster import Cluster
+
+from millrace.core.errors import Appended, NotLeaderError
+from millrace.core.ids import TopicId, TopicPartition
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(1)
+
+
+@pytest.fixture
+def named(cluster: Cluster) -> TopicPartition:
+    """A partition of the topic `flights`."""
+    return TopicPartition(cluster.create("flights", partitions=2, replication_factor=1), 1)
+
+
+def test_an_error_about_a_partition_names_its_topic(
+    cluster: Cluster, named: TopicPartition
+) -> None:
+    error = NotLeaderError(f"{named} is led by another: ask for {named}.", appended=Appended.MAYBE)
+    said = cluster.driver.image.in_words(error, named)
+    assert isinstance(said, NotLeaderError)
+    assert said.message == "flights-1 is led by another: ask for flights-1."
+    assert said.appended is Appended.MAYBE
+
+
+def test_directories_and_other_partitions_keep_their_names(
+    cluster: Cluster, named: TopicPartition
+) -> None:
+    other = TopicPartition(named.topic_id, named.partition * 10)
+    error = NotLeaderError(f"/data/{named} is not {other}")
+    assert cluster.driver.image.in_words(error, named) is error
+
+
+def test_an_error_about_a_topic_that_is_gone_stays_as_it_is(cluster: Cluster) -> None:
+    gone = TopicPartition(TopicId(b"gone" * 4), 0)
+    error = NotLeaderError(f"{gone} was deleted")
+    assert cluster.driver.image.in_words(error, gone) is error
