@@ -1,0 +1,156 @@
+"""What the driver asks the brokers: which partitions there are, and where they begin and end."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+from millrace.client import OffsetAndTimestamp, SyncAdmin, UnknownTopicOrPartitionError
+from millrace.spark.errors import InvalidOptionError
+from millrace.spark.offsets import (
+    UNKNOWN_EPOCH,
+    Log,
+    LogPosition,
+    Offsets,
+    Place,
+    check_topic_names,
+)
+from millrace.spark.options import SourceOptions
+from millrace.spark.where import At, AtOffset, AtTime, Partitions, TopicPattern, Topics, Where
+
+CLIENT_ID: Final = "millrace-spark"
+
+
+class Lookups:
+    """Asks brokers on behalf of one query. Opened when it is first used, in the driver."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._admin: SyncAdmin | None = None
+
+    def __getstate__(self) -> SourceOptions:
+        return self._options  # Connections stay where they are.
+
+    def __setstate__(self, options: SourceOptions) -> None:
+        self.__init__(options)  # type: ignore[misc]
+
+    @property
+    def admin(self) -> SyncAdmin:
+        """Return the connection to the brokers."""
+        if self._admin is None:
+            self._admin = SyncAdmin(
+                self._options.bootstrap_servers,
+                client_id=CLIENT_ID,
+                request_timeout_ms=self._options.request_timeout_ms,
+            )
+        return self._admin
+
+    def close(self) -> None:
+        """Let go of the connections; they are opened again when they are needed."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+    def places(self) -> frozenset[Place]:
+        """Return the partitions that the query reads, as of now.
+
+        Raises:
+            UnknownTopicOrPartitionError: one that is named does not exist.
+        """
+        subscription = self._options.subscription
+        match subscription:
+            case Topics():
+                names: Iterable[str] = subscription.names
+            case TopicPattern():
+                names = filter(subscription.matches, self.admin.list_topics())
+            case Partitions():
+                names = {topic for topic, _ in subscription.places}
+        there = self._partitions_of(sorted(names))
+        if not isinstance(subscription, Partitions):
+            return there
+        if missing := sorted(subscription.places - there):
+            raise UnknownTopicOrPartitionError(
+                f"assign names partitions that do not exist: {missing}: correct it, or add them"
+            )
+        return subscription.places
+
+    def _partitions_of(self, names: list[str]) -> frozenset[Place]:
+        check_topic_names(names)
+        topics = self.admin.describe_topics(names)
+        return frozenset(
+            (topic.name, each.partition) for topic in topics.values() for each in topic.partitions
+        )
+
+    def log(self, places: Iterable[Place]) -> Log:
+        """Return where partitions begin and end."""
+        places = list(places)
+        beginnings = self.admin.look_up_offsets(dict.fromkeys(places, "beginning"))
+        return Log({place: each.offset for place, each in beginnings.items()}, self.ends(places))
+
+    def ends(self, places: Iterable[Place]) -> Offsets:
+        """Return where partitions end."""
+        return _offsets(self.admin.look_up_offsets(dict.fromkeys(places, "end")))
+
+    def resolve(self, option: str, where: Where, *, at_start: bool) -> Offsets:
+        """Return the position that an option says for each partition of the query.
+
+        Raises:
+            InvalidOptionError: it names other partitions, or a time after which there is nothing.
+        """
+        wanted = where.of(option, self.places())
+        looked_up = {place: at for place, at in wanted.items() if not isinstance(at, AtOffset)}
+        found = self.admin.look_up_offsets({place: _asked(at) for place, at in looked_up.items()})
+        late = [place for place, each in found.items() if each.offset < 0]
+        if late and at_start and self._options.starting_strategy == "error":
+            raise InvalidOptionError(
+                f"{option}: there are no records so late in {late}: choose an earlier time, or "
+                "startingOffsetsByTimestampStrategy=latest"
+            )
+        exact = {place: at for place, at in wanted.items() if isinstance(at, AtOffset)}
+        # Asked even where the offset is known: the answer names the topic.
+        ends = _offsets(self.admin.look_up_offsets(dict.fromkeys([*exact, *late], "end")))
+        offsets = _offsets(found)
+        return Offsets(
+            {
+                **offsets.positions,
+                **{place: LogPosition(at.offset) for place, at in exact.items()},
+                **{place: ends.positions[place] for place in late},
+            },
+            {**offsets.topic_ids, **ends.topic_ids},
+        )
+
+    def lost_from(self, offsets: Offsets) -> dict[Place, int]:
+        """Return the partitions that have lost records below these offsets, and from where.
+
+        A leader that was elected uncleanly has another log: it ends the epoch that the offsets are
+        of before them.
+        """
+        epochs = {
+            place: each.leader_epoch
+            for place, each in offsets.positions.items()
+            if each.leader_epoch != UNKNOWN_EPOCH
+        }
+        ends = self.admin.find_epoch_ends(epochs) if epochs else {}
+        return {
+            place: end for place, end in ends.items() if 0 <= end < offsets.positions[place].offset
+        }
+
+    def record_bytes(self, topics: Iterable[str]) -> dict[Place, float]:
+        """Return the average size of a stored record in each partition that has any."""
+        return {
+            (log.topic, log.partition): log.size_bytes / (log.log_end_offset - log.log_start_offset)
+            for topic in topics
+            for log in self.admin.describe_logs(topic)
+            if log.leads and log.log_end_offset > log.log_start_offset
+        }
+
+
+def _asked(at: At) -> "Literal['beginning', 'end'] | int":
+    if isinstance(at, AtTime):
+        return at.timestamp_ms
+    return "beginning" if at == "earliest" else "end"
+
+
+def _offsets(found: Mapping[Place, OffsetAndTimestamp]) -> Offsets:
+    return Offsets(
+        {place: LogPosition(each.offset, each.leader_epoch) for place, each in found.items()},
+        {place[0]: each.topic_id.hex() for place, each in found.items()},
+    )

@@ -1,0 +1,124 @@
+"""Offsets as a checkpoint keeps them: pure.
+
+Kafka's shape, so that people can read it, and what tells a topic or a log from another one:
+
+    {"__meta": {"v": 1, "ids": {"clicks": "<topic id>"}, "epoch": {"clicks": {"0": 4}}},
+     "clicks": {"0": 23, "1": 7}}
+
+Spark compares offsets as texts: what is equal must be written equally, or it sees new data where
+there is none. So all keys are in order, and what is not known is left out.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from millrace.spark.errors import CheckpointError
+
+Place: TypeAlias = tuple[str, int]
+"""Topic and number of a partition."""
+
+_META: Final = "__meta"
+_VERSION: Final = 1
+UNKNOWN_EPOCH: Final = -1
+
+
+@dataclass(slots=True, frozen=True)
+class LogPosition:
+    """Where to read next in a partition."""
+
+    offset: int
+    leader_epoch: int = UNKNOWN_EPOCH
+    """No record below `offset` is of a later leader epoch; -1: not known."""
+
+
+@dataclass(slots=True, frozen=True)
+class Offsets:
+    """A position in each partition of a query."""
+
+    positions: Mapping[Place, LogPosition]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Topic ids in hex."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what Spark writes to the checkpoint: one form only."""
+        places = sorted(self.positions)
+        topics = sorted({topic for topic, _ in places})
+        epochs: dict[str, dict[str, int]] = {}
+        offsets: dict[str, dict[str, int]] = {topic: {} for topic in topics}
+        for topic, partition in places:
+            position = self.positions[topic, partition]
+            offsets[topic][str(partition)] = position.offset
+            if position.leader_epoch >= 0:
+                epochs.setdefault(topic, {})[str(partition)] = position.leader_epoch
+        ids = {topic: self.topic_ids[topic] for topic in topics if topic in self.topic_ids}
+        return {_META: {"epoch": epochs, "ids": ids, "v": _VERSION}, **offsets}
+
+    @staticmethod
+    def from_dict(value: Mapping[str, Any]) -> "Offsets":
+        """Return the offsets of a checkpoint.
+
+        Raises:
+            CheckpointError: they are not written by this source, or by a later version of it.
+        """
+        try:
+            meta = value[_META]
+            version = meta["v"]
+            if version != _VERSION:
+                raise CheckpointError(
+                    f"the checkpoint's offsets are of version {version!r}, and this release reads "
+                    f"version {_VERSION}: go on with the release that wrote it, or begin a new "
+                    "checkpoint"
+                )
+            positions = {
+                (topic, int(partition)): LogPosition(
+                    _number(offset),
+                    _number(meta["epoch"].get(topic, {}).get(partition, UNKNOWN_EPOCH)),
+                )
+                for topic, partitions in value.items()
+                if topic != _META
+                for partition, offset in partitions.items()
+            }
+            return Offsets(positions, {topic: str(each) for topic, each in meta["ids"].items()})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"the checkpoint's offsets are not of the source millrace: {str(value)[:200]}: "
+                "give the query a checkpoint of its own"
+            ) from error
+
+    def with_known_epochs(self, before: "Offsets") -> "Offsets":
+        """Return these offsets with the epochs of `before` wherever nothing was read since.
+
+        A new leader alone is no news: a text that differs would make an empty batch of it.
+        """
+        positions = {
+            place: before.positions[place]
+            if place in before.positions and before.positions[place].offset == position.offset
+            else position
+            for place, position in self.positions.items()
+        }
+        return Offsets(positions, self.topic_ids)
+
+
+@dataclass(slots=True, frozen=True)
+class Log:
+    """The partitions of a query as they are at a time."""
+
+    beginnings: Mapping[Place, int]
+    ends: Offsets
+
+
+def check_topic_names(topics: Iterable[str]) -> None:
+    """Refuse topics that offsets cannot name.
+
+    Raises:
+        CheckpointError: one has the name that the offsets use themselves.
+    """
+    if _META in topics:
+        raise CheckpointError(f"a topic named {_META} cannot be read by Spark: rename it")
+
+
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is no whole number")
+    return value

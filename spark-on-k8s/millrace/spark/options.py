@@ -1,0 +1,344 @@
+"""The options of the source: one table, from which they are parsed, checked and documented.
+
+Names are Kafka's wherever Kafka has the option, so that a user of Spark's Kafka source changes the
+format only. Spark hands names over in lower case. An option that does not exist is refused with the
+nearest one that does; one of Kafka's that has no place here, with the reason.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Final
+
+from millrace.core.settings import INT32_MAX, INT64_MAX
+from millrace.spark import where
+from millrace.spark.errors import InvalidOptionError
+from millrace.spark.option import (
+    METADATA,
+    Option,
+    Use,
+    duration,
+    number,
+    one_of,
+    option,
+    size,
+    yes_or_no,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceOptions:
+    """The options of one query, parsed."""
+
+    bootstrap_servers: str = option(
+        "bootstrap.servers", str, "",
+        "`host:port` of brokers, separated by commas. Must be given.",
+        aliases=("kafka.bootstrap.servers",),
+    )  # fmt: skip
+    subscribe: where.Topics | None = option(
+        "subscribe", where.topics, None,
+        "Topics to read, separated by commas. Exactly one of `subscribe`, `subscribePattern` and "
+        "`assign` must be given.",
+    )  # fmt: skip
+    subscribe_pattern: where.TopicPattern | None = option(
+        "subscribePattern", where.pattern, None,
+        "A regular expression of Python's that the whole name of a topic matches. A stream takes "
+        "in topics that come.",
+    )  # fmt: skip
+    assign: where.Partitions | None = option(
+        "assign", where.partitions, None, 'Partitions to read: `{"clicks":[0,1]}`.'
+    )
+    starting_offsets: where.Where | None = option(
+        "startingOffsets", where.offsets, None,
+        '`earliest`, `latest`, or `{"clicks":{"0":23,"1":-2}}` with every partition: -2 is '
+        "earliest, -1 latest. Of a stream it counts when the checkpoint is new. `latest` is "
+        "refused in a batch, which would read nothing; a stream needs `groupId` with it.",
+        default="latest (stream), earliest (batch)",
+    )  # fmt: skip
+    starting_timestamp: where.Where | None = option(
+        "startingTimestamp", where.timestamp, None,
+        "Begin at the first record at or after this time: ms since 1970 UTC, or ISO 8601 with a "
+        "zone. Counts before `startingOffsetsByTimestamp`, which counts before `startingOffsets`.",
+    )  # fmt: skip
+    starting_offsets_by_timestamp: where.Where | None = option(
+        "startingOffsetsByTimestamp", where.timestamps, None,
+        'The same for each partition: `{"clicks":{"0":1672531200000,"1":1672531200000}}`.',
+    )  # fmt: skip
+    starting_strategy: str = option(
+        "startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error",
+        "Where no record is so late: `error` refuses, `latest` begins at the end.",
+    )  # fmt: skip
+    ending_offsets: where.Where | None = option(
+        "endingOffsets", where.offsets, None,
+        "Where to end, exclusive: `latest`, or JSON as `startingOffsets`.",
+        use=Use.BATCH, default="latest",
+    )  # fmt: skip
+    ending_timestamp: where.Where | None = option(
+        "endingTimestamp", where.timestamp, None,
+        "End before the first record at or after this time; where there is none, at the end.",
+        use=Use.BATCH,
+    )  # fmt: skip
+    ending_offsets_by_timestamp: where.Where | None = option(
+        "endingOffsetsByTimestamp", where.timestamps, None, "The same for each partition.",
+        use=Use.BATCH,
+    )  # fmt: skip
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss", yes_or_no, True,
+        "Fail when records that were to be read are gone: retention has passed them, the topic was "
+        "made anew, the log was truncated after an unclean election. `false` goes on with what is "
+        "there, and says so in the log.",
+    )  # fmt: skip
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger", number(), None,
+        "Records in a micro-batch at the most, shared out by what waits in each partition. None "
+        "starves. Set it: without, a first batch is as large as the topic.",
+        use=Use.STREAM, aliases=("maxRecordsPerTrigger",),
+    )  # fmt: skip
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger", size(1, INT64_MAX), None,
+        "About so many bytes in a micro-batch at the most, as they are stored: from the average "
+        "size of a partition's records. Not in Kafka.",
+        use=Use.STREAM,
+    )  # fmt: skip
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger", number(), None,
+        "Wait until so many records are there, or `maxTriggerDelay` is over.",
+        use=Use.STREAM,
+    )  # fmt: skip
+    max_trigger_delay_ms: int = option(
+        "maxTriggerDelay", duration, 15 * 60_000,
+        "How long `minOffsetsPerTrigger` may hold a batch back.",
+        use=Use.STREAM, default="15m",
+    )  # fmt: skip
+    min_partitions: int | None = option(
+        "minPartitions",
+        number(1, 100_000),
+        None,
+        "Tasks at least: large partitions are read by several.",
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition", number(), None, "Offsets that one task reads at the most."
+    )
+    max_partitions: int | None = option(
+        "maxPartitions", number(1, 100_000), None,
+        "Tasks at the most: small partitions share one. A task costs some 20 ms, so twice the "
+        "number of cores is a good choice for low latency. Not in Kafka.",
+    )  # fmt: skip
+    include_headers: bool = option("includeHeaders", yes_or_no, False, "Adds the column `headers`.")
+    group_id: str | None = option(
+        "groupId", str, None,
+        "The name under which the brokers keep where the stream began. It assigns no partitions: "
+        "what else uses the name does no harm, but give each checkpoint one of its own.",
+        use=Use.STREAM, aliases=("kafka.group.id",),
+    )  # fmt: skip
+    poll_timeout_ms: int = option(
+        "pollTimeoutMs", number(1, INT32_MAX), 120_000,
+        "How long a task waits for the next records of its range before it fails.",
+        aliases=("kafkaConsumer.pollTimeoutMs",),
+    )  # fmt: skip
+    request_timeout_ms: int = option(
+        "requestTimeoutMs", number(1, INT32_MAX), 30_000,
+        "How long a look-up of offsets may take, elections and retries included.",
+        aliases=("kafka.request.timeout.ms",),
+    )  # fmt: skip
+    latest_offset_wait_ms: int = option(
+        "latestOffsetMaxWaitMs", number(0, 60_000), 0,
+        "How long a trigger waits for new records where there are none; 0: not at all. Not in "
+        "Kafka.",
+        use=Use.STREAM,
+    )  # fmt: skip
+    fetch_max_bytes: int = option(
+        "fetchMaxBytes", size(64 * 1024, 1 << 30), 8 << 20,
+        "Bytes of records that a task has on their way from each broker: what it reads ahead, and "
+        "so what it holds in memory. Not less than the largest batch of a topic.",
+        aliases=("kafka.fetch.max.bytes",), default="8m",
+    )  # fmt: skip
+    batch_rows: int = option(
+        "batchRows",
+        number(1, 1_000_000),
+        20_000,
+        "Rows in one Arrow batch at the most: smaller ones are put together up to it.",
+    )
+    pushdown: bool = option(
+        "pushdown", yes_or_no, False,
+        "Let filters on topic, partition, offset and timestamp decide what is read. Spark asks "
+        "for `spark.sql.python.filterPushdown.enabled=true` then.",
+        use=Use.BATCH,
+    )  # fmt: skip
+    rack: str | None = option(
+        "rack", str, None,
+        "The zone of the executors: partitions are read from an in-sync replica of the same zone "
+        "where there is one.",
+        aliases=("kafka.client.rack",), default="`MILLRACE_CLIENT_RACK` of the executor",
+    )  # fmt: skip
+
+    @property
+    def subscription(self) -> where.Subscription:
+        """Return what is read."""
+        (chosen,) = _chosen_subscriptions(self)
+        return chosen
+
+    def start(self, use: Use) -> tuple[str, where.Where]:
+        """Return where to begin, and the option that says so."""
+        for name, given in (
+            ("startingTimestamp", self.starting_timestamp),
+            ("startingOffsetsByTimestamp", self.starting_offsets_by_timestamp),
+            ("startingOffsets", self.starting_offsets),
+        ):
+            if given is not None:
+                return name, given
+        return "startingOffsets", where.Where("earliest" if use is Use.BATCH else "latest")
+
+    def end(self) -> tuple[str, where.Where]:
+        """Return where to end, and the option that says so."""
+        for name, given in (
+            ("endingTimestamp", self.ending_timestamp),
+            ("endingOffsetsByTimestamp", self.ending_offsets_by_timestamp),
+            ("endingOffsets", self.ending_offsets),
+        ):
+            if given is not None:
+                return name, given
+        return "endingOffsets", where.Where("latest")
+
+
+_KAFKA: Final[Mapping[str, str]] = {
+    "auto.offset.reset": "say where to begin with startingOffsets",
+    "enable.auto.commit": "the checkpoint keeps the offsets, and nothing commits them by itself",
+    "key.deserializer": "keys are bytes: decode the column in Spark",
+    "value.deserializer": "values are bytes: decode the column in Spark",
+    "key.serializer": "keys are bytes: encode the column in Spark",
+    "value.serializer": "values are bytes: encode the column in Spark",
+    "interceptor.classes": "nothing stands between the log and Spark",
+    "isolation.level": "there are no transactions: all that is read is committed",
+    "groupIdPrefix": "name the query with groupId",
+    "fetchOffset.numRetries": "look-ups are repeated for requestTimeoutMs",
+    "fetchOffset.retryIntervalMs": "look-ups are repeated for requestTimeoutMs",
+    "path": "topics are named by subscribe, subscribePattern or assign, and not by load()",
+}
+"""Options of Spark's Kafka source that have no place here, and why."""
+
+_SECRET: Final = re.compile(r"password|passwd|secret|token|jaas|credential|private.?key", re.I)
+
+
+def options_of(use: Use) -> Iterator[tuple[str, Option]]:
+    """Return the options of a kind of query, by the names of their fields."""
+    for each in fields(SourceOptions):
+        known: Option = each.metadata[METADATA]
+        if known.use & use:
+            yield each.name, known
+
+
+def parse_options(given: Mapping[str, str], use: Use) -> SourceOptions:
+    """Return the options of a query.
+
+    Raises:
+        InvalidOptionError: one is unknown, malformed, or contradicts another. Says all that is
+            wrong.
+    """
+    names = {
+        name.lower(): (attribute, known)
+        for attribute, known in options_of(Use.READ)
+        for name in (known.name, *known.aliases)
+    }
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    for name, text in given.items():
+        found = names.get(name.lower())
+        if found is None:
+            problems.append(_refusal(name, names))
+            continue
+        attribute, known = found
+        if not known.use & use:
+            kind = "stream" if use is Use.STREAM else "batch"
+            problems.append(f"{known.name} has no meaning in a {kind}: leave it out")
+        elif attribute in spelled:
+            problems.append(f"{name} and {spelled[attribute]} are the same: give one of them")
+        else:
+            spelled[attribute] = name
+            try:
+                values[attribute] = known.parse(text)
+            except ValueError as error:
+                problems.append(f"{known.name}={text!r}: {error}")
+    if not problems:
+        problems = list(_contradictions(SourceOptions(**values), use))
+    if problems:
+        raise InvalidOptionError("; ".join(problems))
+    return SourceOptions(**values)
+
+
+def _refusal(name: str, names: Mapping[str, tuple[str, Option]]) -> str:
+    bare = re.sub(r"^kafka\.", "", name, flags=re.I).lower()
+    for refused, why in _KAFKA.items():
+        if refused.lower() == bare:
+            return f"{refused} is not an option: {why}"
+    if _SECRET.search(name):  # Its value is never shown.
+        return (
+            f"{name} is refused: options are shown in plans and logs, so secrets must not be in "
+            "them"
+        )
+    spelled = {key: each.name for key, (_, each) in names.items()}
+    near = get_close_matches(name.lower(), spelled, n=1, cutoff=0.6)
+    meant = f": did you mean {spelled[near[0]]}?" if near else ": see docs/spark-options.md"
+    return f"there is no option {name}{meant}"
+
+
+def _chosen_subscriptions(options: SourceOptions) -> list[where.Subscription]:
+    return [
+        each
+        for each in (options.subscribe, options.subscribe_pattern, options.assign)
+        if each is not None
+    ]
+
+
+def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
+    if not options.bootstrap_servers.strip():
+        yield "bootstrap.servers is missing: give host:port of a broker"
+    if len(_chosen_subscriptions(options)) != 1:
+        yield "give exactly one of subscribe, subscribePattern and assign"
+    low, high = options.min_partitions, options.max_partitions
+    if low is not None and high is not None and low > high:
+        yield f"minPartitions={low} is more than maxPartitions={high}"
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        yield f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
+    name, start = options.start(use)
+    if use is Use.BATCH:
+        if "latest" in (start.everywhere, *start.places.values()):
+            yield f"{name}: a batch that begins at the latest offset reads nothing"
+        ending, end = options.end()
+        if "earliest" in (end.everywhere, *end.places.values()):
+            yield f"{ending}: a batch that ends at the earliest offset reads nothing"
+    elif not options.group_id:
+        ats = (start.everywhere, *start.places.values())
+        by_time = options.starting_strategy == "latest"
+        if "latest" in ats or (by_time and any(isinstance(at, where.AtTime) for at in ats)):
+            yield (
+                f"{name} may be the latest offset, which needs groupId in a stream: under it "
+                "the brokers keep where it began, so that no restart can begin later and skip "
+                "records; or begin at earliest"
+            )
+
+
+def markdown_table() -> str:
+    """Return the options as a table."""
+    rows = ["| option | default | for | meaning |", "|---|---|---|---|"]
+    kinds = {Use.READ: "batch, stream", Use.BATCH: "batch", Use.STREAM: "stream"}
+    for _, each in options_of(Use.READ):
+        aliases = "".join(f" (`{alias}`)" for alias in each.aliases)
+        rows.append(
+            f"| `{each.name}`{aliases} | {each.default} | {kinds[each.use]} | {each.meaning} |"
+        )
+    return "\n".join(rows)
+
+
+def refused_table() -> str:
+    """Return Kafka's options that are refused as a table."""
+    return "\n".join(
+        [
+            "| option | why |",
+            "|---|---|",
+            *(f"| `{name}` | {why} |" for name, why in _KAFKA.items()),
+        ]
+    )

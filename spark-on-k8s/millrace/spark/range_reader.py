@@ -1,0 +1,291 @@
+"""What a task does: ranges of partitions as Arrow batches with Spark's columns. On executors.
+
+From the broker's bytes to Spark's Arrow no record is touched by Python. Keys, values and offsets
+are Arrow's views of what was received; times are multiplied, topics and partitions repeated, and
+where there are headers, they get Spark's names. Only small batches are copied to join them.
+
+The consumer reads ahead in a thread of its own, `fetchMaxBytes` from each broker at the most, and
+follows leaders that move. Worker processes outlive a task: its consumer is kept for the next.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.client import (
+    ClosedError,
+    FetchedRecords,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    SyncAdmin,
+    SyncConsumer,
+    UnknownTopicOrPartitionError,
+)
+from millrace.spark.errors import DataLossError, ReadStalledError, TopicRecreatedError
+from millrace.spark.lookups import CLIENT_ID
+from millrace.spark.offsets import Place
+from millrace.spark.options import SourceOptions
+from millrace.spark.planning import Range
+
+_POLL_MS: Final = 100
+_CREATE_TIME: Final = 0
+"""What `timestampType` says: all times are the producers'."""
+_RACK_VARIABLE: Final = "MILLRACE_CLIENT_RACK"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, frozen=True)
+class Task:
+    """What one task reads; it travels to the executor."""
+
+    ranges: tuple[Range, ...]
+    topic_ids: Mapping[str, str]
+
+
+def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Return the records of a task, in batches of Spark's columns.
+
+    Raises:
+        DataLossError: records are gone, and `failOnDataLoss` says that this is a failure.
+        ReadStalledError: nothing came for `pollTimeoutMs`.
+        MillraceError: whatever else the client raises, such as for a damaged batch.
+    """
+    consumer = _take_consumer(options)
+    is_done = False
+    try:
+        yield from _Reading(task, options, schema, consumer).batches()
+        consumer.assign([])
+        is_done = True
+    finally:
+        # Also when Spark has enough, and closes the generator: then the stream is in mid-flight.
+        if is_done:
+            _keep_consumer(options, consumer)
+        else:
+            consumer.close()
+
+
+class _Reading:
+    """One task under way."""
+
+    def __init__(
+        self, task: Task, options: SourceOptions, schema: pa.Schema, consumer: SyncConsumer
+    ) -> None:
+        self._options = options
+        self._topic_ids = task.topic_ids
+        self._consumer = consumer
+        self._columns = SparkColumns(schema, options.batch_rows)
+        self._next = {each.place: each.start for each in task.ranges if each.size > 0}
+        self._ends = {each.place: each.end for each in task.ranges}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the records, until every range is read to its end."""
+        self._consumer.assign(self._next)
+        heard_at = time.monotonic()
+        while self._next:
+            before = dict(self._next)
+            yield from self._columns.joined(self._poll())
+            if self._next != before:
+                heard_at = time.monotonic()  # Not the time that Spark took.
+            elif (time.monotonic() - heard_at) * 1000 > self._options.poll_timeout_ms:
+                raise ReadStalledError(
+                    f"nothing was read for pollTimeoutMs={self._options.poll_timeout_ms} at "
+                    f"{_listed(self._next)}, and the ranges end at {_listed(self._ends)}: are "
+                    "their leaders there (millrace cluster health)?"
+                )
+
+    def _poll(self) -> list[tuple[Place, pa.RecordBatch]]:
+        try:
+            fetched = self._consumer.poll_batches(_POLL_MS, self._options.fetch_max_bytes)
+        except (LogTruncatedError, OffsetOutOfRangeError) as error:
+            self._on_loss(error)
+            return []
+        except UnknownTopicOrPartitionError as error:
+            raise TopicRecreatedError(
+                f"a topic was deleted while it was read: {error.message}. Nothing was skipped: "
+                "begin a new checkpoint, or read again"
+            ) from error
+        if not fetched:
+            self._skip_gaps()
+        return [kept for each in fetched if (kept := self._keep(each)) is not None]
+
+    def _keep(self, fetched: FetchedRecords) -> tuple[Place, pa.RecordBatch] | None:
+        """Note how far a batch goes; return what of it is in the range."""
+        place = fetched.topic, fetched.partition
+        if place not in self._next:
+            return None
+        known = self._topic_ids.get(fetched.topic)
+        if known is not None and known != fetched.topic_id.hex():
+            raise TopicRecreatedError(
+                f"topic {fetched.topic!r} was deleted and made anew while it was read: begin a new "
+                "checkpoint, or read again"
+            )
+        records, end = fetched.records, self._ends[place]
+        offsets = records.column(0).to_numpy()
+        if not len(offsets):
+            return None
+        assert offsets[0] >= self._next[place], "no record is handed out twice"
+        count = int(np.searchsorted(offsets, end))
+        self._advance(place, int(offsets[-1]) + 1)
+        return place, records.slice(0, count)
+
+    def _advance(self, place: Place, to: int) -> None:
+        if to < self._ends[place]:
+            self._next[place] = to
+            return
+        del self._next[place]
+        if self._next:
+            self._consumer.pause(place)
+
+    def _skip_gaps(self) -> None:
+        """Offsets have gaps: a range may end in one, where no record will come."""
+        for place in list(self._next):
+            self._advance(place, max(self._next[place], self._consumer.position(place)))
+
+    def _on_loss(self, error: LogTruncatedError | OffsetOutOfRangeError) -> None:
+        """Go on with what is there, if that is wanted.
+
+        Raises:
+            DataLossError: it is not.
+        """
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"records that were to be read are gone: {error.message}. Nothing was skipped: "
+                "failOnDataLoss=false goes on with what is there"
+            ) from error
+        with SyncAdmin(self._options.bootstrap_servers, client_id=CLIENT_ID) as admin:
+            beginnings = admin.look_up_offsets(dict.fromkeys(self._next, "beginning"))
+            ends = admin.look_up_offsets(dict.fromkeys(self._next, "end"))
+        left = {}
+        for place, at in self._next.items():
+            self._ends[place] = min(self._ends[place], ends[place].offset)
+            left[place] = max(at, beginnings[place].offset)
+        _log.warning("records are gone (%s): from %s on to %s", error, self._next, left)
+        self._next = {place: at for place, at in left.items() if at < self._ends[place]}
+        self._consumer.assign(self._next)
+
+
+class SparkColumns:
+    """Makes Spark's columns of a consumer's."""
+
+    def __init__(self, schema: pa.Schema, batch_rows: int) -> None:
+        self._schema = schema
+        self._rows = batch_rows
+        self._repeated: dict[Place, tuple[pa.Array, pa.Array]] = {}
+        self._create_time = pa.repeat(pa.scalar(_CREATE_TIME, pa.int32()), batch_rows)
+
+    def joined(self, batches: Iterable[tuple[Place, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """Return batches of about as many rows as are wanted; only small ones are copied."""
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for place, records in batches:
+            for start in range(0, len(records), self._rows):
+                batch = self.of(place, records.slice(start, self._rows))
+                if waiting and rows + len(batch) > self._rows:
+                    yield _join(waiting)
+                    waiting, rows = [], 0
+                waiting.append(batch)
+                rows += len(batch)
+        if waiting:
+            yield _join(waiting)
+
+    def of(self, place: Place, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Return Spark's columns of at most `batch_rows` records."""
+        count = len(records)
+        if place not in self._repeated:
+            self._repeated[place] = (
+                pa.repeat(pa.scalar(place[0], pa.string()), self._rows),
+                pa.repeat(pa.scalar(place[1], pa.int32()), self._rows),
+            )
+        topic, partition = self._repeated[place]
+        offsets, times, keys, values, headers = records.columns
+        columns = [
+            keys,
+            values,
+            topic.slice(0, count),
+            partition.slice(0, count),
+            offsets,
+            times.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+            self._create_time.slice(0, count),
+        ]
+        if len(self._schema) > len(columns):
+            columns.append(_spark_headers(headers, self._schema.field("headers").type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _spark_headers(headers: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return headers as Kafka's source shows them: null where a record has none."""
+    ends = headers.offsets.to_numpy()
+    if ends[0] == ends[-1]:
+        return pa.nulls(len(headers), kind)
+    names, values = headers.values.field(0), headers.values.field(1)
+    structs = pa.StructArray.from_arrays([names, values], fields=list(kind.value_type))
+    has_none = pa.array(ends[1:] == ends[:-1])
+    # `from_arrays` takes no mask beside offsets that are a slice.
+    offsets = pa.array(ends, pa.int32())
+    return pa.ListArray.from_arrays(offsets, structs, type=kind, mask=has_none)
+
+
+def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+@dataclass(slots=True, frozen=True)
+class _ConsumerKind:
+    """What tells one task's consumer from another's; a fork does not inherit connections."""
+
+    process_id: int
+    bootstrap: str
+    fetch_max_bytes: int
+    request_timeout_ms: int
+    rack: str
+
+    @staticmethod
+    def of(options: SourceOptions) -> "_ConsumerKind":
+        rack = os.environ.get(_RACK_VARIABLE, "") if options.rack is None else options.rack
+        return _ConsumerKind(
+            os.getpid(),
+            options.bootstrap_servers,
+            options.fetch_max_bytes,
+            options.request_timeout_ms,
+            rack,
+        )
+
+
+_idle: dict[_ConsumerKind, SyncConsumer] = {}
+"""The last task's consumer, one at the most: the next task of the query spares the connections."""
+
+
+def _take_consumer(options: SourceOptions) -> SyncConsumer:
+    kind = _ConsumerKind.of(options)
+    return _idle.pop(kind, None) or SyncConsumer(
+        kind.bootstrap,
+        client_id=CLIENT_ID,
+        fetch_max_bytes=kind.fetch_max_bytes,
+        auto_offset_reset="none",
+        request_timeout_ms=kind.request_timeout_ms,
+        client_rack=kind.rack,
+    )
+
+
+def _keep_consumer(options: SourceOptions, consumer: SyncConsumer) -> None:
+    kind = _ConsumerKind.of(options)
+    replaced = [_idle.pop(each) for each in list(_idle)]
+    _idle[kind] = consumer
+    for each in replaced:
+        with suppress(ClosedError):  # Of the process that this one was forked from.
+            each.close()
+
+
+def _listed(offsets: Mapping[Place, int]) -> str:
+    return ", ".join(f"{topic}-{number}@{at}" for (topic, number), at in sorted(offsets.items()))

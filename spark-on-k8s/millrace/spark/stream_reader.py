@@ -1,0 +1,266 @@
+"""Reads a stream: one reader in the driver for the whole life of a query, and copies in executors.
+
+Spark asks for an end, writes it to its log, and asks for tasks between the last end and that; after
+a restart it asks again, with what its log says. So an end is decided once, and a range is read to
+it whatever happens meanwhile.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from millrace.spark.errors import DataLossError
+from millrace.spark.guards import check_is_of_this_query, losses, raise_for, read_on
+from millrace.spark.initial import keep_initial
+from millrace.spark.lookups import Lookups
+from millrace.spark.offsets import Log, LogPosition, Offsets, Place
+from millrace.spark.option import Use
+from millrace.spark.options import SourceOptions
+from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks
+from millrace.spark.range_reader import Task, read_task
+
+_PAUSE_S = 0.005
+_PAUSE_S_MAX = 0.05
+_RECORD_BYTES_AGE_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The source of one streaming query."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._lookups = Lookups(options)
+        self._initial: dict[str, Any] | None = None
+        self._target: Offsets | None = None
+        """Where a query that reads what is there ends."""
+        self._latest: Offsets | None = None
+        self._last_batch_at = time.monotonic()
+        self._record_bytes: dict[Place, float] = {}
+        self._record_bytes_until = 0.0
+
+    # In the driver.
+
+    def initialOffset(self) -> dict[str, Any]:  # Spark's name, as those below.
+        """Return where the query begins. Spark asks twice, and again after a first batch failed."""
+        if self._initial is None:
+            option, at = self._options.start(Use.STREAM)
+            start = self._lookups.resolve(option, at, at_start=True)
+            if self._options.group_id:
+                start = keep_initial(self._lookups.admin, self._options.group_id, start)
+            self._initial = start.to_dict()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that Spark hands back with each trigger.
+
+        A trigger that wants all hands another back, and then no option limits the batch.
+        """
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next batch ends; `start` itself where there is none.
+
+        Raises:
+            DataLossError: records from `start` on are gone.
+            CheckpointError: `start` is not of this query.
+        """
+        begin = Offsets.from_dict(start)
+        ends = self._wait_for_news(begin)
+        self._latest = ends
+        check_is_of_this_query(begin, {topic for topic, _ in ends.positions})
+        if self._target is not None:
+            ends = self._up_to_target(begin, ends)
+        backlog = self._backlog(begin, ends)
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        if is_limited and self._target is None and not self._is_due(backlog):
+            return start
+        limits = Limits()
+        if is_limited:
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            limits = Limits(rows, self._options.max_bytes_per_trigger)
+        until = admit(backlog, limits, self._sizes(backlog, limits))
+        self._last_batch_at = time.monotonic()
+        positions = {
+            place: LogPosition(until.get(place, each.offset), each.leader_epoch)
+            for place, each in ends.positions.items()
+        }
+        return Offsets(positions, ends.topic_ids).with_known_epochs(begin).to_dict()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return where the log ended when it was last asked: Spark asks in every trigger."""
+        return None if self._latest is None else self._latest.to_dict()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note where the log ends: the query reads so far and then ends."""
+        self._target = self._lookups.ends(self._lookups.places())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return what each task reads between two offsets: always the same for the same.
+
+        Raises:
+            DataLossError: records between them are gone.
+        """
+        begin, until = Offsets.from_dict(start), Offsets.from_dict(end)
+        check_is_of_this_query(begin, {topic for topic, _ in until.positions})
+        places = self._lookups.places()
+        log = self._lookups.log(places)
+        begin = self._without_losses(begin, log)
+        ranges = []
+        for place, position in until.positions.items():
+            if place not in log.beginnings:
+                continue  # Its loss was told.
+            first = begin.positions.get(place, LogPosition(log.beginnings[place])).offset
+            last = min(position.offset, log.ends.positions[place].offset)
+            if last < position.offset:
+                self._tell(f"{place[0]}-{place[1]} ends at {last}, before {position.offset}")
+            ranges.append(Range(*place, first, last))
+        tasks = plan_tasks(
+            ranges,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+            max_partitions=self._options.max_partitions,
+        )
+        return [InputPartition(Task(task, dict(log.ends.topic_ids))) for task in tasks]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the checkpoint keeps the offsets."""
+
+    def stop(self) -> None:
+        """Let go of the connections."""
+        self._lookups.close()
+
+    # In executors.
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the records of a task."""
+        if partition.value is None:
+            return iter(())
+        return read_task(
+            partition.value, self._options, to_arrow_schema(self._schema, timezone="UTC")
+        )
+
+    # Decisions of the driver.
+
+    def _wait_for_news(self, begin: Offsets) -> Offsets:
+        """Return where the log ends, as soon as that is not `begin`, or the wait is over."""
+        deadline = time.monotonic() + self._options.latest_offset_wait_ms / 1000
+        pause = _PAUSE_S
+        while True:
+            ends = self._lookups.ends(self._lookups.places())
+            is_news = any(
+                place not in begin.positions or begin.positions[place].offset != end.offset
+                for place, end in ends.positions.items()
+            )
+            left = deadline - time.monotonic()
+            if is_news or left <= 0 or self._target is not None:
+                return ends
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _PAUSE_S_MAX)
+
+    def _up_to_target(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """Return the ends as far as a query that ends reads; a restart may be further already."""
+        assert self._target is not None
+        positions = {}
+        for place, target in self._target.positions.items():
+            end = ends.positions.get(place)
+            if end is None or end.offset < target.offset:
+                self._tell(
+                    f"{place[0]}-{place[1]} was to be read up to {target.offset}, and "
+                    + ("is gone" if end is None else f"ends at {end.offset}")
+                )
+                if end is None:
+                    continue
+                target = end
+            at = begin.positions.get(place)
+            positions[place] = at if at is not None and at.offset > target.offset else target
+        return Offsets(positions, ends.topic_ids)
+
+    def _backlog(self, begin: Offsets, ends: Offsets) -> list[Range]:
+        """Return what waits from `begin` on; partitions that have come are read from their start.
+
+        Raises:
+            DataLossError: some of it is gone.
+        """
+        new = [place for place in ends.positions if place not in begin.positions]
+        moved = [
+            place
+            for place in begin.positions
+            if place not in ends.positions
+            or begin.positions[place].offset > ends.positions[place].offset
+            or begin.topic_ids.get(place[0]) != ends.topic_ids[place[0]]
+        ]
+        if moved:
+            begin = self._without_losses(begin, self._lookups.log(ends.positions))
+        starts = self._lookups.admin.look_up_offsets(dict.fromkeys(new, "beginning")) if new else {}
+        return [
+            Range(
+                *place,
+                starts[place].offset if place in starts else begin.positions[place].offset,
+                end.offset,
+            )
+            for place, end in sorted(ends.positions.items())
+        ]
+
+    def _without_losses(self, begin: Offsets, log: Log) -> Offsets:
+        """Return where to read on; what is gone is an error, or is told."""
+        there = {place: each for place, each in begin.positions.items() if place in log.beginnings}
+        elected = {
+            place: each
+            for place, each in there.items()
+            if each.leader_epoch != log.ends.positions[place].leader_epoch
+            and begin.topic_ids.get(place[0]) == log.ends.topic_ids[place[0]]
+        }
+        lost_from = self._lookups.lost_from(Offsets(elected)) if elected else {}
+        found = list(losses(begin, log, lost_from))
+        if self._options.fail_on_data_loss:
+            raise_for(found)
+        elif found:
+            _log.warning("records are gone, and the query goes on: %s", found)
+        return read_on(begin, found, log) if found else begin
+
+    def _tell(self, problem: str) -> None:
+        """Raise a loss, or write it to the log."""
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"records that were to be read are gone: {problem}. Nothing was skipped: "
+                "failOnDataLoss=false goes on with what is there"
+            )
+        _log.warning("records are gone, and the query goes on: %s", problem)
+
+    def _is_due(self, backlog: list[Range]) -> bool:
+        return is_due(
+            sum(max(0, each.size) for each in backlog),
+            (time.monotonic() - self._last_batch_at) * 1000,
+            at_least=self._options.min_offsets_per_trigger,
+            delay_ms=self._options.max_trigger_delay_ms,
+        )
+
+    def _sizes(self, backlog: list[Range], limits: Limits) -> dict[Place, float]:
+        if limits.size_bytes is not None and time.monotonic() >= self._record_bytes_until:
+            self._record_bytes = self._lookups.record_bytes({each.topic for each in backlog})
+            self._record_bytes_until = time.monotonic() + _RECORD_BYTES_AGE_S
+        return self._record_bytes

@@ -1,0 +1,187 @@
+"""Which topics a query reads, and where it begins and ends: what the options say about it, parsed.
+
+Pure: brokers are asked elsewhere.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from millrace.spark.errors import InvalidOptionError
+from millrace.spark.offsets import Place
+
+End: TypeAlias = Literal["earliest", "latest"]
+
+
+@dataclass(slots=True, frozen=True)
+class AtOffset:
+    """Exactly there."""
+
+    offset: int
+
+
+@dataclass(slots=True, frozen=True)
+class AtTime:
+    """The first record at or after a time, ms UTC."""
+
+    timestamp_ms: int
+
+
+At: TypeAlias = End | AtOffset | AtTime
+
+
+@dataclass(slots=True, frozen=True)
+class Topics:
+    """Topics that are read with all their partitions."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class TopicPattern:
+    """All topics whose whole name matches, also those that come."""
+
+    pattern: str
+
+    def matches(self, name: str) -> bool:
+        """Return whether a topic is one of them."""
+        return re.fullmatch(self.pattern, name) is not None
+
+
+@dataclass(slots=True, frozen=True)
+class Partitions:
+    """Exactly these partitions."""
+
+    places: frozenset[Place]
+
+
+Subscription: TypeAlias = Topics | TopicPattern | Partitions
+
+
+@dataclass(slots=True, frozen=True)
+class Where:
+    """A position for each partition: one for all, or one for each that is named."""
+
+    everywhere: At | None = None
+    places: Mapping[Place, At] = field(default_factory=dict)
+
+    def of(self, option: str, places: frozenset[Place]) -> dict[Place, At]:
+        """Return the position of each of these partitions.
+
+        Raises:
+            InvalidOptionError: the option names other partitions than these.
+        """
+        if self.everywhere is not None:
+            return dict.fromkeys(places, self.everywhere)
+        missing, unknown = places - self.places.keys(), self.places.keys() - places
+        if missing or unknown:
+            raise InvalidOptionError(
+                f"{option} must name every partition that is read, once. Missing: "
+                f"{_listed(missing)}; not read: {_listed(unknown)}"
+            )
+        return {place: self.places[place] for place in places}
+
+
+def topics(text: str) -> Topics:
+    """Parse a list of topics, separated by commas."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError("name a topic at least")
+    return Topics(names)
+
+
+def pattern(text: str) -> TopicPattern:
+    """Parse a regular expression of Python's."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"it is no regular expression: {error}") from error
+    return TopicPattern(text)
+
+
+def partitions(text: str) -> Partitions:
+    """Parse `{"clicks": [0, 1]}`."""
+    places = frozenset(
+        (topic, _natural(number)) for topic, numbers in _object(text) for number in _list(numbers)
+    )
+    if not places:
+        raise ValueError("name a partition at least")
+    return Partitions(places)
+
+
+def offsets(text: str) -> Where:
+    """Parse `earliest`, `latest` or `{"clicks": {"0": 23, "1": -2}}`: -2 earliest, -1 latest."""
+    lower = text.strip().lower()
+    if lower in ("earliest", "latest"):
+        return Where("earliest" if lower == "earliest" else "latest")
+    return Where(places={place: _offset(value) for place, value in _by_place(text).items()})
+
+
+def timestamps(text: str) -> Where:
+    """Parse `{"clicks": {"0": 1672531200000}}`, in ms UTC."""
+    return Where(
+        places={place: AtTime(_natural(value)) for place, value in _by_place(text).items()}
+    )
+
+
+def timestamp(text: str) -> Where:
+    """Parse one time for all partitions: ms UTC, or ISO 8601 with a zone."""
+    if text.strip().isdigit():
+        return Where(AtTime(int(text)))
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ValueError("give ms since 1970 UTC, or a time such as 2013-07-04T12:00Z") from error
+    if time.tzinfo is None:
+        raise ValueError("say which zone it is of, as in 2013-07-04T12:00Z")
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return Where(AtTime((since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000))
+
+
+def _by_place(text: str) -> dict[Place, Any]:
+    found = {}
+    for topic, by_partition in _object(text):
+        if not isinstance(by_partition, dict):
+            raise ValueError(f"give a number for each partition of topic {topic!r}")
+        for partition, value in by_partition.items():
+            if not partition.isdigit():
+                raise ValueError(f"{partition!r} is no partition of topic {topic!r}")
+            found[topic, int(partition)] = value
+    return found
+
+
+def _object(text: str) -> list[tuple[str, Any]]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError("it must be a JSON object by topic")
+    return list(value.items())
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("give a list of partitions for each topic")
+    return value
+
+
+def _natural(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no whole number from 0")
+    return value
+
+
+def _offset(value: object) -> At:
+    if value == -2:
+        return "earliest"
+    if value == -1:
+        return "latest"
+    return AtOffset(_natural(value))
+
+
+def _listed(places: "set[Place] | frozenset[Place]") -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)) or "none"

@@ -1,0 +1,147 @@
+"""What a task reads, from a real broker and without Spark."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.running_broker import RunningBroker
+from tests.integration.running_cluster import RunningCluster
+
+from millrace.client import ConnectionFailedError, SyncAdmin, SyncProducer
+from millrace.spark import range_reader
+from millrace.spark.errors import DataLossError, ReadStalledError, TopicRecreatedError
+from millrace.spark.option import Use
+from millrace.spark.options import SourceOptions, parse_options
+from millrace.spark.planning import Range
+from millrace.spark.range_reader import Task, read_task
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+
+
+def options(address: str, **others: str) -> SourceOptions:
+    given = {"bootstrap.servers": address, "subscribe": "unused", **others}
+    return parse_options(given, Use.BATCH)
+
+
+def fill(address: str, topic: str, count: int, partitions: int = 1) -> None:
+    with SyncAdmin(address) as admin:
+        admin.create_topic(topic, partitions)
+    append(address, topic, range(count), partitions)
+
+
+def append(address: str, topic: str, numbers: range, partitions: int = 1) -> None:
+    with SyncProducer(address, batch_size=2000) as producer:
+        for number in numbers:
+            producer.send(topic, b"%d" % number, partition=number % partitions)
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int, bytes]]:
+    return [
+        (row["partition"], row["offset"], row["value"])
+        for batch in batches
+        for row in batch.select(["partition", "offset", "value"]).to_pylist()
+    ]
+
+
+@pytest.fixture(autouse=True)
+def no_idle_consumers() -> Iterator[None]:
+    yield
+    for kind in list(range_reader._idle):
+        range_reader._idle.pop(kind).close()
+
+
+def test_ranges_of_several_partitions_are_read_exactly(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    fill(shared_broker.address, topic_name, 9000, partitions=3)
+    ranges = (Range(topic_name, 0, 5, 2017), Range(topic_name, 2, 2999, 3000))
+    given = options(shared_broker.address, batchRows="500")
+    read = rows(read_task(Task(ranges, {}), given, SCHEMA))
+    wanted = [(0, at, b"%d" % (3 * at)) for at in range(5, 2017)] + [(2, 2999, b"8999")]
+    assert sorted(read) == wanted
+
+
+def test_the_consumer_is_kept_for_the_next_task_and_closed_when_one_ends_early(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    fill(shared_broker.address, topic_name, 5000)
+    task = Task((Range(topic_name, 0, 0, 5000),), {})
+    given = options(shared_broker.address, batchRows="100")
+    assert len(rows(read_task(task, given, SCHEMA))) == 5000
+    (kept,) = range_reader._idle.values()
+    assert len(rows(read_task(task, given, SCHEMA))) == 5000
+    assert list(range_reader._idle.values()) == [kept]
+    stopped = read_task(task, given, SCHEMA)
+    next(stopped)
+    assert range_reader._idle == {}
+    stopped.close()  # type: ignore[attr-defined]  # A generator, as Spark knows too.
+    assert kept._core.is_closed
+    assert range_reader._idle == {}
+
+
+def test_a_topic_that_was_made_anew_is_not_read_for_the_one_before(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    fill(shared_broker.address, topic_name, 10)
+    task = Task((Range(topic_name, 0, 0, 5),), {topic_name: "00" * 16})
+    with pytest.raises(TopicRecreatedError, match="deleted and made anew"):
+        rows(read_task(task, options(shared_broker.address), SCHEMA))
+
+
+def test_a_range_that_is_not_in_the_log_is_a_loss(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    fill(shared_broker.address, topic_name, 10)
+    task = Task((Range(topic_name, 0, 50, 60),), {})
+    with pytest.raises(DataLossError, match="Nothing was skipped: failOnDataLoss=false"):
+        rows(read_task(task, options(shared_broker.address), SCHEMA))
+    lenient = options(shared_broker.address, failOnDataLoss="false")
+    assert rows(read_task(task, lenient, SCHEMA)) == []
+
+
+def test_a_range_that_has_no_more_records_stalls_and_says_so(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    fill(shared_broker.address, topic_name, 10)
+    given = options(shared_broker.address, pollTimeoutMs="300")
+    task = Task((Range(topic_name, 0, 0, 20),), {})
+    with pytest.raises(ReadStalledError, match=rf"{topic_name}-0@10, and the ranges end at .*@20"):
+        rows(read_task(task, given, SCHEMA))
+
+
+def test_a_range_goes_on_when_the_leader_is_killed(tmp_path: Path) -> None:
+    cluster = RunningCluster(tmp_path).start()
+    try:
+        with SyncAdmin(cluster.bootstrap) as admin:
+            admin.create_topic("clicks", 1, 3)
+        append(cluster.bootstrap, "clicks", range(20_000))
+        given = options(cluster.bootstrap, fetchMaxBytes="64k", batchRows="200")
+        reading = read_task(Task((Range("clicks", 0, 0, 20_000),), {}), given, SCHEMA)
+        first = rows(iter([next(reading)]))
+        with SyncAdmin(cluster.bootstrap) as admin:
+            leader = admin.describe_topic("clicks").partitions[0].leader_address
+        cluster.at(leader).kill()
+        assert first + rows(reading) == [(0, at, b"%d" % at) for at in range(20_000)]
+    finally:
+        cluster.abandon()
+
+
+def test_no_broker_is_told(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    fill(broker.address, "clicks", 1)
+    given = options(broker.address, requestTimeoutMs="500", pollTimeoutMs="500")
+    broker.kill()
+    with pytest.raises(ConnectionFailedError, match=r"localhost|127"):
+        rows(read_task(Task((Range("clicks", 0, 0, 1),), {}), given, SCHEMA))

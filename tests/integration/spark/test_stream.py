@@ -1,0 +1,207 @@
+"""A stream is read once, whatever restarts: each query's output is compared with what was sent."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.client import SyncAdmin, SyncProducer
+
+
+def send(broker: RunningBroker, topic: str, numbers: Iterable[int], partitions: int = 2) -> None:
+    with SyncProducer(broker.address) as producer:
+        for number in numbers:
+            producer.send(topic, b"%d" % number, partition=number % partitions)
+
+
+class Query:
+    """A query that writes what it reads to Parquet, with a checkpoint of its own."""
+
+    def __init__(self, spark: Any, broker: RunningBroker, folder: Path, **options: str) -> None:
+        self.spark, self.broker, self.folder, self.options = spark, broker, folder, options
+
+    def run(self, **others: str) -> list[Any]:
+        """Read what is there; return the progress of each batch that read something."""
+        stream = (
+            self.spark.readStream.format("millrace")
+            .option("bootstrap.servers", self.broker.address)
+            .options(**{"startingOffsets": "earliest", **self.options, **others})
+            .load()
+            .writeStream.format("parquet")
+            .option("path", str(self.folder / "out"))
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        stream.awaitTermination()
+        return [each for each in stream.recentProgress if each["numInputRows"]]
+
+    def numbers(self) -> list[int]:
+        """Return what it has written."""
+        rows = self.spark.read.parquet(str(self.folder / "out")).select("value").collect()
+        return sorted(int(row.value) for row in rows)
+
+    def offsets(self, batch: int) -> dict[str, Any]:
+        """Return what the checkpoint says where a batch ends."""
+        lines = (self.folder / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()
+        found: dict[str, Any] = json.loads(lines[-1])
+        return found
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> RunningBroker:
+    return start_broker()
+
+
+def create(broker: RunningBroker, topic: str, partitions: int = 2) -> None:
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(topic, partitions)
+
+
+def test_what_is_there_is_read_in_limited_batches_and_a_restart_goes_on(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    create(broker, "clicks")
+    send(broker, "clicks", range(1000))
+    query = Query(spark, broker, tmp_path, subscribe="clicks", maxOffsetsPerTrigger="400")
+    assert [each["numInputRows"] for each in query.run()] == [400, 400, 200]
+    assert query.numbers() == list(range(1000))
+    end = query.offsets(2)
+    assert end["clicks"] == {"0": 500, "1": 500}
+    assert end["__meta"].keys() == {"v", "ids", "epoch"}
+    assert query.run() == []  # Nothing new, nothing twice.
+    send(broker, "clicks", range(1000, 1300))
+    progress = query.run()
+    assert [each["numInputRows"] for each in progress] == [300]
+    assert progress[0]["sources"][0]["latestOffset"]
+    assert query.numbers() == list(range(1300))
+
+
+def test_a_batch_that_was_planned_before_a_crash_is_read_again_to_the_same_end(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    create(broker, "clicks")
+    send(broker, "clicks", range(100))
+    query = Query(spark, broker, tmp_path, subscribe="clicks")
+    query.run()
+    send(broker, "clicks", range(100, 200))
+    query.run()
+    # As after a crash in the middle of batch 1: it was planned, and never committed.
+    (tmp_path / "checkpoint" / "commits" / "1").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
+    send(broker, "clicks", range(200, 300))
+    query.run()
+    assert query.offsets(1)["clicks"] == {"0": 100, "1": 100}
+    assert query.numbers() == list(range(300))
+
+
+def test_partitions_that_come_are_read_from_their_beginning(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    create(broker, "clicks-a")
+    send(broker, "clicks-a", range(10))
+    query = Query(spark, broker, tmp_path, subscribePattern="clicks-.*")
+    query.run()
+    with SyncAdmin(broker.address) as admin:
+        admin.alter_topic("clicks-a", partitions=3)
+        admin.create_topic("clicks-b", 1)
+    send(broker, "clicks-a", [11], partitions=3)
+    send(broker, "clicks-b", [12], partitions=1)
+    query.run()
+    assert query.numbers() == [*range(10), 11, 12]
+
+
+def test_a_running_query_reads_what_comes_and_makes_no_batch_of_nothing(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    create(broker, "clicks")
+    send(broker, "clicks", range(10))
+    stream = (
+        spark.readStream.format("millrace")
+        .option("bootstrap.servers", broker.address)
+        .option("subscribe", "clicks")
+        .option("startingOffsets", "earliest")
+        .option("latestOffsetMaxWaitMs", "100")
+        .load()
+        .writeStream.format("memory")
+        .queryName("clicks")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        stream.processAllAvailable()
+        send(broker, "clicks", range(10, 20))
+        stream.processAllAvailable()
+        batches = stream.lastProgress["batchId"]
+        stream.processAllAvailable()
+        stream.awaitTermination(2)
+        offsets = [
+            path for path in (tmp_path / "checkpoint" / "offsets").iterdir() if path.name.isdigit()
+        ]
+        assert len(offsets) <= batches + 1 <= 3
+        assert spark.table("clicks").count() == 20
+    finally:
+        stream.stop()
+
+
+def test_a_topic_that_was_made_anew_is_refused_or_read_from_its_beginning(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    create(broker, "clicks")
+    send(broker, "clicks", range(10))
+    query = Query(spark, broker, tmp_path, subscribe="clicks")
+    query.run()
+    with SyncAdmin(broker.address) as admin:
+        admin.delete_topic("clicks")
+    create(broker, "clicks")
+    send(broker, "clicks", range(100, 130))
+    with pytest.raises(Exception, match="was deleted and made anew"):
+        query.run()
+    assert query.numbers() == list(range(10))
+    query.run(failOnDataLoss="false")
+    assert query.numbers() == [*range(10), *range(100, 130)]
+
+
+def test_what_retention_has_passed_is_refused_or_left_out(
+    spark: Any, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker({"storage.retention_check_interval_ms": 50})
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic("clicks", 1, config={"segment.bytes": str(1 << 20)})
+    send(broker, "clicks", range(10), partitions=1)
+    query = Query(spark, broker, tmp_path, subscribe="clicks")
+    query.run()
+    with SyncProducer(broker.address) as producer:
+        for number in range(10, 4000):
+            producer.send("clicks", b"%01000d" % number)
+    with SyncAdmin(broker.address) as admin:
+        admin.alter_topic("clicks", set_config={"retention.bytes": str(1 << 20)})
+
+        def begins() -> int:
+            return admin.list_offsets("clicks", "beginning")[0].offset
+
+        wait_until(lambda: begins() > 10, "retention has deleted what was not read")
+        with pytest.raises(Exception, match=r"clicks-0: the log begins at \d+, after 10"):
+            query.run()
+        assert query.numbers() == list(range(10))
+        query.run(failOnDataLoss="false")
+    numbers = query.numbers()
+    assert numbers[:10] == list(range(10))
+    assert numbers[10] > 10
+    assert numbers[10:] == list(range(numbers[10], 4000))
+
+
+def test_a_checkpoint_of_another_topic_is_refused(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    create(broker, "clicks")
+    create(broker, "views")
+    send(broker, "clicks", range(10))
+    send(broker, "views", range(20))
+    Query(spark, broker, tmp_path, subscribe="clicks").run()
+    with pytest.raises(Exception, match=r"the checkpoint is of \['clicks'\]"):
+        Query(spark, broker, tmp_path, subscribe="views").run()

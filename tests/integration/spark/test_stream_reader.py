@@ -1,0 +1,202 @@
+"""What the driver's reader answers Spark, asked without Spark."""
+
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.client import SyncAdmin, SyncProducer
+from millrace.spark.errors import DataLossError, InvalidOptionError
+from millrace.spark.option import Use
+from millrace.spark.options import parse_options
+
+limits = pytest.importorskip(
+    "pyspark.sql.streaming.datasource", reason="needs pyspark: sh requirements/install.sh spark"
+)
+schema = pytest.importorskip("millrace.spark.schema")
+stream_reader = pytest.importorskip("millrace.spark.stream_reader")
+
+MakeReader = Callable[..., Any]
+
+
+@pytest.fixture
+def make_reader(shared_broker: RunningBroker, topic_name: str) -> Iterator[MakeReader]:
+    """Make readers of this test's topic, of two partitions."""
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(topic_name, 2)
+    made = []
+
+    def make(**others: str) -> Any:
+        given = {
+            "bootstrap.servers": shared_broker.address,
+            "subscribe": topic_name,
+            "startingOffsets": "earliest",
+            **others,
+        }
+        columns = schema.source_schema(with_headers=False)
+        made.append(stream_reader.StreamReader(parse_options(given, Use.STREAM), columns))
+        return made[-1]
+
+    yield make
+    for reader in made:
+        reader.stop()
+
+
+@pytest.fixture
+def send(shared_broker: RunningBroker, topic_name: str) -> Iterator[Callable[[int], None]]:
+    """Send so many records to each partition."""
+    with SyncProducer(shared_broker.address) as producer:
+
+        def send(count: int) -> None:
+            for number in range(2 * count):
+                producer.send(topic_name, bytes(100), partition=number % 2)
+            producer.flush()
+
+        yield send
+
+
+def ends(offset: dict[str, Any], topic: str) -> list[int]:
+    return list(offset[topic].values())
+
+
+def spans(tasks: Any) -> list[tuple[int, int, int]]:
+    return [(each.partition, each.start, each.end) for task in tasks for each in task.value.ranges]
+
+
+def test_batches_follow_each_other_within_their_limit(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    reader = make_reader(maxOffsetsPerTrigger="30")
+    assert reader.reportLatestOffset() is None
+    start = reader.initialOffset()
+    send(50)
+    assert reader.initialOffset() == start
+    assert ends(start, topic_name) == [0, 0]
+    limit = reader.getDefaultReadLimit()
+    assert limit == limits.ReadMaxRows(30)
+    end = reader.latestOffset(start, limit)
+    assert ends(end, topic_name) == [15, 15]
+    assert ends(reader.reportLatestOffset(), topic_name) == [50, 50]
+    assert spans(reader.partitions(start, end)) == [(0, 0, 15), (1, 0, 15)]
+    assert ends(reader.latestOffset(end, limit), topic_name) == [30, 30]
+    assert ends(reader.latestOffset(end, limits.ReadAllAvailable()), topic_name) == [50, 50]
+
+
+def test_where_nothing_is_new_the_end_is_the_start_itself(
+    make_reader: MakeReader, send: Callable[[int], None]
+) -> None:
+    reader = make_reader(latestOffsetMaxWaitMs="200")
+    send(5)
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    began = time.monotonic()
+    again = reader.latestOffset(end, reader.getDefaultReadLimit())
+    assert time.monotonic() - began >= 0.2
+    assert repr(again) == repr(end)
+    assert reader.partitions(end, again) == []
+
+
+def test_a_limit_of_bytes_goes_by_what_records_take(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    reader = make_reader(maxBytesPerTrigger="20k")
+    send(1000)
+    assert reader.getDefaultReadLimit() == limits.ReadMaxBytes(20 * 1024)
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    first, second = ends(end, topic_name)
+    assert 60 <= first + second <= 210
+
+
+def test_a_batch_waits_for_enough_records_but_no_longer_than_it_may(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    reader = make_reader(minOffsetsPerTrigger="100", maxTriggerDelay="500ms")
+    start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    assert limit == limits.ReadMinRows(100)
+    send(10)
+    assert reader.latestOffset(start, limit) == start
+    wait_until(lambda: reader.latestOffset(start, limit) != start, "the delay is over")
+    send(90)
+    end = reader.latestOffset(start, limit)
+    assert ends(end, topic_name) == [100, 100]
+
+
+def test_a_query_that_reads_what_is_there_ends_while_others_write(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    reader = make_reader(maxOffsetsPerTrigger="12")
+    send(10)
+    reader.prepareForTriggerAvailableNow()
+    at, batches = reader.initialOffset(), 0
+    while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+        send(10)
+        at, batches = end, batches + 1
+    assert (ends(at, topic_name), batches) == ([10, 10], 2)
+    # A restart may have planned further already: it ends there.
+    restarted = make_reader()
+    restarted.prepareForTriggerAvailableNow()
+    send(10)
+    further = make_reader().latestOffset(at, limits.ReadAllAvailable())
+    assert restarted.latestOffset(further, limits.ReadAllAvailable()) == further
+
+
+def test_a_start_beyond_the_end_is_refused(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    reader = make_reader()
+    send(10)
+    start = reader.initialOffset()
+    beyond = {**start, topic_name: {"0": 99, "1": 0}}
+    asks: list[Callable[[], Any]] = [
+        lambda: reader.latestOffset(beyond, reader.getDefaultReadLimit()),
+        lambda: reader.partitions(beyond, reader.latestOffset(start, reader.getDefaultReadLimit())),
+        lambda: reader.partitions(start, beyond),
+    ]
+    for ask in asks:
+        with pytest.raises(DataLossError, match="ends at 10, before 99"):
+            ask()
+    lenient = make_reader(failOnDataLoss="false")
+    assert spans(lenient.partitions(start, beyond)) == [(0, 0, 10)]
+
+
+def test_a_checkpoint_without_a_partition_it_had_is_refused(
+    make_reader: MakeReader, topic_name: str
+) -> None:
+    reader = make_reader()
+    start = reader.initialOffset()
+    with pytest.raises(DataLossError, match="does not exist any more"):
+        reader.partitions({**start, topic_name: {"0": 0, "7": 0}}, start)
+
+
+def test_a_reader_can_be_sent_to_executors_after_it_was_used(make_reader: MakeReader) -> None:
+    reader = make_reader()
+    start = reader.initialOffset()
+    copy = pickle.loads(pickle.dumps(reader))
+    assert copy.initialOffset() == start
+    copy.stop()
+
+
+def test_positions_must_name_the_partitions_that_there_are(
+    make_reader: MakeReader, topic_name: str
+) -> None:
+    reader = make_reader(startingOffsets=f'{{"{topic_name}":{{"0":0}}}}')
+    with pytest.raises(InvalidOptionError, match=f"Missing: {topic_name}-1"):
+        reader.initialOffset()
+    late = make_reader(startingTimestamp="99999999999999")
+    with pytest.raises(InvalidOptionError, match="no records so late"):
+        late.initialOffset()
+
+
+def test_a_restart_before_the_first_batch_begins_where_the_query_began(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    """Else what came meanwhile would be skipped in silence."""
+    send(10)
+    start = make_reader(startingOffsets="latest", groupId=topic_name).initialOffset()
+    assert ends(start, topic_name) == [10, 10]
+    send(10)
+    assert make_reader(startingOffsets="latest", groupId=topic_name).initialOffset() == start
+    other = make_reader(startingOffsets="latest", groupId=f"{topic_name}-2").initialOffset()
+    assert ends(other, topic_name) == [20, 20]

@@ -1,0 +1,67 @@
+"""What is missing of the records that a query is to read."""
+
+import pytest
+
+from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
+from millrace.spark.guards import Loss, check_is_of_this_query, losses, raise_for, read_on
+from millrace.spark.offsets import Log, LogPosition, Offsets
+
+PLACE = ("clicks", 0)
+
+
+def at(offset: int, topic_id: str = "id") -> Offsets:
+    return Offsets({PLACE: LogPosition(offset, 3)}, {"clicks": topic_id})
+
+
+def log(beginning: int, end: int) -> Log:
+    return Log({PLACE: beginning}, at(end))
+
+
+def test_nothing_is_missing_within_the_log() -> None:
+    for offset in (10, 15, 20):
+        assert list(losses(at(offset), log(10, 20), {})) == []
+    raise_for([])
+
+
+@pytest.mark.parametrize(
+    ("begin", "now", "lost_from", "why", "read_on_at"),
+    [
+        (at(9), log(10, 20), {}, "the log begins at 10, after 9", 10),
+        (at(21), log(10, 20), {}, "the log ends at 20, before 21", 20),
+        (at(15), log(10, 20), {PLACE: 12}, "unclean election has replaced the records from 12", 12),
+        (at(15), log(10, 20), {PLACE: 7}, "unclean election", 10),
+        (at(15, "older"), log(0, 20), {}, "was deleted and made anew", 0),
+    ],
+)
+def test_what_is_missing_is_told_and_where_it_goes_on(
+    begin: Offsets, now: Log, lost_from: dict[tuple[str, int], int], why: str, read_on_at: int
+) -> None:
+    (loss,) = losses(begin, now, lost_from)
+    assert why in loss.why
+    assert loss.read_on_at == read_on_at
+    goes_on = read_on(begin, [loss], now)
+    assert goes_on.positions == {PLACE: LogPosition(read_on_at)}
+    assert goes_on.topic_ids == {"clicks": "id"}
+
+
+def test_a_partition_that_is_gone_is_left_out() -> None:
+    nothing = Log({}, Offsets({}))
+    (loss,) = losses(at(5), nothing, {})
+    assert loss.read_on_at is None
+    assert read_on(at(5), [loss], nothing).positions == {}
+
+
+def test_a_loss_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(DataLossError, match=r"clicks-0: why\. Nothing was skipped\. failOnData"):
+        raise_for([Loss(PLACE, "why", 3)])
+    with pytest.raises(TopicRecreatedError):
+        raise_for([Loss(PLACE, "why", 3), Loss(PLACE, "why", 3, is_other_topic=True)])
+
+
+def test_a_checkpoint_of_other_topics_is_refused() -> None:
+    check_is_of_this_query(at(1), {"clicks", "views"})
+    check_is_of_this_query(Offsets({}), {"clicks"})
+    with pytest.raises(
+        CheckpointError, match=r"is of \['clicks'\], and the query reads \['views'\]"
+    ):
+        check_is_of_this_query(at(1), {"views"})

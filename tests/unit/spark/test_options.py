@@ -1,0 +1,158 @@
+"""Options: parsed, checked, and refused with what to do."""
+
+import re
+
+import pytest
+from docs.generate import SPARK_OPTIONS, spark_options
+
+from millrace.spark.errors import InvalidOptionError
+from millrace.spark.option import Use
+from millrace.spark.options import SourceOptions, parse_options
+from millrace.spark.where import AtOffset, AtTime, Partitions, TopicPattern, Topics, Where
+
+LEAST = {"bootstrap.servers": "localhost:7092", "subscribe": "clicks"}
+
+
+def parsed(use: Use = Use.BATCH, **others: str) -> SourceOptions:
+    return parse_options({**LEAST, **others}, use)
+
+
+def refusal(given: dict[str, str], use: Use = Use.BATCH) -> str:
+    with pytest.raises(InvalidOptionError) as raised:
+        parse_options(given, use)
+    return raised.value.message
+
+
+def test_a_user_of_kafka_s_source_changes_the_format_only() -> None:
+    options = parse_options(
+        {
+            "kafka.bootstrap.servers": "a:1,b:2",
+            "subscribepattern": "click.*",
+            "startingoffsets": "earliest",
+            "maxoffsetspertrigger": "1000",
+            "failondataloss": "false",
+            "kafkaconsumer.polltimeoutms": "5",
+            "kafka.group.id": "etl",
+        },
+        Use.STREAM,
+    )
+    assert options.bootstrap_servers == "a:1,b:2"
+    assert options.subscription == TopicPattern("click.*")
+    assert options.max_offsets_per_trigger == 1000
+    assert not options.fail_on_data_loss
+    assert (options.poll_timeout_ms, options.group_id) == (5, "etl")
+
+
+def test_topics_and_partitions_are_named() -> None:
+    assert parsed().subscription == Topics(("clicks",))
+    assert parsed(subscribe=" a, b,a ").subscription == Topics(("a", "b"))
+    chosen = {"bootstrap.servers": "a:1", "assign": '{"a":[1,0],"b":[2]}'}
+    assert parse_options(chosen, Use.BATCH).subscription == Partitions(
+        frozenset([("a", 0), ("a", 1), ("b", 2)])
+    )
+    assert TopicPattern("click").matches("click")
+    assert not TopicPattern("click").matches("clicks")
+
+
+def test_positions_are_parsed_and_the_more_exact_option_counts() -> None:
+    assert parsed().start(Use.BATCH) == ("startingOffsets", Where("earliest"))
+    assert parsed().end() == ("endingOffsets", Where("latest"))
+    stream = parsed(Use.STREAM, startingOffsets='{"clicks":{"0":23,"1":-2}}')
+    assert stream.start(Use.STREAM)[1].places == {
+        ("clicks", 0): AtOffset(23),
+        ("clicks", 1): "earliest",
+    }
+    both = parsed(startingTimestamp="1000", startingOffsets="earliest")
+    assert both.start(Use.BATCH) == ("startingTimestamp", Where(AtTime(1000)))
+    assert parsed(startingTimestamp="2013-01-01T00:00:00.25Z").start(Use.BATCH)[1] == Where(
+        AtTime(1356998400250)
+    )
+    by_time = parsed(endingOffsetsByTimestamp='{"clicks":{"0":5}}').end()
+    assert by_time[1].places == {("clicks", 0): AtTime(5)}
+
+
+def test_positions_must_name_every_partition() -> None:
+    where = Where(places={("a", 0): AtOffset(1), ("b", 7): AtOffset(1)})
+    with pytest.raises(InvalidOptionError, match=r"Missing: a-1; not read: b-7"):
+        where.of("startingOffsets", frozenset([("a", 0), ("a", 1)]))
+
+
+def test_units() -> None:
+    stream = parsed(Use.STREAM, startingOffsets="earliest", maxBytesPerTrigger="64m")
+    assert stream.max_bytes_per_trigger == 64 << 20
+    assert parsed(fetchMaxBytes="1MiB").fetch_max_bytes == 1 << 20
+    delayed = parsed(
+        Use.STREAM, startingOffsets="earliest", minOffsetsPerTrigger="9", maxTriggerDelay="30s"
+    )
+    assert delayed.max_trigger_delay_ms == 30_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("subscibe", "x", "there is no option subscibe: did you mean subscribe?"),
+        ("maxoffsetpertrigger", "1", "did you mean maxOffsetsPerTrigger?"),
+        ("zzz", "1", "see docs/spark-options.md"),
+        ("path", "x", "topics are named by subscribe"),
+        ("kafka.auto.offset.reset", "x", "auto.offset.reset is not an option: say where to begin"),
+        ("value.deserializer", "x", "decode the column in Spark"),
+        ("enable.auto.commit", "x", "the checkpoint keeps the offsets"),
+        ("isolation.level", "x", "there are no transactions"),
+        ("maxOffsetsPerTrigger", "5", "has no meaning in a batch"),
+        ("minPartitions", "0", "minPartitions='0': it is a whole number from 1"),
+        ("minPartitions", "two", "it is a whole number"),
+        ("failOnDataLoss", "maybe", "it is true or false"),
+        ("fetchMaxBytes", "1", "it is a size such as 64m"),
+        ("startingOffsets", "soon", "it is no JSON"),
+        ("startingOffsets", '{"a":{"0":-3}}', "-3 is no whole number from 0"),
+        ("startingOffsets", '{"a":{"x":3}}', "is no partition of topic"),
+        ("startingOffsets", "latest", "a batch that begins at the latest offset reads nothing"),
+        ("endingOffsets", "earliest", "a batch that ends at the earliest offset reads nothing"),
+        ("startingTimestamp", "2013-01-01T00:00", "say which zone"),
+        ("startingTimestamp", "yesterday", "give ms since 1970 UTC"),
+        ("startingOffsetsByTimestampStrategy", "guess", "choose error or latest"),
+        ("subscribePattern", "a.*", "exactly one of subscribe, subscribePattern and assign"),
+        ("kafka.bootstrap.servers", "a:1", "are the same: give one of them"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_what_to_do(name: str, text: str, told: str) -> None:
+    assert told in refusal({**LEAST, name: text})
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    told = refusal({**LEAST, "zzz": "1", "minPartitions": "0"})
+    assert "zzz" in told
+    assert "minPartitions" in told
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.key.password", "auth.token"])
+def test_a_secret_is_refused_and_never_shown(name: str) -> None:
+    told = refusal({**LEAST, name: "hunter2"})
+    assert "secrets must not be in them" in told
+    assert "hunter2" not in told
+
+
+def test_what_is_missing_or_contradicts_is_told() -> None:
+    assert "bootstrap.servers is missing" in refusal({"subscribe": "a"})
+    assert "exactly one of" in refusal({"bootstrap.servers": "a:1"})
+    both = {**LEAST, "minPartitions": "9", "maxPartitions": "2"}
+    assert "minPartitions=9 is more than maxPartitions=2" in refusal(both)
+    both = {**LEAST, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "2"}
+    assert "is more than" in refusal({**both, "startingOffsets": "earliest"}, Use.STREAM)
+
+
+def test_a_stream_that_begins_at_the_latest_offset_needs_a_name() -> None:
+    assert "startingOffsets may be the latest offset, which needs groupId" in refusal(
+        LEAST, Use.STREAM
+    )
+    late = {**LEAST, "startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"}
+    assert "startingTimestamp may be the latest offset" in refusal(late, Use.STREAM)
+    assert parsed(Use.STREAM, groupId="etl").group_id == "etl"
+    assert "endingOffsets has no meaning in a stream" in refusal(
+        {**LEAST, "endingOffsets": "latest"}, Use.STREAM
+    )
+
+
+def test_the_page_about_options_is_what_the_code_says() -> None:
+    assert SPARK_OPTIONS.read_text(encoding="utf-8") == spark_options(), "run `make docs`"
+    assert re.search(r"\| `maxPartitions` \|", spark_options())

@@ -1,0 +1,92 @@
+"""From a consumer's columns to Spark's: nothing is decoded, and little is copied."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from millrace.core.records.columns import SCHEMA
+from millrace.spark.range_reader import SparkColumns
+
+HEADERS = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+WITHOUT_HEADERS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+WITH_HEADERS = WITHOUT_HEADERS.append(pa.field("headers", HEADERS))
+PLACE = ("clicks", 3)
+
+
+def records(
+    first: int, count: int, headers: Sequence[Sequence[dict[str, object]]] | None = None
+) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    return pa.record_batch(
+        [
+            pa.array(numbers, pa.int64()),
+            pa.array([1000 + number for number in numbers], pa.int64()),
+            pa.array([None if number % 3 == 0 else b"k%d" % number for number in numbers]),
+            pa.array([b"v%d" % number for number in numbers], pa.binary()),
+            pa.array([[]] * count if headers is None else headers, SCHEMA.field("headers").type),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def test_the_columns_are_kafka_s() -> None:
+    (batch,) = SparkColumns(WITHOUT_HEADERS, 100).joined([(PLACE, records(6, 2))])
+    assert batch.schema.equals(WITHOUT_HEADERS)
+    batch.validate(full=True)
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [1_006_000, 1_007_000]
+    rows = batch.drop_columns(["timestamp"]).to_pylist()
+    assert rows[0] == {
+        "key": None,
+        "value": b"v6",
+        "topic": "clicks",
+        "partition": 3,
+        "offset": 6,
+        "timestampType": 0,
+    }
+    assert rows[1]["key"] == b"k7"
+
+
+def test_headers_are_null_where_a_record_has_none() -> None:
+    headers: list[list[dict[str, object]]] = [
+        [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+        [],
+        [{"key": "b", "value": b""}],
+        [],
+    ]
+    columns = SparkColumns(WITH_HEADERS, 3)
+    batches = list(columns.joined([(PLACE, records(0, 4, headers)), (PLACE, records(4, 1))]))
+    for batch in batches:
+        assert batch.schema.equals(WITH_HEADERS)
+        batch.validate(full=True)
+    shown = [each for batch in batches for each in batch.column("headers").to_pylist()]
+    assert shown == [headers[0], None, headers[2], None, None]
+
+
+def test_keys_and_values_are_what_was_received() -> None:
+    received = records(0, 50)
+    (batch,) = SparkColumns(WITHOUT_HEADERS, 50).joined([(PLACE, received)])
+    for name in ("key", "value", "offset"):
+        shown, own = batch.column(name).buffers(), received.column(name).buffers()
+        assert [each and each.address for each in shown] == [each and each.address for each in own]
+
+
+def test_small_batches_are_joined_and_large_ones_cut() -> None:
+    columns = SparkColumns(WITH_HEADERS, 10)
+    small = [(PLACE, records(4 * number, 4)) for number in range(5)]
+    joined = list(columns.joined([*small, (PLACE, records(20, 25)), (PLACE, records(45, 0))]))
+    assert [len(batch) for batch in joined] == [8, 8, 4, 10, 10, 5]
+    offsets = [each for batch in joined for each in batch.column("offset").to_pylist()]
+    assert offsets == list(range(45))
+    assert list(columns.joined([])) == []
