@@ -37,9 +37,10 @@ is read a thousand times costs its line once.
 The format is that of Jepsen's queue workload for Kafka, with runs added.
 """
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 INVOKE: Final = "invoke"
@@ -183,6 +184,26 @@ class Recorder:
         if self._keeps_ops:
             self.ops.append(op)
         return op
+
+
+def of_keys(history: Iterable[Op], keys: Container[int]) -> Iterator[Op]:
+    """Yield what a history says of some keys alone, numbered anew; and what is of no key."""
+    index = itertools.count()
+    for op in history:
+        sends, polls, details = op.sends, op.polls, op.details
+        if sends:
+            sends = [send for send in sends if send.key in keys]
+            if not sends:
+                continue
+        if polls:
+            polls = [{key: of for key, of in each.items() if key in keys} for each in polls]
+        if op.f in ("metadata", "replica") and details["key"] not in keys:
+            continue
+        if op.f in ("assign", "subscribe"):
+            details = [key for key in details if key in keys]
+        elif op.f in ("seek", "list_offsets") and details is not None:
+            details = {key: each for key, each in details.items() if key in keys}
+        yield replace(op, sends=sends, polls=polls, details=details, index=next(index))
 
 
 def to_json(op: Op) -> str:

@@ -48,6 +48,8 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     # Writes acknowledged by the leader alone may be lost when it is.
     "acks-1": frozenset({"lost-write", "unseen", "realtime-inversion", "stale-end-offset",
                          "end-offset-regression", "nonmonotonic-send"}),
+    # Likewise, where no send tells its offset, and `unreplicated` judges what is gone.
+    "unreplicated": frozenset({"unseen"}),
     "not-idempotent": frozenset({"duplicate", "nonmonotonic-send", "int-nonmonotonic-send"}),
     # A part of the log was given up on demand; clients were told, and offsets are used again. An
     # operation that sends several things may have begun before.

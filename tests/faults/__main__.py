@@ -28,6 +28,7 @@ from tests.faults import (  # noqa: F401  # They add their faults.
     links,
     power,
     processes,
+    put_back,
 )
 from tests.faults.fault import FAULTS
 from tests.faults.machine import Need, missing
@@ -40,11 +41,9 @@ _NEVER_HERE: Final = {
     "F32": "a write to a wrong place needs the simulated disk",
     "F34": "a follower that is always just behind needs the simulator",
     "F35": "is tested in tests/integration/test_hostile_clients.py",
-    "F41": "deleted and restored stores are tested in tests/integration",
     "F42": "is tested in tests/integration/kubernetes/test_faults.py",
     "F43": "is tested in tests/integration/kubernetes/test_faults.py",
     "F44": "is tested in tests/integration/kubernetes/test_faults.py",
-    "F45": "as F41",
     "F57": "is tested in tests/integration/test_hostile_clients.py",
     "F58": "is tested in tests/integration/test_hostile_clients.py",
     "F73": "loses what was acknowledged, as it says; the simulator judges it",

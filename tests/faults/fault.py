@@ -13,26 +13,29 @@ from typing import Final
 from tests.faults.cluster import Cluster, Node, NotSeenError
 from tests.faults.load import Load
 from tests.faults.machine import Need
-from tests.faults.metadata import View
+from tests.faults.metadata import SURE_KEYS, View
+from tests.faults.nearby import Nearby
 
 SEEN_SECONDS_MAX: Final = 20.0
 
 
 @dataclass(slots=True)
 class Scene:
-    """Where faults happen: the cluster, its load, and the dice."""
+    """Where faults happen: the cluster, its load, the dice, and who looks at a reader's zone."""
 
     cluster: Cluster
     load: Load
     dice: random.Random
+    nearby: Nearby
 
     @property
     def view(self) -> View:
         return self.cluster.view
 
     def key(self) -> int:
-        """Any of the load's partitions that somebody leads."""
-        return self.dice.choice([key for key, _ in self.cluster.look().partitions()])
+        """Any of the load's partitions that are written with `acks=all`."""
+        self.cluster.look()
+        return self.dice.choice(SURE_KEYS)
 
     def leader(self, key: int) -> Node:
         return self.cluster.node(self.view.partition(key).leader)

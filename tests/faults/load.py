@@ -1,8 +1,9 @@
 """Clients of the cluster: one writer for each partition, and readers of all of them.
 
-Writers send unique values with `acks=all`, idempotent, a few at a time, and wait. Readers poll on
-and on, one of them from the broker of its zone, and somebody asks where partitions end. Everything
-is reported to the history. Values are padded, so that segments fill.
+Writers send unique values with `acks=all`, idempotent, a few at a time, and wait; to two topics
+with `acks=1` and `acks=0`, of which less is promised. Readers poll on and on, one of them from the
+broker of its zone, and somebody asks where partitions end. Everything is reported to the history.
+Values are padded, so that segments fill.
 """
 
 import asyncio
@@ -13,18 +14,26 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
 from tests.faults.cluster import zone_of
 from tests.faults.history import History
-from tests.faults.metadata import KEYS, PARTITIONS, TOPICS
+from tests.faults.metadata import (
+    ACKS_0_KEYS,
+    ACKS_1_KEYS,
+    KEYS,
+    PARTITIONS,
+    SURE_KEYS,
+    TOPICS,
+)
+from tests.faults.nearby import ZONE
 
 from millrace.client import Admin, Consumer, Producer
 from millrace.client._records import Records
 from millrace.core.errors import Appended, MillraceError
 
-_ZONES: Final = ("", "", zone_of(1))
+_ZONES: Final = ("", "", zone_of(ZONE))
 """Of the readers; who names none reads from leaders, and the others from the broker beside them."""
 _POLL_MS: Final = 300
 _PAUSE_SECONDS: Final = 0.05
@@ -37,6 +46,10 @@ _FINAL_SECONDS_MAX: Final = 90.0
 def place_of(key: int) -> tuple[str, int]:
     """The partition that a key stands for."""
     return TOPICS[key // PARTITIONS], key % PARTITIONS
+
+
+def _acks_of(key: int) -> Literal["all", 1, 0]:
+    return 0 if key in ACKS_0_KEYS else 1 if key in ACKS_1_KEYS else "all"
 
 
 def key_of(topic: str, partition: int) -> int:
@@ -62,8 +75,8 @@ class Load(threading.Thread):
         newest_epoch: the leader epoch of a key, as the metadata has it now.
 
     Attributes:
-        acknowledged: values, so far.
-        acknowledged_of: likewise, by key.
+        acknowledged: values with `acks=all`, so far.
+        acknowledged_of: values that were, by key; with `acks=0` nobody knows.
         slowest_s: the longest that an acknowledgement took since it was last set to 0.
         repeated: batches that were acknowledged after they had been sent again.
         failure: what nobody expected of the clients.
@@ -96,10 +109,10 @@ class Load(threading.Thread):
         return future.result(seconds)
 
     def fill(self, bytes_each: int) -> None:
-        """Write so much into every partition, in large records, before the load begins."""
+        """Write so much into every partition of `acks=all`, in large records, before all else."""
 
         async def fill_all() -> None:
-            await asyncio.gather(*(self._fill(key, bytes_each) for key in KEYS))
+            await asyncio.gather(*(self._fill(key, bytes_each) for key in SURE_KEYS))
 
         self.call(fill_all())
 
@@ -142,9 +155,13 @@ class Load(threading.Thread):
         Raises:
             AssertionError: they are not within `seconds`; says of which keys.
         """
-        wanted = {key: before + count for key, before in self.acknowledged_of.items()}
+        wanted = {
+            key: before + count
+            for key, before in self.acknowledged_of.items()
+            if key not in ACKS_0_KEYS
+        }
         deadline = time.monotonic() + seconds
-        while late := [key for key in KEYS if self.acknowledged_of[key] < wanted[key]]:
+        while late := [key for key in wanted if self.acknowledged_of[key] < wanted[key]]:
             assert time.monotonic() < deadline, f"keys {late} took no writes for {seconds} s"
             time.sleep(0.02)
 
@@ -187,15 +204,20 @@ class Load(threading.Thread):
         finally:
             await producer.close()
 
-    def _producer(self) -> Producer:
+    def _producer(self, acks: Literal["all", 1, 0] = "all") -> Producer:
         return Producer(
-            self._addresses, linger_ms=1, delivery_timeout_ms=90_000, request_timeout_ms=10_000
+            self._addresses,
+            acks=acks,
+            linger_ms=1,
+            delivery_timeout_ms=90_000,
+            request_timeout_ms=10_000,
         )
 
     async def _write(self, key: int) -> None:
         dice = random.Random(f"{self._seed} writes {key}")
+        acks, pause = _acks_of(key), _PAUSE_SECONDS * (1 if key in SURE_KEYS else 4)
         while not self._is_over.is_set():
-            producer = self._producers[key] = self._producer()
+            producer = self._producers[key] = self._producer(acks)
             name = f"w{key}.{next(self._lives)}"
             try:
                 while not self._is_over.is_set():
@@ -203,7 +225,7 @@ class Load(threading.Thread):
                     values = [next(self._values) for _ in range(count)]
                     if not await self._send(producer, name, key, values, _SMALL):
                         break  # Of the process nobody knows what it did: it is retired.
-                    await asyncio.sleep(dice.uniform(0, 2 * _PAUSE_SECONDS))
+                    await asyncio.sleep(dice.uniform(0, 2 * pause))
             finally:
                 self._repeated += self._producers.pop(key).metrics()["repeated_batches"]
                 with suppress(MillraceError):
@@ -212,7 +234,7 @@ class Load(threading.Thread):
     async def _send(
         self, producer: Producer, name: str, key: int, values: Sequence[int], size: int
     ) -> bool:
-        """Send values and wait for all; return whether all were acknowledged."""
+        """Send values and wait for all; return whether all were acknowledged, or sent."""
         topic, partition = place_of(key)
         record = self._history.record
         record(name, INVOKE, "send", sends=[Send(key, value) for value in values])
@@ -227,11 +249,15 @@ class Load(threading.Thread):
                 done.append(Send(key, value, (await handle).offset))
             except MillraceError as error:
                 failed.append((value, error))
-        self.slowest_s = max(self.slowest_s, time.monotonic() - since)
-        self.acknowledged += len(done)
-        self.acknowledged_of[key] += len(done)
+        if key in SURE_KEYS:
+            self.slowest_s = max(self.slowest_s, time.monotonic() - since)
+            self.acknowledged += len(done)
+        else:  # What the leader alone has may be lost, and its offset be another record's.
+            done = [Send(key, value) for _, value, _ in done]
+        if key not in ACKS_0_KEYS:
+            self.acknowledged_of[key] += len(done)
         if done:
-            record(name, OK, "send", sends=done)
+            record(name, INFO if key in ACKS_0_KEYS else OK, "send", sends=done)
         for value, why in failed:
             kind = FAIL if why.appended is Appended.NO else INFO
             record(name, kind, "send", sends=[Send(key, value)], error=repr(why))
@@ -241,7 +267,10 @@ class Load(threading.Thread):
         while not self._is_over.is_set():
             name = f"r{number}.{next(self._lives)}"
             consumer = Consumer(
-                self._addresses, request_timeout_ms=10_000, client_rack=_ZONES[number]
+                self._addresses,
+                request_timeout_ms=10_000,
+                client_rack=_ZONES[number],
+                metadata_max_age_ms=2_000,  # So soon it asks again where to read.
             )
             try:
                 await consumer.assign(TOPICS, start="beginning")

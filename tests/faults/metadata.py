@@ -22,10 +22,14 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.stored import StoredObject
 
-TOPICS: Final = ("t0", "t1", "t2")
+TOPICS: Final = ("t0", "t1", "t2", "acks-1", "acks-0")
 PARTITIONS: Final = 2
 KEYS: Final = range(len(TOPICS) * PARTITIONS)
-"""A key of the history is partition `key % 2` of topic `t{key // 2}`."""
+"""A key of the history is partition `key % 2` of the topic of number `key // 2`."""
+ACKS_1_KEYS: Final = range(6, 8)
+ACKS_0_KEYS: Final = range(8, 10)
+"""Written with less than `acks=all`; faults aim at the others."""
+SURE_KEYS: Final = range(6)
 
 _LOOK_SECONDS: Final = 0.05
 _SHARD_PREFIX: Final = "shards/"
@@ -57,9 +61,9 @@ class View:
         return found
 
     def led_by(self, name: str) -> list[int]:
-        """The keys that a broker leads."""
+        """The keys that a broker leads, of those that are written with `acks=all`."""
         broker_id = self.broker(name).broker_id
-        return [key for key, state in self.partitions() if state.leader == broker_id]
+        return [key for key in SURE_KEYS if self.partition(key).leader == broker_id]
 
     def what_is_missing(self) -> str:
         """Say what keeps the cluster from being whole; empty when nothing does."""

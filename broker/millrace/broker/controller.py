@@ -471,6 +471,10 @@ class ControllerShell:
             _log.warning("metadata not written yet", extra={"error": error.message})
             await asyncio.sleep(self._retry_s)
             outcomes = [False] * len(writes)
+        except CorruptMetadataError as error:
+            for machine, _, _ in writes:
+                self._on_unusable(machine, error)
+            return
         if outcomes is None:
             for machine, _, _ in writes:
                 self._perform(machine, machine.resign("the lease was lost"))

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from millrace.broker.coordination.store import (
     CoordinationUnavailableError,
 )
 from millrace.core.errors import InvalidConfigError
+from millrace.core.metadata.stored import CorruptMetadataError
 
 
 @pytest.fixture
@@ -174,6 +176,37 @@ def test_of_processes_that_race_one_wins_each_version(path: Path) -> None:
     store = SqliteStore(path)
     assert read(store, "counter") == stored(rounds, b"%d" % rounds)
     store.close()
+
+
+def copy(source: Path, target: Path) -> None:
+    """Put one store's content into another's file, also while it is in use."""
+    with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
+        one.backup(other)
+
+
+@pytest.mark.parametrize("writes_itself", [True, False])
+def test_nothing_is_written_to_a_store_that_was_set_back_not_even_what_was_the_same_before(
+    path: Path, tmp_path: Path, writes_itself: bool
+) -> None:
+    store, other = (SqliteStore(path, is_exclusive=False) for _ in range(2))
+    swap(store, "a", stored(1))
+    swap(store, "b", stored(1))
+    copy(path, tmp_path / "older")
+    if writes_itself:
+        swap(store, "a", stored(2))
+    else:
+        swap(other, "a", stored(2))
+        assert read(store, "b") == stored(1)  # From a store that holds the newest of "a".
+    copy(path, tmp_path / "newest")
+    copy(tmp_path / "older", path)
+    for _ in range(2):  # What is read meanwhile makes no difference.
+        with pytest.raises(CorruptMetadataError, match="was set back to an older state"):
+            swap(store, "b", stored(2))
+        assert read(store, "b") == stored(1)
+    copy(tmp_path / "newest", path)
+    assert swap(store, "b", stored(2))
+    for each in (store, other):
+        each.close()
 
 
 def test_a_second_process_is_kept_out(path: Path, store: SqliteStore) -> None:

@@ -17,6 +17,7 @@ KINDS = {
     "disks": "F04,F22,F24,F36,F06",
     "damage": "F27,F28,F29,F30",
     "clocks and metadata": "F19,F21,F40,F55,F71",
+    "what is put back": "F41,F45,F36b",
 }
 SECONDS_MAX = 240
 LINES_SHOWN = 40

@@ -5,6 +5,11 @@ NORMAL, a power cut undoes confirmed commits (measured: 200 of 200). The lease i
 a second and means nothing after a power cut, when all its holders are gone: it has a connection
 with `synchronous=NORMAL`, which orders writes without flushing them.
 
+Every write of an object has the next revision of the whole store, so one that has a lower revision
+than this process has met was set back to an older state. Nothing is written to it, not even over an
+object that is the same in both: that would be gone with the newest state, and whoever has seen it
+would refuse that state (P39).
+
 A lock file beside the database keeps out whoever is not of the cluster: all other processes, or,
 where several brokers share it, those that do not say so. Rule P41.
 """
@@ -24,6 +29,7 @@ from millrace.broker.coordination.store import (
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.metadata.seen import set_back
 from millrace.core.metadata.stored import StoredObject
 
 APPLICATION_ID: Final = 0x4D52_434F  # Marks the file as ours: "MRCO".
@@ -72,6 +78,7 @@ class SqliteStore:
     ) -> None:
         self._path = Path(path)
         self._busy_timeout_s = busy_timeout_ms / 1000
+        self._revision = 0  # The highest that was met.
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             lock = self._path.with_name(self._path.name + ".lock")
@@ -99,6 +106,7 @@ class SqliteStore:
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         """See `CoordinationStore`."""
         with self._errors():
+            self._revision = max(self._revision, self._stored_revision())
             rows = [
                 self._objects.execute(
                     "SELECT value, version, controller_epoch FROM objects WHERE key = ?", (key,)
@@ -112,12 +120,17 @@ class SqliteStore:
 
     def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
         """See `CoordinationStore`. One transaction, so one flush, whatever the number."""
-        with self._errors(), _transaction(self._objects) as execute:
-            (revision,) = execute("SELECT coalesce(max(revision), 0) FROM objects").fetchone()
-            return [
+        with self._errors(), _transaction(self._objects):
+            revision = self._stored_revision()
+            if revision < self._revision:
+                raise set_back(f"its revision is {revision}, and {self._revision} has been met")
+            swapped = [
                 self._swap(key, new, revision + number)
                 for number, (key, new) in enumerate(writes, start=1)
             ]
+            revision = self._stored_revision()
+        self._revision = revision
+        return swapped
 
     def read_lease(self) -> LeaseRecord | None:
         """See `CoordinationStore`."""
@@ -157,6 +170,12 @@ class SqliteStore:
         """See `CoordinationStore`."""
         with self._errors():
             self._opened.close()
+
+    def _stored_revision(self) -> int:
+        (revision,) = self._objects.execute(
+            "SELECT coalesce(max(revision), 0) FROM objects"
+        ).fetchone()
+        return int(revision)
 
     def _swap(self, key: str, new: StoredObject, revision: int) -> bool:
         assert new.version >= 1

@@ -44,6 +44,10 @@ class CoordinationStore(Protocol):
         Returns:
             For each: False, and it is not changed, when another version is stored (0 is no
             object), or one of a higher controller epoch (P36).
+
+        Raises:
+            CorruptMetadataError: the whole store was set back to an older state (P39), where it can
+                tell, so that nothing is written to it.
         """
 
     def read_lease(self) -> LeaseRecord | None:

@@ -829,6 +829,8 @@ class PartitionLog:
     def scrub(self, max_bytes: int) -> int:
         """Verify about `max_bytes` of closed segments (P67), going on where the last call ended.
 
+        Their indexes are verified too, and rebuilt where they are damaged.
+
         Returns:
             The bytes that were verified; 0 once after all of them, then it begins anew.
 
@@ -844,6 +846,8 @@ class PartitionLog:
             return 0
         verified = 0
         try:
+            if offset in (found.base_offset, self.log_start_offset):  # Once for each segment.
+                found.index.verify()
             if found.index.is_damaged:
                 self._rebuild_index(found)
             place = found.locate(offset, found.size)

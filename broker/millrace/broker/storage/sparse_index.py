@@ -373,6 +373,11 @@ class SparseIndex:
     def _place(self, relative: int, position: int) -> Place:
         return Place(Offset(self._base_offset + relative), position)
 
+    def verify(self) -> None:
+        """Read the file again, whatever is loaded of it, to find out whether it is damaged."""
+        if self._chunks and not self.is_damaged:
+            self.is_damaged = self._read_sound() is None
+
     def close(self) -> None:
         """Give loaded entries back."""
         self._cache.drop(self)
@@ -389,19 +394,23 @@ class SparseIndex:
             return entries
         if not may_block:
             raise BlockingIOError
-        expected = self._file_bytes
-        try:
-            found = self._read()
-        except FileNotFoundError:
-            self.is_damaged = True
-            return None
-        if found.nbytes < expected:
+        found = self._read_sound()
+        if found is None:
             self.is_damaged = True
             return None
         rows = found.rows
         entries = Entries(rows["offset"].copy(), rows["position"].copy(), rows["timestamp"].copy())
         self._cache.put(self, entries)
         return entries
+
+    def _read_sound(self) -> "_Contents | None":
+        """Read all chunks; None when one is damaged, or the file is gone."""
+        expected = self._file_bytes
+        try:
+            found = self._read()
+        except FileNotFoundError:
+            return None
+        return found if found.nbytes >= expected else None
 
     def _read(self) -> "_Contents":
         """Read all chunks up to the first that is damaged."""

@@ -74,7 +74,7 @@ class Seen:
         """
         cluster = objects[CLUSTER_KEY]
         if cluster is not None and cluster.controller_epoch < self.controller_epoch:
-            raise _set_back(
+            raise set_back(
                 f"its controller epoch is {cluster.controller_epoch}, and "
                 f"{self.controller_epoch} has begun"
             )
@@ -82,12 +82,12 @@ class Seen:
             stored = objects[key]
             if stored is None:
                 if seen:
-                    raise _set_back(f"{key!r} is gone, and had version {seen}")
+                    raise set_back(f"{key!r} is gone, and had version {seen}")
                 continue
             # A later controller has written it at least once more.
             is_later = stored.controller_epoch > self.controller_epoch
             if stored.version < seen + is_later and seen:
-                raise _set_back(f"{key!r} has version {stored.version}, and {seen} has been seen")
+                raise set_back(f"{key!r} has version {stored.version}, and {seen} has been seen")
 
 
 NOTHING_SEEN: Final = Seen()
@@ -127,7 +127,8 @@ def _padded(versions: "tuple[int, ...] | list[int]") -> tuple[int, ...]:
     return (*versions, *(0,) * (len(_KEYS) - len(versions)))
 
 
-def _set_back(what: str) -> CorruptMetadataError:
+def set_back(what: str) -> CorruptMetadataError:
+    """Return the error of a store that was put back to an older state, as this shows."""
     return CorruptMetadataError(
         f"the coordination store was set back to an older state: {what}. Restore its newest state; "
         "no controller acts until then, and nothing was changed"

@@ -602,6 +602,25 @@ def test_a_damaged_index_is_passed_over_and_repaired_by_the_scrub() -> None:
     assert disk.contents(index) == sound
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("step", [1, 1 << 20])
+def test_the_scrub_looks_into_indexes_too_whether_anybody_reads_them_or_not(
+    is_gone: bool, step: int
+) -> None:
+    disk = filled().disk
+    disk.restart()
+    opened = LogOnDisk(disk, SMALL)
+    index = f"{PARTITION}/{8:020}.index"
+    sound = disk.contents(index)
+    if is_gone:
+        disk.unlink(index)
+    else:
+        disk.flip_bit(index, len(sound) - 3)
+    while opened.log.scrub(step):
+        pass
+    assert disk.contents(index) == sound
+
+
 def test_batches_that_do_not_follow_on_are_a_programming_error() -> None:
     opened = filled(batches=1)
     for wrong in (stamped_batch(0), stamped_batch(3), stamped_batch(2, epoch=-1)):

@@ -1,0 +1,84 @@
+"""What is promised of writes that nobody replicates before they are acknowledged: W10.
+
+They may be lost, but only when another leader is elected; nothing that was read is lost, and what
+is there stands in the order in which it was sent, once. Each key has one writer, whose values
+ascend. What of that holds for all writes the other checkers judge.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tests.checkers.contents import Contents
+from tests.checkers.history import OK, Op, Run
+from tests.checkers.report import Anomaly
+
+_LATE_NS = 10 * 10**9
+"""How late the metadata's watcher may see an election."""
+
+
+def anomalies(history: Sequence[Op]) -> Iterator[Anomaly]:
+    """Yield what is wrong, of a history that ends with final polls of all keys."""
+    contents = Contents(history)
+    for key, final in contents.final.items():
+        known = contents.known.of(key)
+        before = -1
+        for offset in sorted(known):
+            value = known[offset]
+            if offset in final:
+                if value < before:
+                    yield Anomaly(
+                        "nonmonotonic-send", f"key {key}: {value} at {offset} is behind {before}"
+                    )
+                before = value
+            elif offset in contents.read[key]:
+                yield Anomaly("lost-write", f"key {key}: {value} was read at {offset}, and is gone")
+        there = {value for offset, value in known.items() if offset in final}
+        elections = list(_elections(history, key))
+        passed = list(_passed(history, key, contents))
+        for value, write in contents.writes.get(key, {}).items():
+            if write.outcome != OK or value in there:
+                continue
+            since = history[write.op].at_ns
+            until = next((at for at, newest in passed if newest > value), history[-1].at_ns)
+            if not any(since <= at <= until + _LATE_NS for at in elections):
+                yield Anomaly(
+                    "lost-write",
+                    f"key {key}: {value} was acknowledged and is gone, and nobody else was elected",
+                    (history[write.op].index,),
+                )
+
+
+def share_seen(history: Sequence[Op]) -> float:
+    """Return how much of what was sent was read last."""
+    contents = Contents(history)
+    sent = sum(map(len, contents.writes.values()))
+    seen = sum(
+        offset in contents.final.get(key, ())
+        for key, known in contents.known.values.items()
+        for offset in known
+    )
+    return seen / sent if sent else 0.0
+
+
+def _elections(history: Iterable[Op], key: int) -> Iterator[int]:
+    """When the leader epoch was seen to have changed."""
+    epoch = None
+    for op in history:
+        if op.f == "metadata" and op.details["key"] == key:
+            if epoch is not None and op.details["leader_epoch"] != epoch:
+                yield op.at_ns
+            epoch = op.details["leader_epoch"]
+
+
+def _passed(history: Iterable[Op], key: int, contents: Contents) -> Iterator[tuple[int, int]]:
+    """When a value was read that is greater than all before."""
+    known, newest = contents.known.of(key), -1
+    for op in history:
+        if op.f != "poll" or op.type != OK:
+            continue
+        for polled in op.polls:
+            if entries := polled.get(key):
+                last = entries[-1]
+                value = known[last.last] if type(last) is Run else last[1]
+                if value > newest:
+                    newest = value
+                    yield op.at_ns, value

@@ -1,0 +1,229 @@
+"""What is put back from a backup: the store of the metadata, or a broker's log directory (P39).
+
+Such a state is refused with the reason and nothing is changed, for as long as it is there; with the
+newest one everything goes on, and nothing that was acknowledged meanwhile is gone.
+"""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from tests.faults.cluster import Cluster, Node
+from tests.faults.fault import Scene, fault
+from tests.faults.network import run
+from tests.integration.running_broker import failed_start, wait_until
+
+from millrace.broker.storage.log_directory import read_seen
+from millrace.broker.storage.posix_file_system import PosixFileSystem
+from millrace.client import SyncAdmin
+from millrace.core.errors import MillraceError
+from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.seen import Seen
+from millrace.core.metadata.stored import StoredObject
+
+_SET_BACK = "the coordination store was set back to an older state"
+_EMPTY = "the coordination store is empty"
+_OLDER_COPY = "an older copy was put back"
+_KNOWN_SECONDS = 60.0
+
+
+def _stored(path: Path) -> dict[str, StoredObject]:
+    """What lies in a store."""
+    with closing(sqlite3.connect(path)) as store:
+        rows = store.execute("SELECT key, value, version, controller_epoch FROM objects").fetchall()
+    return {
+        key: StoredObject(value, version, ControllerEpoch(e)) for key, value, version, e in rows
+    }
+
+
+def _copy_store(source: Path, target: Path) -> None:
+    """Put one store's content into another's file, also while brokers use it."""
+    with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
+        one.backup(other)
+    _flush(target)
+
+
+def _copy_directory(source: Path, target: Path) -> None:
+    """Put a copy of a directory in another one's place."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    _flush(target)
+
+
+def _flush(path: Path) -> None:
+    """Have what was put there survive the power cuts that come later."""
+    run("sync", "-f", str(path))
+
+
+def _refusal(node: Node, reason: str) -> str:
+    """Start a broker that must not start, and say why it did not."""
+    logged = node.log_size()
+    try:
+        code, _ = failed_start(node)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(
+            f"{node.name} started, or tries to, and should say: {reason}"
+        ) from None
+    said = node.logged_since(logged)
+    if not code or reason not in said:
+        raise AssertionError(f"{node.name} ended with {code} and should say {reason!r}: {said}")
+    return f"{node.name} refused: {reason}"
+
+
+def _make_topic(admin: SyncAdmin, scene: Scene) -> str:
+    """Change the metadata; return the topic that is new in it."""
+    return admin.create_topic(f"put-back-{scene.dice.randrange(10**9)}", replication_factor=3).name
+
+
+@contextmanager
+def _paused(cluster: Cluster) -> Iterator[None]:
+    """Have nobody write to the store meanwhile."""
+    for node in cluster.nodes:
+        node.pause()
+    try:
+        yield
+    finally:
+        for node in cluster.nodes:
+            node.resume()
+
+
+@fault("F41", "the metadata's store is set back to an older state while brokers run", seconds=25)
+def set_the_store_back(scene: Scene) -> str:
+    cluster, store = scene.cluster, scene.cluster.store_file
+    older, newest = cluster.folder / "older.sqlite", cluster.folder / "newest.sqlite"
+    made: list[str] = []
+
+    with SyncAdmin(cluster.bootstrap, request_timeout_ms=2000) as admin:
+
+        def is_known() -> bool:
+            with suppress(MillraceError):  # Only who writes finds out.
+                made.append(_make_topic(admin, scene))
+            return _SET_BACK in admin.describe_health().controller_problem
+
+        with cluster.watcher.reading:
+            _copy_store(store, older)
+            made.append(_make_topic(admin, scene))
+            with _paused(cluster):
+                _copy_store(store, newest)
+                _copy_store(older, store)
+            try:
+                wait_until(is_known, f"somebody says: {_SET_BACK}", _KNOWN_SECONDS)
+                count, before = len(made), _stored(store)
+                scene.load.wait_for_more()
+                is_known()
+                if len(made) > count or _stored(store) != before:
+                    raise AssertionError("the metadata was changed while the store was set back")
+                if not all(node.is_running for node in cluster.nodes):
+                    raise AssertionError("a broker ended because the store was set back")
+            finally:
+                _copy_store(newest, store)
+        wait_until(
+            lambda: not admin.describe_health().controller_problem, "it goes on", _KNOWN_SECONDS
+        )
+        for topic in made:
+            admin.delete_topic(topic)  # Each is there: its making was acknowledged.
+    return f"cluster health said: {_SET_BACK}; writes went on"
+
+
+@fault(
+    "F45", "all brokers die; the metadata's store is put back from an older copy, or lost",
+    seconds=25,
+)  # fmt: skip
+def put_an_older_store_back(scene: Scene) -> str:
+    cluster, store = scene.cluster, scene.cluster.store_file
+    older, newest = cluster.folder / "older.sqlite", cluster.folder / "newest.sqlite"
+    _copy_store(store, older)
+    with SyncAdmin(cluster.bootstrap) as admin:
+        topic = _make_topic(admin, scene)
+    _wait_until_remembered(cluster)
+    before = cluster.look()
+    with cluster.watcher.reading:
+        for node in cluster.nodes:
+            os.kill(node.pid, signal.SIGKILL)  # All before the first is waited for.
+        for node in cluster.nodes:
+            node.abandon()
+        _copy_store(store, newest)
+        _remove(store)
+        reason = _EMPTY
+        if scene.dice.random() < 0.5:
+            _copy_store(older, store)
+            reason = _SET_BACK
+        try:
+            put_back = _stored(store) if store.exists() else {}
+            acknowledged = scene.load.acknowledged
+            with ThreadPoolExecutor(len(cluster.nodes)) as pool:
+                said = list(pool.map(lambda node: _refusal(node, reason), cluster.nodes))
+            if scene.load.acknowledged > acknowledged or _stored(store) != put_back:
+                raise AssertionError("something was acknowledged or changed by who refused")
+        finally:
+            _remove(store)
+            _copy_store(newest, store)
+        cluster.start(cluster.nodes)
+    for node in cluster.nodes:
+        scene.wait_for_new_life(node, before)
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.delete_topic(topic)
+    return f"{'; '.join(said)}; then every broker registered anew"
+
+
+def _wait_until_remembered(cluster: Cluster) -> None:
+    """Return once every broker remembers what the store says now."""
+    wanted = Seen.of(_stored(cluster.store_file))
+    files = PosixFileSystem()
+
+    def is_remembered() -> bool:
+        found = [read_seen(files, str(node.log_dirs[0])) for node in cluster.nodes]
+        return all(seen.merged(wanted) == seen for seen in found)
+
+    wait_until(is_remembered, "all brokers remember the metadata")
+
+
+def _remove(store: Path) -> None:
+    for path in store.parent.glob(f"{store.name}*"):
+        path.unlink()
+
+
+@fault(
+    "F36b", "an older copy of a log directory is put back, and then the newest, or it is given up",
+    seconds=18,
+)  # fmt: skip
+def put_an_older_directory_back(scene: Scene) -> str:
+    cluster = scene.cluster
+    node = scene.any_node()
+    (log,) = node.log_dirs
+    older, newest = cluster.folder / "older", cluster.folder / "newest"
+    before = scene.view
+    node.kill()
+    _copy_directory(log, older)
+    node.start()
+    scene.wait_for_new_life(node, before)
+    cluster.wait_until_whole()
+    scene.load.wait_for_all()
+    before = scene.view
+    node.kill()
+    _copy_directory(log, newest)
+    node.is_spoilt = True
+    _copy_directory(older, log)
+    said = _refusal(node, _OLDER_COPY)
+    scene.load.wait_for_more()
+    if scene.cluster.look().broker(node.name).broker_epoch != before.broker(node.name).broker_epoch:
+        raise AssertionError(f"{node.name} registered with an older copy of its directory")
+    if scene.dice.random() < 0.5:
+        _copy_directory(newest, log)
+        what = "with the newest"
+    else:
+        (log / "broker-epoch").unlink()  # As it says itself.
+        what = "when the newest was given up"
+    node.start()
+    node.is_spoilt = False
+    scene.wait_for_new_life(node, before)
+    cluster.wait_until_whole()
+    shutil.rmtree(older)
+    shutil.rmtree(newest)
+    return f"{said}; {what} it registered anew, and was in sync"
