@@ -12,6 +12,7 @@
 | `v` | micro-operations, or what `f` says |
 | `err` | the error, if there was one |
 | `rebal` | keys that were rebalanced while it ran |
+| `ends` | `{key:end offset}`: of a poll that brought some records, and was told of more |
 
 A *key* is an integer that stands for a partition. A *value* is an integer, unique for its key, and
 never sent again by another operation. Micro-operations: a send `["s",key,value]`, which becomes
@@ -40,7 +41,7 @@ The format is that of Jepsen's queue workload for Kafka, with runs added.
 import itertools
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 INVOKE: Final = "invoke"
@@ -85,6 +86,7 @@ class Op:
 
     Attributes:
         details: `v` where it is not of micro-operations.
+        ends: where the log ended, by key, as a poll was told that did not bring all of it.
         index: its number, given by the recorder.
     """
 
@@ -97,6 +99,7 @@ class Op:
     details: Any = None
     error: str | None = None
     rebalanced: tuple[int, ...] = ()
+    ends: Mapping[int, int] = field(default_factory=dict)
     index: int = -1
 
 
@@ -225,6 +228,8 @@ def to_json(op: Op) -> str:
         line["err"] = op.error
     if op.rebalanced:
         line["rebal"] = op.rebalanced
+    if op.ends:
+        line["ends"] = op.ends
     return json.dumps(line, separators=(",", ":"))
 
 
@@ -239,6 +244,7 @@ def from_json(line: str) -> Op:
         content["f"],
         error=content.get("err"),
         rebalanced=tuple(content.get("rebal", ())),
+        ends=_keys_to_int(content.get("ends", {})),
         index=content["i"],
     )
     if op.f not in _MICRO:

@@ -128,6 +128,8 @@ class RealtimeLag:
 
     The lag of a poll is the time from when some offset behind the last one it saw was known to
     anybody, to its beginning. A poll that brings nothing for a key saw what its process saw before.
+    One that brings as much as there is room for saw the log up to the end that it was told: how
+    seldom a process polls, and in how many pieces it reads, says nothing about the log.
     Final polls read from the beginning and do not count. Only while a `window` is open, and from
     its beginning: before, nobody could read what the leader did not serve.
 
@@ -159,15 +161,18 @@ class RealtimeLag:
             if op.f not in ("poll", "txn") or op.type != OK:
                 continue
             seen = positions.setdefault(op.process, {})
+            ends: dict[int, int] = {}
             for polled in op.polls:
                 for key, entries in polled.items():
                     if entries:
                         last = entries[-1]
                         seen[key] = last.last if type(last) is Run else last[0]
                         _learn(known, key, seen[key], op.at_ns)
+                        ends[key] = op.ends.get(key, 0)
             if began_ns is not None:
                 for key, offset in seen.items():
-                    self._judge(op, key, began_ns, _known_since(known, key, offset + 1), goal_ns)
+                    end = max(offset + 1, ends.get(key, 0))
+                    self._judge(op, key, began_ns, _known_since(known, key, end), goal_ns)
 
     def _judge(
         self, op: Op, key: int, began_ns: int, since_ns: int | None, goal_ns: int | None

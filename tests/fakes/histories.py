@@ -47,9 +47,19 @@ class PerfectCluster:
         polled: Sequence[Mapping[int, Sequence[tuple[int, int]]]] = (),
         details: object = None,
         rebalanced: tuple[int, ...] = (),
+        ends: Mapping[int, int] | None = None,
     ) -> Op:
         self.now_ns += STEP_NS
-        op = Op(self.now_ns, process, type, f, sends=sends, details=details, rebalanced=rebalanced)
+        op = Op(
+            self.now_ns,
+            process,
+            type,
+            f,
+            sends=sends,
+            details=details,
+            rebalanced=rebalanced,
+            ends=ends or {},
+        )
         return self.recorder.record(op, polled)
 
     def new_value(self) -> int:
@@ -122,10 +132,11 @@ class PerfectCluster:
         *,
         f: str = "poll",
         rebalanced: tuple[int, ...] = (),
+        ends: Mapping[int, int] | None = None,
     ) -> Op:
         """Let a process read something."""
         self.record(process, INVOKE, f)
-        return self.record(process, OK, f, polled=polled, rebalanced=rebalanced)
+        return self.record(process, OK, f, polled=polled, rebalanced=rebalanced, ends=ends)
 
     def records(self, key: int, position: int = 0) -> list[tuple[int, int]]:
         return [

@@ -257,6 +257,7 @@ class Client:
         sends: Sequence[Send] = (),
         polled: Sequence[tuple[int, int]] | None = None,
         details: object = None,
+        ends: Mapping[int, int] | None = None,
         process: str = "",
     ) -> None:
         process = process or self.name
@@ -265,7 +266,9 @@ class Client:
             what += [f"{value} at {offset}" for offset, value in polled or ()]
             if what or details:
                 self._world.note(f"{process}: {type} {f} {', '.join(what) or details}")
-        op = Op(self._world.now * 1000, process, type, f, sends=sends, details=details)
+        op = Op(
+            self._world.now * 1000, process, type, f, sends=sends, details=details, ends=ends or {}
+        )
         self._recorder.record(op, () if polled is None else [{self.key: polled}])
 
 
@@ -517,7 +520,9 @@ class Consumer(Client):
             polled += [entry for entry in entries if entry[0] >= self.offset]
             end, last_epoch = header.next_offset, header.leader_epoch
         self.offset, self._last_epoch = end, last_epoch
-        self._record(OK, self._f, polled=polled)
+        is_short = polled and end < answer.high_watermark
+        ends = {self.key: answer.high_watermark} if is_short else {}
+        self._record(OK, self._f, polled=polled, ends=ends)
         self._is_polling = False
         self._attempts = {}
         if self._f == "final" and self.offset >= answer.high_watermark:

@@ -8,11 +8,11 @@ fails an assertion. What the process wrote stays.
 """
 
 import errno
-import math
 import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tests.fakes.disk import SECTOR_BYTES, Directory, Disk, DiskFile, DiskLock, Entry, Inode
 from tests.sim.world import World
@@ -29,9 +29,14 @@ class DiskTimes:
     flush_us_min: int = 300
     flush_us_mean: int = 700  # Above the minimum; exponential.
     stall_us: int = 0
-    """Added to every write and flush while the disk is slow."""
-    stall_ends_at: float = math.inf
-    """By the world's clock; then the rest of a long job is quick, too."""
+    """Added to every write and flush while the disk is slow, until it is slow no longer."""
+
+
+class Cost(NamedTuple):
+    """What calls cost, in microseconds; and what they cost besides if the disk stays slow."""
+
+    calls_us: int
+    stall_us: int
 
 
 class UnorderedDirectory(Directory):
@@ -53,7 +58,6 @@ class SimulatedDisk(Disk):
 
     def __init__(self, world: World, owner: str) -> None:
         super().__init__()
-        self._world = world
         self.rng = world.random(f"disk {owner}")
         self.root = UnorderedDirectory()
         self.times = DiskTimes()
@@ -70,6 +74,7 @@ class SimulatedDisk(Disk):
         self.failures = 0
         """Calls that failed on purpose, of all kinds."""
         self._cost = 0.0
+        self._stall = 0
         self._flush_dice = world.random(f"flush times {owner}")
 
     @property
@@ -77,9 +82,10 @@ class SimulatedDisk(Disk):
         """Whether bytes were changed behind the process's back."""
         return bool(self.damaged)
 
-    def take_cost(self) -> int:
-        """Return what calls cost since this was asked last, in microseconds."""
-        cost, self._cost = int(self._cost), 0.0
+    def take_cost(self) -> Cost:
+        """Return what calls cost since this was asked last."""
+        cost = Cost(int(self._cost), self._stall)
+        self._cost, self._stall = 0.0, 0
         return cost
 
     def is_durable(self, path: str) -> bool:
@@ -102,7 +108,7 @@ class SimulatedDisk(Disk):
     def restart(self) -> None:
         super().restart()
         self.generation += 1
-        self._cost = 0.0
+        self._cost, self._stall = 0.0, 0
 
     def fail_next_flush(self) -> None:
         """The next flush says EIO; what it should have written is lost."""
@@ -167,7 +173,8 @@ class SimulatedDisk(Disk):
 
     def call(self) -> None:
         super().call()
-        self._cost += self.times.call_us + self._stall_us()
+        self._cost += self.times.call_us
+        self._stall += self.times.stall_us
         if self.is_read_only:
             self.failures += 1
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -181,12 +188,7 @@ class SimulatedDisk(Disk):
         times = self.times
         mean = max(times.flush_us_mean, 1)
         self._cost += times.flush_us_min + self._flush_dice.expovariate(1 / mean)
-        self._cost += self._stall_us()
-
-    def _stall_us(self) -> int:
-        """What a call costs more that comes after all that were made in this job so far."""
-        is_over = self._world.now + self._cost >= self.times.stall_ends_at
-        return 0 if is_over else self.times.stall_us
+        self._stall += times.stall_us
 
     def charge_bytes(self, size: int) -> None:
         self._cost += size * self.times.us_per_64kib / 65536

@@ -618,12 +618,11 @@ def misdirect_write(scene: Scene) -> Undo | None:
 
 @family("F33", "a disk is slow")
 def slow_disk(scene: Scene) -> Undo | None:
-    times = scene.any_machine().disk.times
-    times.stall_us = scene.dice.choice((20_000, 200_000, 2_000_000))
-    times.stall_ends_at = scene.world.now + scene.duration_us
+    machine = scene.any_machine()
+    machine.disk.times.stall_us = scene.dice.choice((20_000, 200_000, 2_000_000))
 
     def undo() -> None:
-        times.stall_us = 0
+        machine.disk.times.stall_us = 0
 
     return undo
 

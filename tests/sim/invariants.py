@@ -72,7 +72,8 @@ class Invariants:
     """See the module; implements `Judge`.
 
     Attributes:
-        committed: the highest high watermark of each partition that any leader ever had.
+        committed: the highest high watermark of each partition that any leader had as long as it
+            was the one that is stored.
         log_starts: the highest offset of each that any leader's log began at.
         lost: what brokers have reported of each that unclean elections cost.
     """
@@ -296,7 +297,8 @@ class Invariants:
         known = self.log_starts.get(topic_partition, Offset(0))
         if log.log_start_offset > known:
             self.log_starts[topic_partition] = log.log_start_offset
-        committed = self.committed.get(topic_partition, Offset(0))
+        # Also by one that was replaced: whoever leads since then has reported it before.
+        committed = self._cluster.witness.replicas.committed.get(topic_partition, Offset(0))
         state = self._cluster.states.get(topic_partition)
         is_void = state is not None and state.unclean_epoch >= 0
         if log.log_start_offset > max(committed, known) and not is_void:

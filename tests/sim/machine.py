@@ -11,8 +11,9 @@ process. All it may know comes through its `Machine`:
 - `exit(reason)`: the process ends itself; a supervisor starts it again, unless it was told to.
 
 The process has one event loop, whose handlers run one after another to completion, and threads with
-names, which do one job at a time. A thread is busy for as long as its disk calls cost. Events that
-come while the loop is busy or the process is frozen wait. When a process dies, whatever it waited
+names, which do one job at a time. A thread is busy for as long as its disk calls cost; what a slow
+disk adds ends when it is slow no longer. Events that come while the loop is busy or the process is
+frozen wait. When a process dies, whatever it waited
 for dies with it.
 """
 
@@ -24,14 +25,16 @@ from typing import Final, NoReturn, Protocol, TypeVar
 from tests.fakes.disk import PowerCut
 from tests.sim.clocks import MachineClock
 from tests.sim.coordination import Answered, SimulatedStore
-from tests.sim.disk import SimulatedDisk
+from tests.sim.disk import Cost, SimulatedDisk
 from tests.sim.network import Network, NetworkEvent
-from tests.sim.world import SECOND, Event, Violation, World
+from tests.sim.world import MILLISECOND, SECOND, Event, Violation, World
 
 T = TypeVar("T")
 
 INBOX_EVENTS_MAX: Final = 100_000
 SUPERVISOR_US: Final = SECOND
+_STALL_STEP_US: Final = 100 * MILLISECOND
+"""How often a call that a slow disk holds up looks whether it still is slow."""
 
 
 @dataclass(slots=True)
@@ -221,9 +224,9 @@ class Machine:
                 self._start_later(SUPERVISOR_US)
         else:
             cost = self.disk.take_cost()
-            if cost:
+            if any(cost):
                 self._is_loop_busy = True
-                self.world.after(cost, f"{self.name} loop", self._loop_is_free, self.lives)
+                self._after(cost, f"{self.name} loop", self._loop_is_free, self.lives)
 
     def _loop_is_free(self, life: int) -> None:
         if life == self.lives and self.node is not None:
@@ -258,7 +261,7 @@ class Machine:
             raise
         except Exception as error:
             result = error
-        self.world.after(
+        self._after(
             self.disk.take_cost(),
             f"{self.name} {name} is done",
             self._job_is_done,
@@ -267,6 +270,20 @@ class Machine:
             queue,
             done,
             result,
+        )
+
+    def _after(
+        self, cost: Cost, what: str, action: Callable[..., object], *arguments: object
+    ) -> None:
+        """Do something when the disk has done what it was called for."""
+        calls_us, stall_us = cost
+        if stall_us <= 0 or not self.disk.times.stall_us:
+            self.world.after(calls_us, what, action, *arguments)
+            return
+        step = min(stall_us, _STALL_STEP_US)
+        rest = Cost(calls_us, stall_us - step)
+        self.world.after(
+            step, f"{self.name} waits for its disk", self._after, rest, what, action, *arguments
         )
 
     def _job_is_done(

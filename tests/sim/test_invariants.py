@@ -80,6 +80,28 @@ def test_records_that_nobody_had_to_flush_may_be_lost_by_restarts() -> None:
         cluster.invariants.on_state(topic_partition, flushed, elections.unclean(flushed, leader))
 
 
+def test_retention_gives_up_what_any_leader_has_committed_and_nothing_else() -> None:
+    """Who was replaced, and has not heard of it, commits what all that were in sync have."""
+    cluster = running_cluster()
+    topic_partition, _ = any_leader(cluster)
+    committed = cluster.invariants.committed[topic_partition]
+    assert committed == cluster.witness.replicas.committed[topic_partition]
+    node = next(
+        node
+        for node in cluster.nodes().values()
+        if node.replicas is not None and node.replicas.get(topic_partition).leads
+    )
+    node.logs[topic_partition].log_start_offset = Offset(committed + 2)
+    cluster.witness.replicas.committed[topic_partition] = Offset(committed + 1)
+    cluster.invariants.touched[topic_partition] = None
+    with pytest.raises(Violation, match=f"and only {committed + 1} is committed"):
+        cluster.check()
+    node.logs[topic_partition].log_start_offset = Offset(committed + 1)
+    cluster.invariants.log_starts.clear()
+    cluster.invariants.touched[topic_partition] = None
+    cluster.check()
+
+
 def unclean_election_in(cluster: SimulatedCluster) -> None:
     """As if a controller had taken the last resort, with no need."""
     topic_partition, state = next(iter(cluster.states.items()))

@@ -101,6 +101,27 @@ def test_a_thread_does_one_job_at_a_time_while_the_loop_goes_on() -> None:
     assert 100 * MILLISECOND <= first < 200 * MILLISECOND <= second
 
 
+def test_what_a_slow_disk_adds_ends_when_it_is_slow_no_longer() -> None:
+    bench = Bench()
+    disk, done = bench.machine.disk, list[int]()
+    disk.times.stall_us = 2 * SECOND
+
+    def calls(name: str) -> None:
+        for number in range(30):
+            disk.open(f"/{name}{number}", create=True)
+
+    bench.machine.run("disk", lambda: calls("a"), lambda _: done.append(bench.world.now))
+    bench.probe.on = lambda _: calls("b")
+    bench.send("a", "b")
+    bench.run(5 * SECOND)
+    assert done == []
+    assert len(bench.log) == 2
+    disk.times.stall_us = 0
+    bench.run(SECOND)
+    assert len(done) == 1
+    assert len(bench.log) == 3
+
+
 def test_a_frozen_process_s_threads_stand_still() -> None:
     bench = Bench()
     did: list[int] = []

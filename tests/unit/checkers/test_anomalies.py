@@ -273,6 +273,41 @@ def test_a_log_may_be_old_while_things_are_broken() -> None:
     assert 4 <= report.measures["longest_lag_s"] < 5
 
 
+def late_poll(records: int, told: int) -> Report:
+    """Poll once, ten seconds after the last of the records; it brings so many, and is told."""
+    cluster = PerfectCluster()
+    cluster.run(100)
+    cluster.show("r", [{0: cluster.records(0)}])
+    position = len(cluster.logs[0])
+    cluster.send("s", 0, count=20)
+    cluster.now_ns += 10_000_000_000
+    found = cluster.records(0, position)[:records]
+    cluster.show("r", [{0: found}], ends={0: position + told})
+    return judge(cluster)
+
+
+def test_who_polls_seldom_and_reads_in_pieces_has_seen_the_end_that_it_was_told() -> None:
+    report = late_poll(records=5, told=20)
+    assert report.is_good, report.text()
+    assert report.measures["longest_lag_s"] < 1
+
+
+@pytest.mark.parametrize(("records", "told"), [(5, 0), (5, 19), (0, 20)])
+def test_to_be_told_of_an_old_end_or_of_more_than_comes_is_late(records: int, told: int) -> None:
+    report = late_poll(records, told)
+    assert report.failures == ["realtime-lag"]
+    assert report.measures["longest_lag_s"] > 9
+
+
+def test_to_be_told_where_the_log_ends_once_is_not_to_have_read_it() -> None:
+    cluster = PerfectCluster()
+    cluster.send("s", 0, count=20)
+    cluster.show("r", [{0: cluster.records(0)[:5]}], ends={0: 20})
+    cluster.now_ns += 10_000_000_000
+    cluster.show("r", [{0: []}])
+    assert judge(cluster).failures == ["realtime-lag"]
+
+
 def test_replicas_differ_only_below_every_high_watermark() -> None:
     cluster = PerfectCluster()
     cluster.run(100)

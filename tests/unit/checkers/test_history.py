@@ -35,6 +35,7 @@ def test_the_lines_are_those_of_the_format() -> None:
     recorder.record(Op(40, "c2", OK, "poll", rebalanced=(1,)), [{0: [(4, 7), (5, 8)], 1: []}])
     recorder.record(Op(50, "c1", INFO, "send", sends=[Send(0, 9)], error="timed out"))
     recorder.record(Op(60, "c2", OK, "seek", details={0: 4}))
+    recorder.record(Op(70, "c2", OK, "poll", ends={0: 9}), [{0: [(4, 7)]}])
     assert lines == [
         '{"i":0,"t":10,"p":"c1","type":"invoke","f":"send","v":[["s",0,7]]}',
         '{"i":1,"t":20,"p":"c1","type":"ok","f":"send","v":[["s",0,[4,7]]]}',
@@ -43,6 +44,8 @@ def test_the_lines_are_those_of_the_format() -> None:
         '"v":[["p",{"0":[["r",4,4],[5,8]],"1":[]}]],"rebal":[1]}',
         '{"i":4,"t":50,"p":"c1","type":"info","f":"send","v":[["s",0,9]],"err":"timed out"}',
         '{"i":5,"t":60,"p":"c2","type":"ok","f":"seek","v":{"0":4}}',
+        '{"i":6,"t":70,"p":"c2","type":"ok","f":"poll","v":[["p",{"0":[["r",4,4]]}]],'
+        '"ends":{"0":9}}',
     ]
     assert [from_json(line) for line in lines] == recorder.ops
 
