@@ -8,7 +8,7 @@ machine then asks anew.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.streams import run_until_first
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import MillraceError, OffsetOutOfRangeError
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicPartition
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.records.batch import walk
@@ -89,7 +89,7 @@ class ReplicaFetcher:
         for leader, session in self.partitions.replicas.sessions.items():
             known = self._streams.get(leader)
             if known is not None:
-                known[0].wake()
+                known[0].wake_if_concerned()
             else:
                 stream = _LeaderStream(self, leader, session)
                 task = asyncio.get_running_loop().create_task(stream.run())
@@ -114,17 +114,22 @@ class _LeaderStream:
         self._leader = leader
         self._session = session
         self._wake = asyncio.Event()
+        self._waits_until: MonotonicMs | None = None  # For a pause that ends then.
         self._has_answered = False  # On the stream of now, or of last.
         self._is_noted = False  # That there is none, in the log for people.
 
-    def wake(self) -> None:
-        self._wake.set()
+    def wake_if_concerned(self) -> None:
+        """Have the session's requests be written if there are any; asked after every event."""
+        session = self._session
+        if session.has_something_to_say or session.next_due() != self._waits_until:
+            self._wake.set()
 
     async def run(self) -> None:
         """Keep a stream for as long as there is something to follow."""
         partitions = self._fetcher.partitions
         while True:
             if not len(self._session):
+                self._waits_until = None
                 self._wake.clear()
                 await self._wake.wait()
                 continue
@@ -176,7 +181,7 @@ class _LeaderStream:
             if request is not None:
                 await stream.write(_message_of(request))
                 continue
-            due = self._session.next_due()
+            due = self._waits_until = self._session.next_due()
             if due is None:
                 await self._wake.wait()
                 continue
@@ -190,7 +195,15 @@ class _LeaderStream:
         partitions, replicas = fetcher.partitions, fetcher.partitions.replicas
         while isinstance(message := await stream.read(), bytes):  # Then it is EOF.
             self._note_answer()
-            found = await fetcher.checker.call(self._check, message, self._positions(message))
+            header, views = decode_fetch_response(message)
+            places = [self._place_of(each.handle) for each in header.partitions]
+            # A high watermark that moved alone has nothing in it to be verified.
+            has_batches = any(each.length for each in header.partitions)
+            found = (
+                await fetcher.checker.call(_checked, header, views, places)
+                if has_batches
+                else _checked(header, views, places)
+            )
             for each in found:
                 now = monotonic_now()
                 if isinstance(each, Fetched):
@@ -201,56 +214,48 @@ class _LeaderStream:
                     )
                 partitions.perform(effects)
 
-    def _positions(self, message: bytes) -> Callable[[int], TopicPartition | None]:
-        """Return how to look up a handle's partition as of now, from the checking thread."""
-        header, _ = decode_fetch_response(message)
-        known: dict[int, TopicPartition] = {}
-        for each in header.partitions:
-            position = self._session.position(each.handle)
-            if position is not None:
-                known[each.handle] = position[0]
-        return known.get
+    def _place_of(self, handle: int) -> TopicPartition | None:
+        position = self._session.position(handle)
+        return None if position is None else position[0]
 
-    @staticmethod
-    def _check(
-        message: bytes, partition_of: Callable[[int], TopicPartition | None]
-    ) -> list[Fetched | _Refused]:
-        """Split a response and verify its batches; runs on the checking thread.
 
-        Raises:
-            MalformedRequestError: it cannot be split.
-        """
-        header, views = decode_fetch_response(message)
-        found: list[Fetched | _Refused] = []
-        for partition, view in zip(header.partitions, views, strict=True):
-            if partition.HasField("error"):
-                is_outside = partition.error.code == OffsetOutOfRangeError.code
-                start = Offset(partition.log_start_offset) if is_outside else None
-                found.append(_Refused(partition.handle, start))
-                continue
-            topic_partition = partition_of(partition.handle)
-            batches, is_damaged = (
-                ([], False) if topic_partition is None else _verified(topic_partition, view)
+def _checked(
+    header: pb.FetchHeader, views: Sequence[memoryview], places: Sequence[TopicPartition | None]
+) -> list[Fetched | _Refused]:
+    """Verify a response's batches; runs on the checking thread if there are any.
+
+    Args:
+        header: of the response.
+        views: the batches of each of its partitions.
+        places: whose they are; None: nobody's any more.
+    """
+    found: list[Fetched | _Refused] = []
+    for partition, view, place in zip(header.partitions, views, places, strict=True):
+        if partition.HasField("error"):
+            is_outside = partition.error.code == OffsetOutOfRangeError.code
+            start = Offset(partition.log_start_offset) if is_outside else None
+            found.append(_Refused(partition.handle, start))
+            continue
+        batches, is_damaged = ([], False) if place is None else _verified(place, view)
+        diverging = None
+        if partition.HasField("diverging"):
+            diverging = EpochEnd(
+                LeaderEpoch(partition.diverging.leader_epoch),
+                Offset(partition.diverging.end_offset),
             )
-            diverging = None
-            if partition.HasField("diverging"):
-                diverging = EpochEnd(
-                    LeaderEpoch(partition.diverging.leader_epoch),
-                    Offset(partition.diverging.end_offset),
-                )
-            found.append(
-                Fetched(
-                    handle=partition.handle,
-                    fetch_offset=Offset(partition.fetch_offset),
-                    high_watermark=Offset(partition.high_watermark),
-                    log_start_offset=Offset(partition.log_start_offset),
-                    batches=batches,
-                    size=len(view),
-                    is_damaged=is_damaged,
-                    diverging=diverging,
-                )
+        found.append(
+            Fetched(
+                handle=partition.handle,
+                fetch_offset=Offset(partition.fetch_offset),
+                high_watermark=Offset(partition.high_watermark),
+                log_start_offset=Offset(partition.log_start_offset),
+                batches=batches,
+                size=len(view),
+                is_damaged=is_damaged,
+                diverging=diverging,
             )
-        return found
+        )
+    return found
 
 
 def _verified(topic_partition: TopicPartition, view: memoryview) -> tuple[list[StampedBatch], bool]:

@@ -411,7 +411,8 @@ class _FetchStream:
                 continue
             found_bytes = sum(plan.length for plan in plans)
             wait_ms = session.must_wait(found_bytes, monotonic_now())
-            if wait_ms and not self._refused:
+            is_urgent = self._refused or any(plan.ends_position for plan in plans)
+            if wait_ms and not is_urgent:
                 await self._wait(wait_ms)
                 continue
             await self._respond(plans)
@@ -510,6 +511,16 @@ class _FetchStream:
             and position.told_log_start_offset == partition.log.log_start_offset
         )
 
+    def _has_everything(self, position: Position, partition: Partition) -> bool:
+        """Whether a follower has been sent all that its leader has: no need to look again."""
+        leader = partition.replica.leader
+        return (
+            self._follower is not None
+            and leader is not None
+            and position.fetch_offset >= leader.written_offset
+            and self._is_told(position, partition)
+        )
+
     async def _plan_partition(
         self, position: Position, partition: Partition, budget: int
     ) -> ReadPlan | None:
@@ -583,6 +594,8 @@ class _FetchStream:
                 if self._catch_up is not None and position.seen_log_bytes >= 0:
                     self._catch_up.on_sent(plan.length)
                     self._service.metrics.replication.caught_up(plan.length)
+                if self._has_everything(position, partition):
+                    session.on_nothing([position])
         message = encode_fetch_response(pb.FetchHeader(partitions=partitions), sent)
         session.on_responded(monotonic_now())
         del plans, reads, batches, sent, unused  # While this waits, it holds the message alone.

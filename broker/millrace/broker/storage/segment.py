@@ -53,6 +53,8 @@ class ReadPlan:
 class Segment:
     """See the module. Changed by one thread at a time; read by any.
 
+    It only ever grows: a log that is cut goes on with a `successor`.
+
     Attributes:
         size: bytes of whole batches; never more than the file has.
         next_offset: offset behind the last batch.
@@ -191,12 +193,6 @@ class Segment:
             )
             made.restore(coverage)
         return made
-
-    def cut(self, place: Place) -> None:
-        """End the segment at a batch's beginning; the file and the index are the caller's."""
-        self._known.clear()
-        self.next_offset = place.offset
-        self.size = place.position
 
     def locate(self, offset: Offset, end_position: int, *, may_block: bool = True) -> Place:
         """Return the beginning of the batch that holds `offset`, or of the next one.

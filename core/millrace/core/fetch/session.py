@@ -9,15 +9,23 @@ Partitions with news wait in a queue, each at most once, and are served in turn,
 partition cannot starve the rest. A partition that was read to its end leaves the queue and comes
 back when the shell reports that its log moved (`on_advanced`).
 
+Offsets that moved without records, as a high watermark does when a batch is committed, are news,
+too. They wait up to `max_wait_ms` for records to travel with, and longer while batches follow each
+other closely: then the next one takes them along.
+
 The session is asked with `next_turn`, answered with `on_sent`; what lies between, reading files, is
 the shell's. Source: KIP-227; credit as in Reactive Streams.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from millrace.core.errors import MalformedRequestError
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicPartition
+
+_CLOSELY_MS: Final = 50
+"""Batches that are sent within this time of each other follow closely."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -71,6 +79,9 @@ class FetchSession:
     positions: dict[int, Position] = field(default_factory=dict)
     _news: dict[int, None] = field(default_factory=dict)  # A queue whose members are unique.
     _news_since: MonotonicMs | None = None
+    _has_sent: bool = False  # Batches, since the last response.
+    _sent_at: MonotonicMs | None = None  # When batches went out last.
+    _more_until: MonotonicMs | None = None  # More of them are to be expected until then.
 
     @property
     def response_bytes_max(self) -> int:
@@ -140,7 +151,10 @@ class FetchSession:
             return 0
         if found_bytes >= self.credit:
             return 0
-        return max(0, self._news_since + self.settings.max_wait_ms - now)
+        until = self._news_since + self.settings.max_wait_ms
+        if not found_bytes and self._more_until is not None:
+            until = max(until, self._more_until)
+        return max(0, until - now)
 
     def on_sent(
         self, position: Position, sent_bytes: int, next_offset: Offset, leader_epoch: LeaderEpoch
@@ -148,6 +162,7 @@ class FetchSession:
         """Move on behind what was sent; the partition goes to the end of the queue."""
         assert sent_bytes <= self.credit
         self.credit -= sent_bytes
+        self._has_sent = True
         position.fetch_offset = next_offset
         position.last_fetched_epoch = leader_epoch
         del self._news[position.handle]
@@ -161,3 +176,8 @@ class FetchSession:
     def on_responded(self, now: MonotonicMs) -> None:
         """Note that a response went out: waiting for `min_bytes` begins anew."""
         self._news_since = now if self._news else None
+        if self._has_sent:
+            if self._sent_at is not None and now - self._sent_at <= _CLOSELY_MS:
+                self._more_until = MonotonicMs(now + _CLOSELY_MS)
+            self._sent_at = now
+            self._has_sent = False

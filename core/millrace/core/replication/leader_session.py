@@ -82,7 +82,7 @@ class LeaderSession:
         self._open: dict[int, _Open] = {}
         self._handles: dict[TopicPartition, int] = {}
         self._removed: list[int] = []
-        self._progress: dict[int, FollowerProgress] = {}  # Of positions that are said.
+        self._progress: dict[int, FollowerProgress] = {}  # News of positions that are said.
         self._to_say: dict[int, None] = {}
         # Positions that pause before they are said: (when, handle).
         self._due: list[tuple[MonotonicMs, int]] = []
@@ -127,10 +127,12 @@ class LeaderSession:
         if handle is None:
             return
         found = self._open[handle]
-        if found.is_said:
+        if not found.is_said:
+            found.progress = progress
+        elif progress != found.progress:
             self._progress[handle] = progress
         else:
-            found.progress = progress
+            self._progress.pop(handle, None)
 
     def on_received(self, size: int) -> None:
         """Note that batches of so many bytes came; they are on their way to the disk."""
@@ -150,18 +152,31 @@ class LeaderSession:
         """Return when a pause ends."""
         return self._due[0][0] if self._due else None
 
+    @property
+    def has_something_to_say(self) -> bool:
+        """Whether `take_request` has something, but for pauses that end."""
+        if self._to_say or self._removed or self._progress:
+            return True
+        # Credit alone is no reason to open a stream, as while positions pause.
+        return self._is_begun and self._is_worth_granting
+
+    @property
+    def _credit(self) -> int:
+        return self._window - self._granted - self._unwritten
+
+    @property
+    def _is_worth_granting(self) -> bool:
+        credit = self._credit
+        return credit >= self._window // _GRANT_FRACTION or self._granted <= 0 < credit
+
     def take_request(self, now: MonotonicMs) -> SessionRequest | None:
         """Return what is to be said now; None: nothing."""
         while self._due and self._due[0][0] <= now:
             _, handle = heapq.heappop(self._due)
             if handle in self._open:
                 self._to_say[handle] = None
-        credit = self._window - self._granted - self._unwritten
-        is_worth_granting = credit >= self._window // _GRANT_FRACTION or (
-            self._granted <= 0 < credit
-        )
-        if not (self._to_say or self._removed or self._progress or is_worth_granting):
-            return None  # As nearly always: this is asked after every event.
+        if not self.has_something_to_say:
+            return None
         request = SessionRequest(removed=self._removed)
         self._removed = []
         for handle in list(islice(self._to_say, _POSITIONS_IN_REQUEST)):
@@ -169,21 +184,15 @@ class LeaderSession:
             found = self._open[handle]
             found.is_said = True
             request.added.append((handle, found.topic_partition, found.position, found.progress))
-        if not self._is_begun and not request.added:
-            return None  # Credit alone is no reason to open a stream, as while positions pause.
         self._is_begun = True
         for handle, progress in self._progress.items():
-            found = self._open[handle]
-            if progress != found.progress:
-                found.progress = progress
-                request.progress.append((handle, progress))
+            self._open[handle].progress = progress
+            request.progress.append((handle, progress))
         self._progress = {}
-        if is_worth_granting:
-            request.credit_bytes = credit
-            self._granted += credit
-        if request.added or request.removed or request.progress or request.credit_bytes:
-            return request
-        return None
+        if self._is_worth_granting:
+            request.credit_bytes = self._credit
+            self._granted += request.credit_bytes
+        return request
 
     def on_broken(self) -> list[tuple[TopicPartition, FetchFrom]]:
         """The stream is gone, with the positions that were said; return them.

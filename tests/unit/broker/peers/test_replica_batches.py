@@ -3,21 +3,29 @@
 import pytest
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
-from millrace.broker.peers.replica_fetcher import _LeaderStream, _Refused
+from millrace.broker.peers.replica_fetcher import _checked, _Refused
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.replication.replicas import Fetched
-from millrace.proto.codec import encode_fetch_response
+from millrace.proto.codec import decode_fetch_response, encode_fetch_response
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import fetch_pb2 as pb
 
 BATCHES = [stamped_batch(0, records=2), stamped_batch(2), stamped_batch(3)]
 
 
+def checked(
+    partition: pb.FetchedPartition,
+    data: bytes = b"",
+    place: TopicPartition | None = TOPIC_PARTITION,
+) -> list[Fetched | _Refused]:
+    message = encode_fetch_response(pb.FetchHeader(partitions=[partition]), [data])
+    return _checked(*decode_fetch_response(message), [place])
+
+
 def fetched(data: bytes, partition: TopicPartition | None = TOPIC_PARTITION) -> Fetched:
     header = pb.FetchedPartition(handle=7, fetch_offset=0, high_watermark=2, length=len(data))
-    message = encode_fetch_response(pb.FetchHeader(partitions=[header]), [data])
-    (found,) = _LeaderStream._check(message, lambda handle: partition)
+    (found,) = checked(header, data, partition)
     assert isinstance(found, Fetched)
     return found
 
@@ -68,8 +76,7 @@ def test_a_refusal_says_where_the_log_begins_only_where_the_position_is_outside(
         header = pb.FetchedPartition(
             handle=7, error=common_pb2.Error(code=code), log_start_offset=40
         )
-        message = encode_fetch_response(pb.FetchHeader(partitions=[header]), [])
-        return _LeaderStream._check(message, lambda handle: TOPIC_PARTITION)
+        return checked(header)
 
     assert refused(common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE) == [_Refused(7, Offset(40))]
     assert refused(common_pb2.ERROR_CODE_NOT_LEADER) == [_Refused(7, None)]
@@ -79,7 +86,6 @@ def test_a_divergence_is_passed_on() -> None:
     header = pb.FetchedPartition(
         handle=7, diverging=pb.EpochEndOffset(leader_epoch=3, end_offset=9)
     )
-    message = encode_fetch_response(pb.FetchHeader(partitions=[header]), [])
-    (found,) = _LeaderStream._check(message, lambda handle: TOPIC_PARTITION)
+    (found,) = checked(header)
     assert isinstance(found, Fetched)
     assert found.diverging == EpochEnd(LeaderEpoch(3), Offset(9))

@@ -15,6 +15,7 @@ import pytest
 from millrace.broker.config import LimitsConfig
 from millrace.broker.peers.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.server import make_server
+from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.core.ids import (
     BrokerEpoch,
@@ -74,18 +75,22 @@ class Following:
 
     Attributes:
         registration: where the leader is, as the metadata says.
+        session: what there is to say to the leader.
+        on_concerned: to be called when that may have changed.
         broken: when the stream broke.
     """
 
     registration: SimpleNamespace
+    session: LeaderSession
+    on_concerned: Callable[[], None] = lambda: None
     broken: list[MonotonicMs] = field(default_factory=list)
 
 
 @contextlib.asynccontextmanager
 async def following(port: int) -> AsyncIterator[Following]:
     """Follow the leader at a port."""
-    the = Following(SimpleNamespace(replica_address=f"127.0.0.1:{port}"))
     session = LeaderSession(1 << 20)
+    the = Following(SimpleNamespace(replica_address=f"127.0.0.1:{port}"), session)
     position = FetchFrom(LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1)
     session.open(PLACE, position, NO_PROGRESS, MonotonicMs(0))
 
@@ -110,6 +115,7 @@ async def following(port: int) -> AsyncIterator[Following]:
         limits=LIMITS,
         on_failure=failures.append,
     )
+    the.on_concerned = fetcher.on_sessions_concerned
     try:
         fetcher.on_sessions_concerned()
         yield the
@@ -160,6 +166,31 @@ def test_a_stream_that_worked_is_opened_again_without_a_pause() -> None:
             async with following(leader.port), asyncio.timeout(1.9):  # Pauses alone: 2 s.
                 while leader.opened <= 20:  # noqa: ASYNC110
                     await asyncio.sleep(0.002)
+        finally:
+            await leader.stop()
+
+    asyncio.run(story())
+
+
+def test_a_position_that_pauses_is_said_in_time_although_nobody_asks_again() -> None:
+    said: list[int] = []
+
+    async def listen(context: Any) -> None:
+        await answer(context)
+        while isinstance(message := await context.read(), bytes):
+            said.extend(each.partition for each in pb.FetchRequest.FromString(message).partitions)
+
+    async def story() -> None:
+        leader = Leader(listen)
+        await leader.start()
+        try:
+            async with following(leader.port) as the:
+                await until(lambda: said == [0])
+                position = FetchFrom(LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1, 30)
+                other = TopicPartition(PLACE.topic_id, 1)
+                the.session.open(other, position, NO_PROGRESS, monotonic_now())
+                the.on_concerned()
+                await until(lambda: said == [0, 1])
         finally:
             await leader.stop()
 

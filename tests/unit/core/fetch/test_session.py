@@ -113,6 +113,44 @@ def test_waiting_begins_anew_after_a_response() -> None:
     assert follower.must_wait(1, MonotonicMs(later + 100)) == 300
 
 
+def sent_at(follower: FetchSession, *times: int) -> None:
+    """Send a batch at each of these times, after `NOW`."""
+    for number, time in enumerate(times):
+        now = MonotonicMs(NOW + time)
+        follower.on_advanced(1, now)
+        follower.on_sent(follower.positions[1], 1, Offset(number), EPOCH)
+        follower.on_nothing([follower.positions[1]])
+        follower.on_responded(now)
+
+
+def moved_alone(follower: FetchSession, time: int) -> int:
+    """Return how long what moved at this time without a batch must wait."""
+    now = MonotonicMs(NOW + time)
+    follower.on_advanced(1, now)
+    return follower.must_wait(0, now)
+
+
+def test_what_moves_alone_waits_for_the_next_of_batches_that_follow_closely() -> None:
+    follower = session(max_wait_ms=5)
+    follower.grant(100)
+    follower.add(position(1), NOW)
+    sent_at(follower, 0, 20)
+    assert moved_alone(follower, 23) == 47
+    assert follower.must_wait(1, MonotonicMs(NOW + 40)) == 0  # Here it is.
+    sent_at(follower, 40)
+    assert moved_alone(follower, 43) == 47
+    assert follower.must_wait(0, MonotonicMs(NOW + 90)) == 0  # None came.
+
+
+@pytest.mark.parametrize("times", [(0,), (0, 51), (0, 20, 80)])
+def test_what_moves_alone_waits_as_ever_where_batches_are_rare(times: tuple[int, ...]) -> None:
+    follower = session(max_wait_ms=5)
+    follower.grant(100)
+    follower.add(position(1), NOW)
+    sent_at(follower, *times)
+    assert moved_alone(follower, times[-1] + 2) == 5
+
+
 def test_a_wait_beyond_the_brokers_bound_is_cut_to_it() -> None:
     assert session(max_wait_ms=99_999).settings.max_wait_ms == 1000
 

@@ -174,3 +174,30 @@ def test_credit_alone_is_no_reason_to_open_a_stream() -> None:
     request = session.take_request(MonotonicMs(150))
     assert request is not None
     assert (len(request.added), request.credit_bytes) == (1, WINDOW)
+
+
+def speaks(session: LeaderSession) -> bool:
+    return session.has_something_to_say
+
+
+def test_it_is_known_without_asking_whether_there_is_something_to_say() -> None:
+    session = LeaderSession(WINDOW)
+    assert not speaks(session)
+    session.open(A, position(), progress(0), NOW)
+    assert speaks(session)
+    session.take_request(NOW)
+    assert not speaks(session)
+    session.on_progress(A, progress(0))  # As it was said.
+    assert not speaks(session)
+    session.on_progress(A, progress(1))
+    assert speaks(session)
+    session.take_request(NOW)
+    session.on_received(300)
+    assert not speaks(session)
+    session.on_done(300)
+    assert speaks(session)  # Credit is worth granting.
+    session.take_request(NOW)
+    session.close(A)
+    assert speaks(session)
+    session.on_broken()
+    assert not speaks(session)
