@@ -95,6 +95,9 @@ class SimulatedStore:
         self.network = network
         self._revision = 0
         self._undo: list[tuple[int, str, StoredObject | None]] = []
+        self._times_set_back = 0
+        # While it is set back: what was there before, and what is in its place.
+        self._newest: dict[str, tuple[StoredObject, StoredObject | None]] = {}
         self._busy_until = 0
         network.attach(self)
 
@@ -118,32 +121,48 @@ class SimulatedStore:
         return self._revision
 
     def delete(self, key: str) -> None:
-        """Remove an object behind everybody's back."""
-        self.was_set_back = True
+        """Remove an object behind everybody's back, until `mend`."""
+        older = dict(self.objects)
+        del older[key]
+        self._set_back(older)
         self._put(key, None)
 
     def restore(self, revision: int) -> None:
-        """Put every object back to what it was at a revision, as from a backup."""
-        self.was_set_back = True
+        """Put every object back to what it was at a revision, as from a backup, until `mend`."""
+        older = dict(self.objects)
         while self._undo and self._undo[-1][0] > revision:
             _, key, old = self._undo.pop()
             if old is None:
-                self.objects.pop(key, None)
+                older.pop(key, None)
             else:
-                self.objects[key] = old
+                older[key] = old
+        self._set_back(older)
+        self.objects = older
         self._revision = min(revision, self._revision)
 
-    def mend(self, newest: Mapping[str, StoredObject], older: Mapping[str, StoredObject]) -> None:
-        """Put the newest state of some objects back.
-
-        Args:
-            newest: by key.
-            older: what was put in their place; an object that was gone is left out.
-        """
-        for key, stored in newest.items():
-            if self.objects.get(key) != older.get(key):
+    def mend(self) -> None:
+        """Undo one `delete` or `restore`; with the last, the newest state of all is there again."""
+        self._times_set_back -= 1
+        if self._times_set_back:
+            return
+        newest, self._newest = self._newest, {}
+        for key, (stored, older) in newest.items():
+            if self.objects.get(key) != older:
                 raise Violation(f"somebody went on from an older state of {key!r}: P39")
-            self._put(key, stored)
+            if stored != older:
+                self._put(key, stored)
+
+    def _set_back(self, older: Mapping[str, StoredObject]) -> None:
+        """Remember what is lost, and judge that nobody went on from what was lost before."""
+        self.was_set_back = True
+        self._times_set_back += 1
+        for key, stored in self.objects.items():
+            if older.get(key) != stored:
+                self._newest.setdefault(key, (stored, stored))
+        for key, (stored, before) in self._newest.items():
+            if self.objects.get(key) != before:
+                raise Violation(f"somebody went on from an older state of {key!r}: P39")
+            self._newest[key] = stored, older.get(key)
 
     def steal_lease(self, holder: str = NOBODY, address: str = "") -> None:
         """Let somebody write another holder into the lease."""

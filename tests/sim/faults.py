@@ -804,9 +804,8 @@ def delete_object(scene: Scene) -> Undo | None:
     if not keys:
         return None
     key = scene.dice.choice(keys)
-    newest = {key: scene.store.objects[key]}
     scene.store.delete(key)
-    return lambda: scene.store.mend(newest, {})
+    return scene.store.mend
 
 
 @family("F42", "the store is out", (SECOND, 5 * MINUTE))
@@ -834,8 +833,5 @@ def store_storm(scene: Scene) -> Undo | None:
 def restore_store(scene: Scene) -> Undo | None:
     if scene.store.revision < 2:
         return None
-    newest = dict(scene.store.objects)
     scene.store.restore(scene.dice.randrange(1, scene.store.revision))
-    older = dict(scene.store.objects)
-    lost = {key: stored for key, stored in newest.items() if older.get(key) != stored}
-    return lambda: scene.store.mend(lost, older)
+    return scene.store.mend

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.sim.coordination import NAME, Answered, SimulatedStore, StoreHandle, StoreWeather
 from tests.sim.network import Network, Weather
-from tests.sim.world import SECOND, World
+from tests.sim.world import SECOND, Violation, World
 
 from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.core.ids import ControllerEpoch
@@ -159,6 +159,41 @@ def test_a_restored_store_is_as_it_was_and_goes_on_from_there() -> None:
         "other": 1,
     }
     assert caller.write("k", 2) == [True]
+
+
+def set_back_twice() -> Caller:
+    """Return somebody whose store lost `other`, and then was restored to before `k`."""
+    caller = Caller()
+    for key, version in (("other", 1), ("k", 1), ("other", 2), ("same", 1)):
+        caller.write(key, version)
+    caller.store.delete("other")
+    caller.write("same", 2)
+    caller.store.restore(1)
+    return caller
+
+
+def test_a_store_set_back_twice_is_mended_when_both_are_over() -> None:
+    caller = set_back_twice()
+    caller.store.mend()
+    assert {key: found.version for key, found in caller.store.objects.items()} == {"other": 1}
+    caller.store.mend()
+    assert {key: found.version for key, found in caller.store.objects.items()} == {
+        "k": 1,
+        "other": 2,
+        "same": 2,
+    }
+
+
+def test_who_goes_on_from_a_store_that_was_set_back_is_found_out() -> None:
+    caller = set_back_twice()
+    caller.write("k", 1, value=b"anew")
+    caller.store.mend()
+    with pytest.raises(Violation, match="went on from an older state of 'k'"):
+        caller.store.mend()
+    caller = set_back_twice()
+    caller.write("other", 2, value=b"anew")
+    with pytest.raises(Violation, match="went on from an older state of 'other'"):
+        caller.store.delete("other")
 
 
 def test_two_callers_cannot_both_win() -> None:
