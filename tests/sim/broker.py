@@ -97,7 +97,7 @@ from millrace.core.metadata.requests import (
     RenewReplicas,
     Request,
 )
-from millrace.core.metadata.seen import Seen
+from millrace.core.metadata.seen import Seen, SeenToKeep
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import BatchLimits, check, walk
 from millrace.core.records.header import HEADER_BYTES, stamp, verify_body
@@ -140,6 +140,7 @@ SCRUB_BYTES: Final = 40_000
 RETAIN_MS: Final = 3000
 TRASH_MS: Final = 20_000
 REGISTER_AGAIN_MS: Final = 300
+REMEMBER_MS: Final = 1000
 
 REPLICATION: Final = ReplicationConfig(
     replica_lag_time_max_ms=5_000,
@@ -278,13 +279,15 @@ class SimulatedBroker:
             machine, self.directory, self._incarnation, (seen, self.directory.used_by)
         )
         self._cache = MetadataCache(CLUSTER_ID if seen.controller_epoch else None, seen)
+        self._to_keep = SeenToKeep()
+        self._kept = seen
         self.host = self._new_host(
             machine,
             self._config,
             self._witness,
             seen=seen,
             seen_here=lambda: self._cache.seen,
-            keep_seen=self._keep_seen,
+            keep_seen_elsewhere=self._keep_seen_elsewhere,
         )
         self._appender = Appender(
             machine, self._on_written, self._on_log_failed, self._witness.logs
@@ -297,6 +300,7 @@ class SimulatedBroker:
             (CHECKPOINT_MS, self._checkpoint),
             (SCRUB_MS, self._scrub),
             (RETAIN_MS, self._retain),
+            (REMEMBER_MS, self._remember),
         ):
             self._repeat(period_ms, work)
 
@@ -547,8 +551,8 @@ class SimulatedBroker:
             return
         for effect in effects:
             match effect:
-                case PersistSeen(seen):
-                    self._keep_seen(seen)
+                case PersistSeen():
+                    self._remember()
                 case ApplyImage(image):
                     self._judge.on_image(self._machine.name, image)
                     if self.replicas is not None:
@@ -596,7 +600,20 @@ class SimulatedBroker:
         self._witness.logs.on_cutting(self._machine, topic_partition)
         self.directory.delete_partition(topic_partition, self._machine.clock.wall())
 
-    def _keep_seen(self, seen: Seen) -> None:
+    def _remember(self) -> None:
+        """Keep what was seen of the metadata."""
+        self._to_keep.on_seen(self._cache.seen)
+        self._keep_seen()
+
+    def _keep_seen_elsewhere(self, seen: Seen) -> None:
+        self._to_keep.on_seen_elsewhere(seen)
+        self._keep_seen()
+
+    def _keep_seen(self) -> None:
+        seen = self._to_keep.seen
+        if seen == self._kept:
+            return
+        self._kept = seen
         self._witness.logs.on_remembering(self._machine, seen)
         with self._or_exit():
             self.directory.keep_seen(seen)

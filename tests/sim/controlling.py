@@ -49,7 +49,7 @@ class ControllerHost:
         witness: shown what brokers are told.
         seen: what its log directory remembers of the store.
         seen_here: returns what this broker, as any other, has seen of it by now.
-        keep_seen: has the log directory remember it.
+        keep_seen_elsewhere: has the log directory remember what another broker has seen.
 
     Attributes:
         controller: while this broker is the controller, or about to be.
@@ -67,7 +67,7 @@ class ControllerHost:
         *,
         seen: Seen,
         seen_here: Callable[[], Seen],
-        keep_seen: Callable[[Seen], object],
+        keep_seen_elsewhere: Callable[[Seen], object],
     ) -> None:
         self.controller: Controller | None = None
         self.holder = NOBODY
@@ -78,7 +78,7 @@ class ControllerHost:
         self._seen = seen
         self._seen_here = seen_here
         self._is_astray = False
-        self._keep_seen = keep_seen
+        self._keep_seen_elsewhere = keep_seen_elsewhere
         self._looks_again_at = MonotonicMs(0)
         self._election = LeaseElection(machine.name, machine.name, self.times)
         self._streams: dict[Stream, BrokerLife | None] = {}
@@ -224,7 +224,7 @@ class ControllerHost:
             self._perform(controller, controller.on_seen_elsewhere(seen))
             if self.controller is None:
                 self._is_astray = True
-                self._keep_seen(seen)
+                self._keep_seen_elsewhere(seen)
         if self.controller is None:
             stream.reset()
             return
