@@ -1,22 +1,16 @@
-"""The options of the source: one table, from which they are parsed, checked and documented.
+"""The options of readers.
 
 Names are Kafka's wherever Kafka has the option, so that a user of Spark's Kafka source changes the
-format only. Spark hands names over in lower case. An option that does not exist is refused with the
-nearest one that does; one of Kafka's that has no place here, with the reason.
+format only.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from millrace.core.settings import INT32_MAX, INT64_MAX
 from millrace.spark import where
-from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import (
-    METADATA,
-    Option,
     Use,
     duration,
     number,
@@ -25,6 +19,7 @@ from millrace.spark.option import (
     size,
     yes_or_no,
 )
+from millrace.spark.option_table import parse_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,7 +197,7 @@ class SourceOptions:
         return "endingOffsets", where.Where("latest")
 
 
-_KAFKA: Final[Mapping[str, str]] = {
+REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": "say where to begin with startingOffsets",
     "enable.auto.commit": "the checkpoint keeps the offsets, and nothing commits them by itself",
     "key.deserializer": "keys are bytes: decode the column in Spark",
@@ -218,70 +213,17 @@ _KAFKA: Final[Mapping[str, str]] = {
 }
 """Options of Spark's Kafka source that have no place here, and why."""
 
-_SECRET: Final = re.compile(r"password|passwd|secret|token|jaas|credential|private.?key", re.I)
-
-
-def options_of(use: Use) -> Iterator[tuple[str, Option]]:
-    """Return the options of a kind of query, by the names of their fields."""
-    for each in fields(SourceOptions):
-        known: Option = each.metadata[METADATA]
-        if known.use & use:
-            yield each.name, known
-
 
 def parse_options(given: Mapping[str, str], use: Use) -> SourceOptions:
-    """Return the options of a query.
+    """Return the options of a query that reads.
 
     Raises:
         InvalidOptionError: one is unknown, malformed, or contradicts another. Says all that is
             wrong.
     """
-    names = {
-        name.lower(): (attribute, known)
-        for attribute, known in options_of(Use.READ)
-        for name in (known.name, *known.aliases)
-    }
-    problems: list[str] = []
-    values: dict[str, Any] = {}
-    spelled: dict[str, str] = {}
-    for name, text in given.items():
-        found = names.get(name.lower())
-        if found is None:
-            problems.append(_refusal(name, names))
-            continue
-        attribute, known = found
-        if not known.use & use:
-            kind = "stream" if use is Use.STREAM else "batch"
-            problems.append(f"{known.name} has no meaning in a {kind}: leave it out")
-        elif attribute in spelled:
-            problems.append(f"{name} and {spelled[attribute]} are the same: give one of them")
-        else:
-            spelled[attribute] = name
-            try:
-                values[attribute] = known.parse(text)
-            except ValueError as error:
-                problems.append(f"{known.name}={text!r}: {error}")
-    if not problems:
-        problems = list(_contradictions(SourceOptions(**values), use))
-    if problems:
-        raise InvalidOptionError("; ".join(problems))
-    return SourceOptions(**values)
-
-
-def _refusal(name: str, names: Mapping[str, tuple[str, Option]]) -> str:
-    bare = re.sub(r"^kafka\.", "", name, flags=re.I).lower()
-    for refused, why in _KAFKA.items():
-        if refused.lower() == bare:
-            return f"{refused} is not an option: {why}"
-    if _SECRET.search(name):  # Its value is never shown.
-        return (
-            f"{name} is refused: options are shown in plans and logs, so secrets must not be in "
-            "them"
-        )
-    spelled = {key: each.name for key, (_, each) in names.items()}
-    near = get_close_matches(name.lower(), spelled, n=1, cutoff=0.6)
-    meant = f": did you mean {spelled[near[0]]}?" if near else ": see docs/spark-options.md"
-    return f"there is no option {name}{meant}"
+    return parse_table(
+        SourceOptions, given, use, REFUSED, lambda options: _contradictions(options, use)
+    )
 
 
 def _chosen_subscriptions(options: SourceOptions) -> list[where.Subscription]:
@@ -319,26 +261,3 @@ def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
                 "the brokers keep where it began, so that no restart can begin later and skip "
                 "records; or begin at earliest"
             )
-
-
-def markdown_table() -> str:
-    """Return the options as a table."""
-    rows = ["| option | default | for | meaning |", "|---|---|---|---|"]
-    kinds = {Use.READ: "batch, stream", Use.BATCH: "batch", Use.STREAM: "stream"}
-    for _, each in options_of(Use.READ):
-        aliases = "".join(f" (`{alias}`)" for alias in each.aliases)
-        rows.append(
-            f"| `{each.name}`{aliases} | {each.default} | {kinds[each.use]} | {each.meaning} |"
-        )
-    return "\n".join(rows)
-
-
-def refused_table() -> str:
-    """Return Kafka's options that are refused as a table."""
-    return "\n".join(
-        [
-            "| option | why |",
-            "|---|---|",
-            *(f"| `{name}` | {why} |" for name, why in _KAFKA.items()),
-        ]
-    )
