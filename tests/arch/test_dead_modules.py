@@ -13,6 +13,8 @@ from tests.arch.repository import GENERATED_SUFFIXES, ROOT, modules
 PUBLIC = {
     "millrace.client",
     "millrace.spark",
+    "millrace.spark.progress",
+    "millrace.spark.stopping",
     "millrace.spark.values",
     "pyspark_millrace",
 }

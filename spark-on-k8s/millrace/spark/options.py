@@ -123,9 +123,16 @@ class SourceOptions:
     include_headers: bool = option("includeHeaders", yes_or_no, False, "Adds the column `headers`.")
     group_id: str | None = option(
         "groupId", str, None,
-        "The name under which the brokers keep where the stream began. It assigns no partitions: "
-        "what else uses the name does no harm, but give each checkpoint one of its own.",
+        "The name under which the brokers keep where the stream began, and how far it is. It "
+        "assigns no partitions: what else uses the name does no harm, but give each checkpoint one "
+        "of its own.",
         use=Use.STREAM, aliases=("kafka.group.id",),
+    )  # fmt: skip
+    commit_offsets: bool | None = option(
+        "commitOffsets", yes_or_no, None,
+        "Report to the brokers under `groupId` up to where a micro-batch has read, when the next "
+        "one begins. For tools: the query goes on from its checkpoint. Not in Kafka.",
+        use=Use.STREAM, default="true with `groupId`",
     )  # fmt: skip
     poll_timeout_ms: int = option(
         "pollTimeoutMs", number(1, INT32_MAX), 120_000,
@@ -199,7 +206,7 @@ class SourceOptions:
 
 REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": "say where to begin with startingOffsets",
-    "enable.auto.commit": "the checkpoint keeps the offsets, and nothing commits them by itself",
+    "enable.auto.commit": "the checkpoint keeps the offsets; commitOffsets reports them",
     "key.deserializer": "keys are bytes: decode the column in Spark",
     "value.deserializer": "values are bytes: decode the column in Spark",
     "key.serializer": "keys are bytes: encode the column in Spark",
@@ -245,6 +252,8 @@ def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         yield f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
+    if options.commit_offsets and not options.group_id:
+        yield "commitOffsets needs groupId: a name to report the offsets under"
     name, start = options.start(use)
     if use is Use.BATCH:
         if "latest" in (start.everywhere, *start.places.values()):

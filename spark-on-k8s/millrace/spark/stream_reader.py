@@ -31,6 +31,7 @@ from millrace.spark.offsets import Log, LogPosition, Offsets, Place
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions
 from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks
+from millrace.spark.position_reports import PositionReporter
 from millrace.spark.range_reader import Task, read_task
 
 _PAUSE_S = 0.005
@@ -47,6 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._lookups = Lookups(options)
+        self._reporter: PositionReporter | None = None
         self._initial: dict[str, Any] | None = None
         self._target: Offsets | None = None
         """Where a query that reads what is there ends."""
@@ -147,10 +149,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(Task(task, dict(log.ends.topic_ids))) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the checkpoint keeps the offsets."""
+        """Report how far the query is, for people: the checkpoint keeps the offsets.
+
+        Spark says so when the next micro-batch is planned, and does not wait here.
+        """
+        name = self._options.group_id
+        if name and self._options.commit_offsets is not False:
+            if self._reporter is None:
+                self._reporter = PositionReporter(self._options.bootstrap_servers)
+            self._reporter.report(name, Offsets.from_dict(end).positions)
 
     def stop(self) -> None:
         """Let go of the connections."""
+        if self._reporter is not None:
+            self._reporter.close()
+            self._reporter = None
         self._lookups.close()
 
     # In executors.
