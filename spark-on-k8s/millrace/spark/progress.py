@@ -115,7 +115,7 @@ class QueryWatch:
             target=self._server.serve_forever, name="millrace-pages", daemon=True
         )
         self._thread.start()
-        self._listener = _Listener(self._seen)
+        self._listener: _Listener | None = _Listener(self._seen)
         spark.streams.addListener(self._listener)
 
     def close(self) -> None:
