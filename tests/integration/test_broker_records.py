@@ -18,6 +18,7 @@ from millrace.client import (
     SyncProducer,
 )
 from millrace.core.ids import TopicPartition
+from millrace.core.records.batch import walk
 from millrace.core.records.compression import CODEC_NAMES
 from millrace.proto.v1 import fetch_pb2
 from millrace.proto.v1.common_pb2 import ErrorCode
@@ -173,6 +174,34 @@ def test_a_record_that_waits_is_sent_as_soon_as_it_is_there(
         news, batch = next(session.answers())
         assert (news.handle, news.high_watermark, news.fetch_offset) == (7, 1, 0)
         assert len(batch) == news.length > 0
+        session.close()
+
+
+@pytest.mark.parametrize(("end_offset", "read"), [(1, 2), (4, 4), (5, 6), (6, 6)])
+def test_a_reader_that_names_an_end_gets_no_batch_behind_it(
+    shared_broker: RunningBroker, topic_name: str, end_offset: int, read: int
+) -> None:
+    with RawClient(shared_broker.address) as client:
+        topic_id = client.create_topic(topic_name, 2)
+        partition, other = TopicPartition(topic_id, 0), TopicPartition(topic_id, 1)
+        for _ in range(5):
+            client.produce_batch(partition, batch_of(partition, [b"a", b"b"]))
+        session = client.fetch()
+        session.ask([(1, partition, 0)], credit=1 << 20, end_offset=end_offset)
+        offsets: list[int] = []
+        while not offsets or offsets[-1] + 1 < end_offset:
+            news, data = next(session.answers())
+            offsets += [
+                offset
+                for header, _ in walk(data)
+                for offset in range(header.base_offset, header.next_offset)
+            ]
+        # It has left the session: what comes later tells nothing of it.
+        client.produce_batch(partition, batch_of(partition))
+        client.produce_batch(other, batch_of(other))
+        session.ask([(2, other, 0)])
+        news, _ = next(session.answers())
+        assert (news.handle, offsets) == (2, list(range(read)))
         session.close()
 
 

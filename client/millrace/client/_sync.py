@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from millrace.client._admin import Admin
@@ -265,9 +265,10 @@ class SyncConsumer:
         partitions: Iterable[Place | str] | Mapping[Place, Start],
         *,
         start: Start | None = None,
+        ends: Mapping[Place, int] = MappingProxyType({}),
     ) -> None:
         """Read exactly these partitions from now on: see `Consumer.assign`."""
-        self._thread.call(self._consumer.assign(partitions, start=start))
+        self._thread.call(self._consumer.assign(partitions, start=start, ends=ends))
 
     def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """Read all partitions of these topics."""
