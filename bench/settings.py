@@ -42,3 +42,6 @@ MILLRACE_CONSUMER: dict[str, Any] = {}
 
 GRPC_OPTIONS = "reads_no_probe"
 """Channel options that carried raw streaming best, over sizes, directions and kinds of server."""
+
+SPARK_SETTINGS: dict[str, dict[str, Any]] = {"millrace": {}, "kafka": {}}
+"""Options of Spark's sources: the defaults of both."""
