@@ -473,6 +473,10 @@ class SyncAdmin:
         """Return an offset for each partition: see `Admin.look_up_offsets`."""
         return self._thread.call(self._admin.look_up_offsets(wanted))
 
+    def wait_for_news(self, ends: Mapping[Place, int], timeout_ms: int) -> None:
+        """Wait until a partition does not end where it did: see `Admin.wait_for_news`."""
+        self._thread.call(self._admin.wait_for_news(ends, timeout_ms))
+
     def find_epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
         """Return where leader epochs end: see `Admin.find_epoch_ends`."""
         return self._thread.call(self._admin.find_epoch_ends(epochs))

@@ -139,9 +139,30 @@ class FetchService(SessionService):
 
     NAME = pb.DESCRIPTOR.services_by_name["Fetch"].full_name
 
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        reader: LogReader,
+        early: EarlyRequests,
+        limits: LimitsConfig,
+        metrics: BrokerMetrics,
+    ) -> None:
+        super().__init__(
+            partitions=partitions, reader=reader, early=early, limits=limits, metrics=metrics
+        )
+        self._lookups = OffsetLookups(
+            self.partitions, self.reader, wait_ms_max=self.limits.fetch_wait_ms_max
+        )
+
+    def end_streams(self) -> None:
+        """End all sessions and waiting look-ups, because the broker stops."""
+        super().end_streams()
+        self._lookups.end_waits()
+
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register; messages of the stream stay bytes."""
-        lookups = OffsetLookups(self.partitions, self.reader)
+        lookups = self._lookups
         unary = partial(unary_handler, entries_max=self.limits.request_entries_max)
         return grpc.method_handlers_generic_handler(
             self.NAME,

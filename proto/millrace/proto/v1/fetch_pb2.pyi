@@ -146,28 +146,32 @@ class AbortedTransaction(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., first_offset: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
-    __slots__ = ("partitions", "isolation_level")
+    __slots__ = ("partitions", "isolation_level", "max_wait_ms")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[ListOffsetsPartition]
     isolation_level: IsolationLevel
-    def __init__(self, partitions: _Optional[_Iterable[_Union[ListOffsetsPartition, _Mapping]]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ...) -> None: ...
+    max_wait_ms: int
+    def __init__(self, partitions: _Optional[_Iterable[_Union[ListOffsetsPartition, _Mapping]]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsPartition(_message.Message):
-    __slots__ = ("topic_partition", "current_leader_epoch", "earliest", "latest", "max_timestamp", "timestamp")
+    __slots__ = ("topic_partition", "current_leader_epoch", "earliest", "latest", "max_timestamp", "timestamp", "latest_after")
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LATEST_AFTER_FIELD_NUMBER: _ClassVar[int]
     topic_partition: _common_pb2.TopicPartition
     current_leader_epoch: int
     earliest: bool
     latest: bool
     max_timestamp: bool
     timestamp: int
-    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., current_leader_epoch: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., max_timestamp: _Optional[bool] = ..., timestamp: _Optional[int] = ...) -> None: ...
+    latest_after: int
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., current_leader_epoch: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., max_timestamp: _Optional[bool] = ..., timestamp: _Optional[int] = ..., latest_after: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("offsets",)
