@@ -45,3 +45,8 @@ GRPC_OPTIONS = "reads_no_probe"
 
 SPARK_SETTINGS: dict[str, dict[str, Any]] = {"millrace": {}, "kafka": {}}
 """Options of Spark's sources: the defaults of both."""
+SPARK_LATENCY: dict[str, dict[str, Any]] = {
+    "millrace": {"maxPartitions": 1, "latestOffsetMaxWaitMs": 500},
+    "kafka": {},
+}
+"""For small micro-batches: our source packs partitions into tasks, and waits for records."""

@@ -78,9 +78,10 @@ class Spark:
         return Usage(cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"), peak_rss_bytes=peak)
 
     def python_workers(self) -> list[int]:
-        """Return the processes that run Python tasks."""
-        daemons = {pid for pid in self._pids() if _is_daemon(pid)}
-        return sorted(pid for pid in daemons if int(_stat(pid)[1]) in daemons)
+        """Return the processes that run Python tasks; they live on when a task has ended."""
+        # The daemon that they are forked from has the same command line.
+        alike = {pid for pid in self._pids() if _runs_tasks(pid)}
+        return sorted(pid for pid in alike if int(_stat(pid)[1]) in alike)
 
     def _pids(self) -> list[int]:
         """Return the processes of the session: all that it has started, and that still run."""
@@ -153,9 +154,10 @@ def _of_session(session: int) -> list[int]:
     return found
 
 
-def _is_daemon(pid: int) -> bool:
+def _runs_tasks(pid: int) -> bool:
     with suppress(FileNotFoundError, ProcessLookupError):
-        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return b"pyspark.daemon" in command and b"pyspark.worker" in command
     return False
 
 

@@ -10,13 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from bench.loads.spec import Moved
 from bench.measure import Bench, Bound, Outcome, Run, median_ratio, summaries
 from bench.millrace_broker import running_millrace
 from bench.peers.kafka import running_kafka
 from bench.processes import LoadFailedError, usage
-from bench.records import KEY_BYTES, write_random_records
+from bench.records import KEY_BYTES, read_records, write_random_records
 from bench.settings import (
     CONFLUENT_PRODUCER,
     KAFKA_TOPIC,
@@ -70,11 +71,7 @@ def compare_spark_readers(
                 records=0,
             )
             counted = side.count()
-            # Before the clock, a producer writes one record more.
-            if counted["records"] != filled[name] + 1 or (
-                counted["bytes"] != counted["records"] * record_bytes
-            ):
-                raise LoadFailedError(f"{name}: {filled[name] + 1} records, but read {counted}")
+            check_counted(counted, filled[name], records_file)
             sides[name] = replace(side, records=counted["records"])
             sides[f"{name}_stream"] = replace(side, records=counted["records"], what="stream")
         runs = bench.interleave(sides)
@@ -102,6 +99,26 @@ def read_options(name: str, broker: Broker, topic: str) -> dict[str, Any]:
         "startingOffsets": "earliest",
         **SPARK_SETTINGS[name],
     }
+
+
+def check_counted(counted: dict[str, Any], filled: int, records_file: Path) -> None:
+    """Compare what Spark has counted in a filled topic with what its producer wrote.
+
+    Before its clock that wrote one record, the first, and then all of them, over and over.
+
+    Raises:
+        LoadFailedError: it is not the same.
+    """
+    values = read_records(records_file)
+    checksums = [crc32(value) for value in values]
+    times, more = divmod(filled, len(values))
+    wanted = {
+        "records": filled + 1,
+        "bytes": (filled + 1) * len(values[0]),
+        "crc_sum": checksums[0] + times * sum(checksums) + sum(checksums[:more]),
+    }
+    if counted != wanted:
+        raise LoadFailedError(f"Spark has read {counted}, and {wanted} was written")
 
 
 @dataclass(frozen=True, kw_only=True)

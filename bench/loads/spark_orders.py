@@ -4,8 +4,9 @@
 JSON with `what`, and prints its answer as a line that begins with `ANSWER`. It ends with its input.
 
 Orders: `read` a topic in batches, over and over; `stream` what is in a topic, as one query that
-ends; `count` the records and bytes of a topic; `follow` a topic until told to `stop`, which answers
-with when each micro-batch was done; `sent` when the records of a topic were sent, by their values.
+ends; `count` what is in a topic, by reading every value; `follow` a topic until told to `stop`,
+which answers with when each micro-batch was done; `sent` when the records of a topic were due, as
+their values say (`bench.loads.paced`).
 """
 
 import json
@@ -33,10 +34,11 @@ class Orders:
         self._query: StreamingQuery | None = None
 
     def count(self, order: Order) -> dict[str, Any]:
-        """Return how many records there are, and how many bytes their values have."""
-        row = self._batch(order).agg(f.count("*"), f.sum(f.length("value"))).first()
+        """Return the number of records, the bytes of their values, and the sum of their CRC-32s."""
+        values = self._batch(order)
+        row = values.agg(f.count("*"), f.sum(f.length("value")), f.sum(f.crc32("value"))).first()
         assert row is not None
-        return {"records": row[0], "bytes": row[1]}
+        return {"records": row[0], "bytes": row[1], "crc_sum": row[2]}
 
     def read(self, order: Order) -> dict[str, Any]:
         """Read all columns of the topic until the time is over; planning and start count."""
@@ -63,8 +65,9 @@ class Orders:
         return {}
 
     def stop(self, _: Order) -> dict[str, Any]:
-        """End it; return each micro-batch's end offsets, when it was done, and what took time."""
+        """End it when it has all; return where each micro-batch ended, and when it was done."""
         assert self._query is not None
+        self._query.processAllAvailable()
         self._query.stop()
         batches = []
         for progress in self._query.recentProgress:
@@ -84,16 +87,17 @@ class Orders:
         return {"batches": batches}
 
     def sent(self, order: Order) -> dict[str, Any]:
-        """Return partition, offset, and wall time in ns of every record, as three columns."""
-        records = self._batch(order)
-        table = records.select("partition", "offset", "value").toArrow()
-        stamps = [
-            int.from_bytes(value[:STAMP_BYTES], "little") for value in table["value"].to_pylist()
+        """Return partition, offset, and when it was due, of every record, as three columns."""
+        table = self._batch(order).select("partition", "offset", "value").toArrow()
+        to_wall_ms = (time.time() - time.monotonic()) * 1000
+        due = [
+            int.from_bytes(value[:STAMP_BYTES], "little") / 1e6 + to_wall_ms
+            for value in table["value"].to_pylist()
         ]
         return {
             "partitions": table["partition"].to_pylist(),
             "offsets": table["offset"].to_pylist(),
-            "stamps": stamps,
+            "due_ms": due,
         }
 
     def _batch(self, order: Order) -> DataFrame:
