@@ -160,7 +160,8 @@ class SourceOptions:
         "batchRows",
         number(1, 1_000_000),
         20_000,
-        "Rows in one Arrow batch at the most: smaller ones are put together up to it.",
+        "Rows in one Arrow batch at the most. Small batches of the log are put together; those of "
+        "256 KiB or more are handed on as they are.",
     )
     pushdown: bool = option(
         "pushdown", yes_or_no, False,
