@@ -26,6 +26,8 @@ from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicPartition
 
 _CLOSELY_MS: Final = 50
 """Batches that are sent within this time of each other follow closely."""
+NO_END: Final = Offset(0)
+"""As an end: the reader reads on and on."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -59,12 +61,19 @@ class Position:
     current_leader_epoch: LeaderEpoch
     last_fetched_epoch: LeaderEpoch
     max_bytes: int
+    end_offset: Offset = NO_END
+    """The reader wants nothing from here on."""
     may_be_sent_on: bool = False
     """The reader goes to another replica if it is told to (KIP-392)."""
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
     seen_log_bytes: int = -1
     """Of a follower that catches up: how large the log was when it was served last."""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the reader has got all that it wants."""
+        return NO_END != self.end_offset <= self.fetch_offset
 
 
 @dataclass(slots=True)
