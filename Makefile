@@ -19,10 +19,11 @@ demo: ## The main job: a year of real flights through three brokers, of which a 
 	@$(PYTHON_RUN) -m demo.flights
 
 test: lint api-server ## Everything that `make check` does, then all tests, the fastest layer first
+	$(INSTALL) spark java
 	@$(PYTHON_RUN) -m pytest
 
-test-spark: setup ## The tests of Spark's data source, with PySpark; they want Java 17 or later
-	$(INSTALL) spark
+test-spark: setup ## The tests of Spark's data source alone
+	$(INSTALL) spark java
 	@$(PYTHON_RUN) -m pytest tests/unit/spark tests/integration/spark
 
 api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the user's cache

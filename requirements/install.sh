@@ -1,5 +1,6 @@
 #!/bin/sh
 # install.sh GROUP...: makes .venv hold the locked requirements of each group, and this checkout itself.
+# The group `java` is not of Python: it sees that the system has a Java that Spark can use.
 #
 # Every make target that needs something calls it. A group's stamp carries the hash of all that was installed
 # for it, so that a second call costs a few milliseconds and a changed lock file is noticed after any `git pull`.
@@ -29,23 +30,37 @@ find_python() {
         "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12 ..."
 }
 
-# Debian keeps what `python -m venv` needs in a package of its own.
-ensure_venv_module() {
-    "$1" -c 'import ensurepip' 2>/dev/null && return
-    package=$("$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+# install_package PACKAGE WHY: from the system's package manager, where its rights allow that.
+install_package() {
     if ! command -v apt-get >/dev/null 2>&1; then
-        fail "$1 has no ensurepip, so it cannot make a virtual environment. Install your system's package of venv."
+        fail "$2. Install your system's package of it, then try again."
     elif [ "$(id -u)" = 0 ]; then
         sudo=
     elif sudo -n true 2>/dev/null; then
         sudo=sudo
     else
-        fail "$1 cannot make a virtual environment. Install the missing package, then try again: sudo apt-get install $package"
+        fail "$2. Install the missing package, then try again: sudo apt-get install $1"
     fi
-    say "installing the system package $package"
+    say "installing the system package $1"
     $sudo apt-get update -qq >/dev/null
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >/dev/null ||
-        fail "could not install $package. Install it yourself, then try again: sudo apt-get install $package"
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null ||
+        fail "could not install $1. Install it yourself, then try again: sudo apt-get install $1"
+}
+
+# Debian keeps what `python -m venv` needs in a package of its own.
+ensure_venv_module() {
+    "$1" -c 'import ensurepip' 2>/dev/null && return
+    package=$("$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+    install_package "$package" "$1 has no ensurepip, so it cannot make a virtual environment"
+}
+
+# Spark wants Java 17 or later.
+ensure_java() {
+    java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+    version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${version:-0}" -ge 17 ] && return
+    [ -n "${JAVA_HOME:-}" ] && fail "JAVA_HOME names Java ${version:-none}, and Spark wants 17 or later: correct it, or unset it."
+    install_package openjdk-17-jre-headless "Spark wants Java 17 or later, found ${version:-none}"
 }
 
 pip_install() {
@@ -54,6 +69,7 @@ pip_install() {
 
 install_group() {
     case $1 in
+        java) ensure_java; return ;;
         # The checkout is installed editable with the locked build back end, so it has to be there first.
         runtime) files="requirements/build.txt requirements/runtime.txt" inputs=pyproject.toml ;;
         *) files="requirements/$1.txt" inputs= ;;

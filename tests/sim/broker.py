@@ -142,7 +142,10 @@ TRASH_MS: Final = 20_000
 REGISTER_AGAIN_MS: Final = 300
 
 REPLICATION: Final = ReplicationConfig(
-    replica_lag_time_max_ms=5_000, replica_fetch_backoff_ms=200, isr_rejoin_pause_ms=2_000
+    replica_lag_time_max_ms=5_000,
+    replica_fetch_backoff_ms=200,
+    isr_rejoin_pause_ms=2_000,
+    isr_rejoin_pause_max_ms=8_000,
 )
 LOG: Final = LogConfig(
     segment_bytes=20_000,

@@ -8,6 +8,7 @@ fails an assertion. What the process wrote stays.
 """
 
 import errno
+import math
 import os
 import random
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ class DiskTimes:
     flush_us_mean: int = 700  # Above the minimum; exponential.
     stall_us: int = 0
     """Added to every write and flush while the disk is slow."""
+    stall_ends_at: float = math.inf
+    """By the world's clock; then the rest of a long job is quick, too."""
 
 
 class UnorderedDirectory(Directory):
@@ -50,6 +53,7 @@ class SimulatedDisk(Disk):
 
     def __init__(self, world: World, owner: str) -> None:
         super().__init__()
+        self._world = world
         self.rng = world.random(f"disk {owner}")
         self.root = UnorderedDirectory()
         self.times = DiskTimes()
@@ -163,7 +167,7 @@ class SimulatedDisk(Disk):
 
     def call(self) -> None:
         super().call()
-        self._cost += self.times.call_us + self.times.stall_us
+        self._cost += self.times.call_us + self._stall_us()
         if self.is_read_only:
             self.failures += 1
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -176,7 +180,13 @@ class SimulatedDisk(Disk):
     def charge_flush(self) -> None:
         times = self.times
         mean = max(times.flush_us_mean, 1)
-        self._cost += times.flush_us_min + self._flush_dice.expovariate(1 / mean) + times.stall_us
+        self._cost += times.flush_us_min + self._flush_dice.expovariate(1 / mean)
+        self._cost += self._stall_us()
+
+    def _stall_us(self) -> int:
+        """What a call costs more that comes after all that were made in this job so far."""
+        is_over = self._world.now + self._cost >= self.times.stall_ends_at
+        return 0 if is_over else self.times.stall_us
 
     def charge_bytes(self, size: int) -> None:
         self._cost += size * self.times.us_per_64kib / 65536

@@ -21,7 +21,7 @@ from tests.sim.machine import Machine
 from tests.sim.network import Network, Weather
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
 
-from millrace.core.errors import CorruptBatchError
+from millrace.broker.storage.scan import DAMAGE
 from millrace.core.ids import NO_BROKER, BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.model import ClusterState, PartitionState, Topic
 from millrace.core.metadata.requests import (
@@ -521,7 +521,7 @@ def _trusted_bytes(machine: Machine, path: str) -> int:
     if log is None:
         return 0
     trusted = 0
-    with suppress(CorruptBatchError):  # As where it was damaged before.
+    with suppress(*DAMAGE):  # As where it was damaged before.
         for header, batch in walk(machine.disk.contents(path)):
             if header.next_offset > log.recovery_point:
                 break
@@ -618,11 +618,12 @@ def misdirect_write(scene: Scene) -> Undo | None:
 
 @family("F33", "a disk is slow")
 def slow_disk(scene: Scene) -> Undo | None:
-    machine = scene.any_machine()
-    machine.disk.times.stall_us = scene.dice.choice((20_000, 200_000, 2_000_000))
+    times = scene.any_machine().disk.times
+    times.stall_us = scene.dice.choice((20_000, 200_000, 2_000_000))
+    times.stall_ends_at = scene.world.now + scene.duration_us
 
     def undo() -> None:
-        machine.disk.times.stall_us = 0
+        times.stall_us = 0
 
     return undo
 

@@ -31,6 +31,15 @@ def test_calls_cost_time_and_a_flush_the_most() -> None:
     assert disk.take_cost() == 0
 
 
+def test_a_job_that_outlasts_a_slow_disk_is_quick_from_then_on() -> None:
+    disk = disk_of()
+    file = disk.open("/f")
+    disk.times.stall_us, disk.times.stall_ends_at = 2_000_000, 3_000_000
+    for _ in range(50):
+        file.append([b"x"])
+    assert 4_000_000 <= disk.take_cost() < 4_100_000
+
+
 def test_a_dead_process_s_file_is_of_no_use_and_its_lock_is_gone() -> None:
     disk = disk_of()
     file, lock = disk.open("/f"), disk.lock("/lock")

@@ -198,7 +198,6 @@ class Broker:
         await directories.open(cluster_id)
         await directories.keep_seen(channel.seen)  # Until now there was no place for it.
         self._endings.push_async_callback(channel.keep_seen)
-        await controller.keep_seen_elsewhere()
         broker = await self._register(channel, clients.address, replica_address)
 
         partitions = self._partitions = self._make_partitions(broker, channel)
@@ -263,7 +262,7 @@ class Broker:
             address=str(replica_address),
             known_cluster_id=known_cluster_id,
             seen=self._directories.seen,
-            keep_seen=self._directories.keep_seen,
+            keep_seen_elsewhere=self._directories.keep_seen_elsewhere,
             on_failure=self._duties.fail,
         )
         self._endings.push_async_callback(controller.stop)

@@ -98,7 +98,7 @@ class ControllerShell:
         address: `host:port` of its replica listener, where its controller can be reached.
         known_cluster_id: the cluster that the log directories belong to; None when they are new.
         seen: what they remember of the store.
-        keep_seen: has them remember what another broker has seen, and this one has not.
+        keep_seen_elsewhere: has them remember what another broker has seen, and this one has not.
         on_failure: told once when the process must end: the store is damaged, or a fault in here.
         random_bytes: where ids come from.
 
@@ -122,7 +122,7 @@ class ControllerShell:
         address: str,
         known_cluster_id: str | None = None,
         seen: Seen = NOTHING_SEEN,
-        keep_seen: Callable[[Seen], Coroutine[Any, Any, object]] = _keep_nothing,
+        keep_seen_elsewhere: Callable[[Seen], Coroutine[Any, Any, object]] = _keep_nothing,
         on_failure: Callable[[BaseException], None],
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -132,9 +132,9 @@ class ControllerShell:
         self._retry_s = times.retry_ms / 1000
         self._known_cluster_id = known_cluster_id
         self._seen = seen
-        self._seen_elsewhere: Seen | None = None
+        self._is_astray = False
         self._is_kept = True
-        self._keep_seen = keep_seen
+        self._keep_seen_elsewhere = keep_seen_elsewhere
         self.seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN
         self.is_serving = False
         self.problem = ""
@@ -255,15 +255,14 @@ class ControllerShell:
             return
         self._perform(machine, machine.on_seen_elsewhere(seen))
         if self._machine is None:
-            self._seen_elsewhere = seen
+            self._is_astray = True
             self._is_kept = False
-            self._spawn(self.keep_seen_elsewhere())
+            self._spawn(self._remember(seen))
 
-    async def keep_seen_elsewhere(self) -> None:
+    async def _remember(self, seen: Seen) -> None:
         """Have the log directories remember it: the next process must not go on from less."""
-        if self._seen_elsewhere is not None:
-            await self._keep_seen(self._seen_elsewhere)
-            self._is_kept = True
+        await self._keep_seen_elsewhere(seen)
+        self._is_kept = True
 
     async def request(self, request: Request) -> Any:
         """Have the machine decide; return its answer, which is stored by then.
@@ -348,7 +347,7 @@ class ControllerShell:
             self._set_started()  # Another broker is the controller.
 
     def _known_of_the_store(self) -> Seen:
-        if self._seen_elsewhere is not None:
+        if self._is_astray:
             return self._seen  # This broker may have followed its own controller astray.
         return self._seen.merged(self.seen_here())
 

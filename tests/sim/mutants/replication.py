@@ -325,7 +325,7 @@ IN_SYNC: Final[tuple[Mutant, ...]] = (
     mutant(
         "a broker leads because an earlier life of it does",
         "P37",
-        "millrace.core.replication.replica:Replica._must_lead",
+        "millrace.core.replication.replica:Replica.must_lead",
         "self.state.leader_life == self.broker",
         "self.state.leader == self.broker.broker_id",
     ),

@@ -28,7 +28,7 @@ from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.core.errors import LogDirFailedError, StorageError
 from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId
 from millrace.core.metadata.model import BrokerLife
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +60,8 @@ class LogDirectories:
         self._config = config
         self._reader = reader
         self._on_failure = on_failure
+        self._to_keep = SeenToKeep()
+        self._writing_seen = asyncio.Lock()  # One after the other: the last one stays.
 
     @property
     def cluster_id(self) -> str | None:
@@ -127,12 +129,23 @@ class LogDirectories:
             self.has_new |= found is None
 
     async def keep_seen(self, seen: Seen) -> None:
-        """Keep it in every directory that is open; the highest of each counts (P39)."""
-        for directory in self.opened:
-            try:
-                await self._reader.call(directory.keep_seen, seen)
-            except StorageError as error:
-                _log.warning("what was seen was not kept", extra={"error": error.message})
+        """Keep what this broker has seen in every directory that is open (P39)."""
+        self._to_keep.on_seen(seen)
+        await self._write_seen()
+
+    async def keep_seen_elsewhere(self, seen: Seen) -> None:
+        """Keep what another broker has seen, and this one's controller has not."""
+        self._to_keep.on_seen_elsewhere(seen)
+        await self._write_seen()
+
+    async def _write_seen(self) -> None:
+        async with self._writing_seen:
+            seen = self._to_keep.seen
+            for directory in self.opened:
+                try:
+                    await self._reader.call(directory.keep_seen, seen)
+                except StorageError as error:
+                    _log.warning("what was seen was not kept", extra={"error": error.message})
 
     async def begin_life(self, life: BrokerLife) -> None:
         """Write down who this broker is, in which life.

@@ -29,7 +29,7 @@ from millrace.core.metadata.elections import Restart
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.leadership import RulesByTopic
 from millrace.core.metadata.lease import Deposed
-from millrace.core.metadata.model import CLUSTER_KEY, BrokerLife, BrokerRegistration
+from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS, BrokerLife, BrokerRegistration
 from millrace.core.metadata.requests import (
     DrainBroker,
     Heartbeat,
@@ -117,10 +117,9 @@ class Membership:
         self._sessions.end(life.broker_id)
         self._shutdowns.forget(life.broker_id)
         restart = registration.kind_of(known, request)
-        keys = self._draft.put_partitions(
-            leadership.restarted(self._draft, self._config, life, restart)
-        )
-        return Decision(grant, [CLUSTER_KEY, *keys])
+        self._draft.put_partitions(leadership.restarted(self._draft, self._config, life, restart))
+        # All of them: what took the earlier life out before may not be stored yet.
+        return Decision(grant, [CLUSTER_KEY, *SHARD_KEYS])
 
     def _may_be_alive(self, known: BrokerRegistration, request: RegisterBroker) -> bool:
         """Whether another process of a broker's name may live (P28).

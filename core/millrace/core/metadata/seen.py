@@ -62,6 +62,10 @@ class Seen:
             max(self.controller_epoch, other.controller_epoch), tuple(map(max, pairs))
         )
 
+    def includes(self, other: "Seen") -> bool:
+        """Whether nothing of the other is missing here."""
+        return self.merged(other) == self
+
     def refuse_older(self, objects: Mapping[str, StoredObject | None]) -> None:
         """Hold all objects of a store, read now, against what was seen of it.
 
@@ -87,6 +91,34 @@ class Seen:
 
 
 NOTHING_SEEN: Final = Seen()
+
+
+class SeenToKeep:
+    """What a broker has its log directories remember.
+
+    That is what it has seen itself. But where another broker has seen more than this one's own
+    controller went on from, it is what the other has seen, until this one has seen as much: what it
+    saw meanwhile may be of a history that its controller made, and that nobody goes on with.
+    """
+
+    def __init__(self) -> None:
+        self._here = NOTHING_SEEN
+        self._elsewhere: Seen | None = None
+
+    @property
+    def seen(self) -> Seen:
+        """To be kept now."""
+        return self._here if self._elsewhere is None else self._elsewhere
+
+    def on_seen(self, seen: Seen) -> None:
+        """This broker has seen all this of the metadata by now."""
+        self._here = seen
+        if self._elsewhere is not None and seen.includes(self._elsewhere):
+            self._elsewhere = None
+
+    def on_seen_elsewhere(self, seen: Seen) -> None:
+        """Another broker had this broker's controller resign, for it has seen this."""
+        self._elsewhere = seen
 
 
 def _padded(versions: "tuple[int, ...] | list[int]") -> tuple[int, ...]:

@@ -139,7 +139,7 @@ class Replica:
             return False
         if expected > self.state.leader_epoch:
             return True
-        return expected == self.state.leader_epoch and self._must_lead and not self.leads
+        return expected == self.state.leader_epoch and self.must_lead and not self.leads
 
     @property
     def high_watermark(self) -> Offset:
@@ -182,12 +182,13 @@ class Replica:
         else:
             assert self.follower is not None
             effects = list(
-                self.follower.stop() if self._must_lead else self.follower.on_state(state)
+                self.follower.stop() if self.must_lead else self.follower.on_state(state)
             )
         return effects + self._settle(now)
 
     @property
-    def _must_lead(self) -> bool:
+    def must_lead(self) -> bool:
+        """Whether the state says so; it does once what is on its way to the disk is there."""
         return self.state is not None and self.state.leader_life == self.broker
 
     def _settle(self, now: MonotonicMs) -> list[Effect]:
@@ -203,9 +204,9 @@ class Replica:
             )
             self.follower.generation = led.generation
             assert self.state is not None
-            if not self._must_lead:
+            if not self.must_lead:
                 effects += self.follower.on_state(self.state)
-        if self.follower is not None and self._must_lead and self.follower.is_settled:
+        if self.follower is not None and self.must_lead and self.follower.is_settled:
             assert self.state is not None
             end = self._log.log_end_offset
             self.leader = PartitionLeader(

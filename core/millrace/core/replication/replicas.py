@@ -344,11 +344,12 @@ class Replicas:
             for number in _altered(old, topic):
                 effects += self._on_state(topic, number, topic.partitions[number], now)
         if standings != had:
-            # Who may join, and whose reports count, has changed for every leader.
+            # Who may join, and whose reports count, has changed for everyone who leads, or is to
+            # lead as soon as its disk is done.
             for topic_partition, held in self._held.items():
-                known = held.replica.state
-                if held.replica.leader is not None and known is not None:
-                    done = held.replica.on_state(known, standings, now)
+                replica, known = held.replica, held.replica.state
+                if known is not None and (replica.leader is not None or replica.must_lead):
+                    done = replica.on_state(known, standings, now)
                     effects += self._note(topic_partition, held, done, now)
                     self._schedule(topic_partition, held, now)
         return effects

@@ -99,7 +99,7 @@ async def running(limits: LimitsConfig = LIMITS) -> AsyncIterator[Running]:
         LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5),
         name="a",
         address=f"127.0.0.1:{port}",
-        keep_seen=keep,
+        keep_seen_elsewhere=keep,
         on_failure=failures.append,
     )
     shell.is_serving = True

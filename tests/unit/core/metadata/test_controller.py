@@ -448,6 +448,27 @@ def test_a_life_is_granted_only_when_the_last_one_is_out_of_every_stored_partiti
     assert (granted.broker_epoch, granted.is_fenced) == (2, True)
 
 
+def test_a_life_is_granted_only_when_what_took_the_last_one_out_is_stored(
+    driver: ControllerDriver,
+) -> None:
+    """Its session had ended, and the elections were decided on, but not stored yet."""
+    driver.start_broker(register("b", directories=["d-b"]))
+    driver.ask(create("t", 4))
+    life = driver.image.cluster.brokers[BrokerId(0)].life
+    driver.perform(driver.machine.on_connection_broken(life, MonotonicMs(driver.now)))
+    driver.now += ClusterConfig().broker_reconnect_grace_ms
+    driver.perform(driver.machine.tick(MonotonicMs(driver.now)))
+    assert sorted(write.key for write in driver.writes) == [CLUSTER_KEY, "shards/04"]
+    request_id = driver.send(register(incarnation="2"))
+    while request_id not in driver.results:
+        # The cluster's object is quick, and the shard's slow.
+        driver.writes.sort(key=lambda write: write.key != CLUSTER_KEY)
+        driver.write()
+    assert the_broker(driver.results[request_id]).life != life
+    (state,) = driver.image.topics[TopicName("default", "t")].partitions
+    assert life not in state.isr
+
+
 def test_directories_of_another_broker_are_refused(driver: ControllerDriver) -> None:
     for request, message in [
         (register("b", directories=["d-a", "d-b"]), "also one of broker 'a'"),

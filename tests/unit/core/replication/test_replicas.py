@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.fakes.calls import calls_in
-from tests.fakes.cluster import Cluster
+from tests.fakes.cluster import Cluster, registration
 from tests.fakes.replica_log import FakeReplicaLog
 from tests.fakes.replicated_partition import WALL, Batch, header_of
 
@@ -556,6 +556,33 @@ def test_one_that_does_not_lead_takes_no_report(follower: World) -> None:
             FollowerProgress(Offset(0), Offset(0), Offset(0), LeaderEpoch(-1)),
             NOW,
         )
+
+
+def test_one_that_leads_only_once_its_disk_is_done_knows_who_may_join_by_then(
+    follower: World,
+) -> None:
+    follower.fetched(follower.handle(), 3)
+    others = [
+        each for each in follower.cluster.state(follower.topic_id).replicas if each != follower.here
+    ]
+    for each in others:
+        follower.fail(each)
+    follower.learn()
+    assert follower.cluster.state(follower.topic_id).leader == follower.here
+    assert not follower.machine.get(follower.partition).leads
+    back = follower.cluster.driver.start_broker(registration(others[0], "2")).broker_id
+    follower.learn()
+    follower.log.end_at(3)
+    follower.machine.on_written(follower.partition, Offset(3), NOW)
+    follower.machine.on_flushed(follower.partition, Offset(3), NOW)
+    machine = follower.machine.get(follower.partition).leader
+    assert machine is not None
+    effects = report(follower, back, 3)
+    for at in range(100, 1000, 100):
+        effects += follower.machine.tick(MonotonicMs(at))
+    (proposed,) = (each for each in effects if isinstance(each, ProposeIsr))
+    ((_, proposal),) = proposed.proposals
+    assert {life.broker_id for life in proposal.isr} == {follower.here, back}
 
 
 def silent(leader: World) -> list[Effect]:
