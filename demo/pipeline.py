@@ -49,9 +49,8 @@ _STAGES = (0.4, 0.7, 1.0)
 
 def main() -> int:
     """Run the pipeline; return the exit code."""
-    missing = _missing()
-    if missing:
-        print(f"skipped  the pipeline: {missing}")
+    if lacks := missing():
+        print(f"skipped  the pipeline: {lacks}")
         return 0
     started = time.monotonic()
     try:
@@ -76,7 +75,7 @@ def main() -> int:
     return 0
 
 
-def _missing() -> str:
+def missing() -> str:
     """Return what the pipeline lacks, and how to get it; empty: nothing."""
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed: run `make demo`"
