@@ -1,0 +1,104 @@
+"""The demo's Spark program: how late each carrier leaves in each hour of the day, dry and in rain.
+
+    python -m demo.delays_job --help
+
+A stream of flights is joined with the weather, a topic that is read once, and summed up. Each
+micro-batch writes the sums that it changed: to a topic, keyed by carrier and hour, so that the last
+record of a key is what counts; and as Parquet, a folder for each batch. A driver that is killed
+repeats the batch that it was at, with the same flights: the folder is replaced, and the records are
+written again under their keys.
+"""
+
+import argparse
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.spark import values
+
+FLIGHT = "carrier string, origin string, hour int, time_hour string, dep_delay int"
+WEATHER = "origin string, time_hour string, precip double"
+KEY = ("carrier", "hour")
+
+
+def delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
+    """Return a row of whole numbers for each carrier and hour; delays in minutes, summed up."""
+    rows = values.json_to_columns(flights.select("value"), FLIGHT)
+    hours = values.json_to_columns(weather.select("value"), WEATHER)
+    hours = hours.groupBy("origin", "time_hour").agg(F.max("precip").alias("precip"))
+    delay_in_rain = F.when(F.col("precip") > 0, F.col("dep_delay"))
+    return (
+        rows.join(F.broadcast(hours.cache()), ["origin", "time_hour"], "left")
+        .groupBy(*KEY)
+        .agg(
+            F.count("*").alias("flights"),
+            F.count("dep_delay").alias("departed"),
+            F.coalesce(F.sum("dep_delay"), F.lit(0)).alias("delay"),
+            F.count(delay_in_rain).alias("departed_in_rain"),
+            F.coalesce(F.sum(delay_in_rain), F.lit(0)).alias("delay_in_rain"),
+        )
+    )
+
+
+def writer(bootstrap: str, topic: str, table: str) -> Callable[[DataFrame, int], None]:
+    """Return what writes the sums that a micro-batch has changed."""
+
+    def write(changed: DataFrame, batch_id: int) -> None:
+        changed.persist()
+        changed.write.mode("overwrite").parquet(f"{table}/batch={batch_id}")
+        key = F.concat_ws("-", *KEY).cast("binary").alias("key")
+        records = values.columns_to_json(changed.select(key, *changed.columns), changed.columns)
+        records.write.format("millrace").mode("append").option(
+            "bootstrap.servers", bootstrap
+        ).option("topic", topic).save()
+        changed.unpersist()
+
+    return write
+
+
+def main() -> None:
+    """Run until it is ended."""
+    options = _arguments()
+    spark = SparkSession.builder.appName("delays").getOrCreate()
+    flights = (
+        spark.readStream.format("millrace")
+        .option("bootstrap.servers", options.bootstrap)
+        .option("subscribe", options.flights)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 50_000)
+        .option("maxPartitions", 2)
+        .load()
+    )
+    weather = (
+        spark.read.format("millrace")
+        .option("bootstrap.servers", options.bootstrap)
+        .option("subscribe", options.weather)
+        .load()
+    )
+    query = (
+        delays(flights, weather)
+        .writeStream.outputMode("update")
+        .foreachBatch(writer(options.bootstrap, options.topic, options.table))
+        .option("checkpointLocation", options.checkpoint)
+        .trigger(processingTime="500 milliseconds")
+        .start()
+    )
+    query.awaitTermination()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--bootstrap", default="localhost:7092", help="brokers, with commas")
+    parser.add_argument("--flights", default="flights", help="topic of flights as JSON")
+    parser.add_argument("--weather", default="weather", help="topic of weather as JSON")
+    parser.add_argument("--topic", required=True, help="where the sums go, by carrier and hour")
+    parser.add_argument("--table", required=True, help="folder where the sums go as Parquet")
+    parser.add_argument("--checkpoint", required=True, help="folder that says how far it is")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+"""The pipeline: flights stream through three brokers into Spark, and what it finds goes on.
+
+    python -m demo.pipeline
+
+A Spark program (`demo.delays_job`) sums up the delays of each carrier in each hour of the day,
+joined with the weather, and writes the sums to a topic and to Parquet. Meanwhile a broker that
+leads is killed with SIGKILL, and later the program itself; it is started again and goes on. Both
+outputs are compared with the same sums computed by pyarrow. Ends with 1 when they differ, and with
+0, saying so, where there is no Java to run Spark on.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+from demo import delays
+from demo.dataset import DatasetError, Records, data_folder, read_flights, read_weather
+from demo.up_process import BROKERS, ClusterProcess
+
+from millrace.cli.measures import Transfer
+from millrace.cli.output import print_table
+from millrace.cli.progress import Progress
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.errors import MillraceError
+
+FLIGHTS, WEATHER, DELAYS = "flights", "weather", "delays"
+PARTITIONS = 4
+ROWS_PER_CALL = 2_000
+DELIVERY_TIMEOUT_MS = 60_000
+QUIET_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 60.0
+PICTURE = Path("flight-delays.png")
+CHECKOUT = Path(__file__).parents[1]
+_LOG_LINES_SHOWN = 30
+_STAGES = (0.4, 0.7, 1.0)
+"""How much is written before the broker is killed, before the program is, and in the end."""
+
+
+def main() -> int:
+    """Run the pipeline; return the exit code."""
+    if lacks := missing():
+        print(f"skipped  the pipeline: {lacks}")
+        return 0
+    started = time.monotonic()
+    try:
+        folder = data_folder()
+        flights, weather = read_flights(folder), read_weather(folder)
+        with tempfile.TemporaryDirectory(prefix="millrace-pipeline-") as place:
+            in_topic, in_parquet = run(Path(place), flights, weather)
+    except (DatasetError, MillraceError, RuntimeError, TimeoutError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    expected = delays.expected(flights.table, weather.table)
+    print("check")
+    for what, found in (("the topic's last records", in_topic), ("the Parquet table", in_parquet)):
+        wrong = [key for key in {*expected, *found} if expected.get(key) != found.get(key)]
+        detail = f"{len(wrong)} differ, such as {wrong[0]}" if wrong else f"{len(found)} sums"
+        print(f"  {'FAILED' if wrong else 'ok    '}  {what} are what pyarrow finds: {detail}")
+        if wrong:
+            return 1
+    _show(in_topic)
+    delays.draw(in_topic, PICTURE)
+    print(f"\nDrawn in {PICTURE}. {time.monotonic() - started:.0f} seconds in all.")
+    return 0
+
+
+def missing() -> str:
+    """Return what the pipeline lacks, and how to get it; empty: nothing."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "PySpark is not installed: run `make demo`"
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+        return (
+            "Spark needs Java 17 or later. On Debian and Ubuntu: "
+            "sudo apt-get install openjdk-17-jre-headless"
+        )
+    return ""
+
+
+def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, delays.Table]:
+    """Take the flights through brokers and Spark; return what lies in topic and table.
+
+    Raises:
+        RuntimeError: something did not start, or nothing came any more.
+        MillraceError: records could not be written or read.
+    """
+    cluster = ClusterProcess(place)
+    program: Program | None = None
+    try:
+        print(f"start    {BROKERS} brokers, after {cluster.start():.1f} s")
+        with SyncAdmin(cluster.bootstrap) as admin:
+            for topic, partitions in ((FLIGHTS, PARTITIONS), (WEATHER, 1), (DELAYS, 2)):
+                admin.create_topic(topic, partitions=partitions, replication_factor=BROKERS)
+            with (
+                SyncProducer(
+                    cluster.bootstrap, delivery_timeout_ms=DELIVERY_TIMEOUT_MS
+                ) as producer,
+                SyncConsumer(cluster.bootstrap) as consumer,
+            ):
+                consumer.assign([DELAYS], start="beginning")
+                _send(producer, WEATHER, weather, 0, len(weather))
+                program = Program(place, cluster.bootstrap)
+                program.start()
+                latest = Latest(consumer)
+                first, second, last = (int(len(flights) * share) for share in _STAGES)
+                with Progress("flights summed up by Spark", len(flights)) as progress:
+                    _send(producer, FLIGHTS, flights, 0, first)
+                    latest.follow(first // 4, program, progress)
+                    leader = admin.describe_topic(FLIGHTS).partitions[0].leader_address
+                    assert leader is not None
+                    killed = cluster.kill(leader)
+                    broker_killed_at = latest.flights
+                    _send(producer, FLIGHTS, flights, first, second)
+                    latest.follow((first + second) // 2, program, progress)
+                    program.kill()
+                    program_killed_at = latest.flights
+                    _send(producer, FLIGHTS, flights, second, last)
+                    program.start()
+                    latest.follow(len(flights), program, progress)
+                print(
+                    f"crash    kill -9 of {killed}, a leader, at {broker_killed_at:,} flights; "
+                    f"of the Spark program at {program_killed_at:,}, which was started again"
+                )
+        program.stop()
+        code = cluster.stop()
+        if code:
+            raise RuntimeError(f"the brokers ended with {code} instead of 0")
+        return latest.table, _read_table(program.table)
+    finally:
+        if program is not None:
+            program.kill()
+        cluster.abandon()
+
+
+def _send(producer: SyncProducer, topic: str, records: Records, begin: int, end: int) -> None:
+    """Write a part of the records, and wait until it is acknowledged."""
+    handles = [
+        producer.send_batch(
+            topic,
+            records.values.slice(first, min(ROWS_PER_CALL, end - first)),
+            records.keys.slice(first, min(ROWS_PER_CALL, end - first)),
+        )
+        for first in range(begin, end, ROWS_PER_CALL)
+    ]
+    for handle in handles:
+        handle.result()
+
+
+class Latest:
+    """The last record of each key in the topic of sums, read as it comes.
+
+    Attributes:
+        table: what they say.
+    """
+
+    def __init__(self, consumer: SyncConsumer) -> None:
+        self.table: dict[tuple[str, int], delays.Row] = {}
+        self._consumer = consumer
+        self._began = time.monotonic()
+
+    @property
+    def flights(self) -> int:
+        """How many flights are summed up."""
+        return sum(row[0] for row in self.table.values())
+
+    def follow(self, flights: int, program: "Program", progress: Progress) -> None:
+        """Read until so many flights are summed up.
+
+        Raises:
+            RuntimeError: the program ended, or no record came for too long.
+        """
+        heard_at = time.monotonic()
+        while self.flights < flights:
+            for batch in self._consumer.poll_batches(200):
+                heard_at = time.monotonic()
+                values = batch.records.column("value").to_pylist()
+                self.table.update(delays.table_of(json.loads(value) for value in values))
+            progress.update(self.flights, Transfer(self.flights, 0, time.monotonic() - self._began))
+            program.refuse_ended()
+            if time.monotonic() - heard_at > QUIET_SECONDS_MAX:
+                raise RuntimeError(
+                    f"nothing came for {QUIET_SECONDS_MAX:.0f} s, at {self.flights:,} of "
+                    f"{flights:,} flights; the log of the Spark program ends with\n{program.log()}"
+                )
+
+
+class Program:
+    """The Spark program as a process, with all that it starts.
+
+    Attributes:
+        table: the folder with its Parquet files.
+    """
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self.table = folder / "table"
+        self._log = folder / "spark.log"
+        self._arguments = [
+            *(sys.executable, "-m", "demo.delays_job", "--bootstrap", bootstrap),
+            *("--flights", FLIGHTS, "--weather", WEATHER, "--topic", DELAYS),
+            *("--table", str(self.table), "--checkpoint", str(folder / "checkpoint")),
+        ]
+        self._environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": " ".join(
+                [
+                    *("--master", "local[2]", "--driver-memory", "1g"),
+                    *("--conf", "spark.ui.enabled=false"),
+                    *("--conf", "spark.sql.shuffle.partitions=2"),
+                    *("--conf", "spark.python.unix.domain.socket.enabled=true"),
+                    *("--conf", "spark.driver.bindAddress=127.0.0.1"),
+                    *("--conf", "spark.driver.host=127.0.0.1"),
+                    *("--conf", f"spark.sql.warehouse.dir={folder / 'warehouse'}"),
+                    "pyspark-shell",
+                ]
+            ),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, for the first time or again."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._arguments,
+                cwd=CHECKOUT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def refuse_ended(self) -> None:
+        """Say so if it has ended by itself.
+
+        Raises:
+            RuntimeError: it has; the message holds the end of its log.
+        """
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the Spark program ended; its log ends with\n{self.log()}")
+
+    def log(self) -> str:
+        """Return the end of its log."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-_LOG_LINES_SHOWN:])
+
+    def stop(self) -> None:
+        """Tell it to end, and wait."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_SECONDS_MAX)
+        self.kill()
+
+    def kill(self) -> None:
+        """End it, its JVM and its workers at once, whatever happened before."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _read_table(folder: Path) -> delays.Table:
+    """Return the last sums of each key; a folder is whole when Spark says so."""
+    batches = sorted(
+        (path for path in folder.iterdir() if (path / "_SUCCESS").exists()),
+        key=lambda path: int(path.name.partition("=")[2]),
+    )
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for path in batches:
+            yield from pyarrow.dataset.dataset(path, format="parquet").to_table().to_pylist()
+
+    return delays.table_of(rows())
+
+
+def _show(table: delays.Table) -> None:
+    print("\nHow late they leave, in minutes, and in rain or snow")
+    print_table(
+        ["CARRIER", "FLIGHTS", "DELAY", "IN RAIN", "WORST HOUR"],
+        delays.by_carrier(table),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

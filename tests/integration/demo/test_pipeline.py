@@ -1,0 +1,46 @@
+"""The pipeline's story on made-up flights: real brokers, a real Spark, and both are killed."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from demo import delays, pipeline
+from demo.dataset import read_flights, read_weather
+
+ROWS = 6_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = (
+        f"{'UA' if i % 3 else 'AA'},{i % 1000},{'JFK' if i % 2 else 'EWR'},{i % 24},"
+        f"2013-01-{1 + i // 24 % 28:02}T{i % 24:02}:00:00Z,{'NA' if i % 50 == 0 else i % 90 - 10}\n"
+        for i in range(ROWS)
+    )
+    with zipfile.ZipFile(tmp_path / "flights.csv.zip", "w") as archive:
+        header = "carrier,flight,origin,hour,time_hour,dep_delay\n"
+        archive.writestr("flights.csv", header + "".join(rows))
+    hours = (
+        f"{origin},2013-01-{1 + i // 24:02}T{i % 24:02}:00:00Z,{0.01 if i % 7 == 0 else 0.0}\n"
+        for origin in ("JFK", "EWR")
+        for i in range(14 * 24)
+    )
+    (tmp_path / "weather.csv").write_text("origin,time_hour,precip\n" + "".join(hours))
+    return tmp_path
+
+
+@pytest.mark.timeout(400)  # Spark starts twice.
+def test_what_spark_writes_is_exact_although_a_broker_and_the_program_are_killed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if missing := pipeline.missing():
+        pytest.skip(missing)
+    flights, weather = read_flights(folder), read_weather(folder)
+    in_topic, in_parquet = pipeline.run(folder, flights, weather)
+    assert "of the Spark program" in capsys.readouterr().out
+    expected = delays.expected(flights.table, weather.table)
+    assert sum(row[0] for row in expected.values()) == ROWS
+    assert any(row[3] for row in expected.values())
+    assert in_topic == in_parquet == expected
+    delays.draw(in_topic, folder / "picture.png")
+    assert (folder / "picture.png").stat().st_size > 10_000
