@@ -14,11 +14,10 @@ from bench.measure import Bench, Bound, Outcome, figure, say
 from bench.processes import LoadFailedError
 from demo.dataset import DatasetError
 from tests.spark_jobs import kills
-from tests.spark_jobs.flights import read_source
+from tests.spark_jobs.flights import DAYS_OF_YEAR, read_source
 
 KILLS_A_JOB = 4
 KILLS_MIN = 50
-DAYS = 365
 
 
 def measure(bench: Bench) -> Outcome:
@@ -26,7 +25,7 @@ def measure(bench: Bench) -> Outcome:
     if importlib.util.find_spec("pyspark") is None:
         raise LoadFailedError("PySpark is not installed: sh requirements/install.sh spark demo")
     try:
-        source = read_source(DAYS)
+        source = read_source(DAYS_OF_YEAR)
     except DatasetError as error:
         raise LoadFailedError(str(error)) from error
     outcomes: list[kills.Outcome] = []

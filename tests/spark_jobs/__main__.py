@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.spark_jobs.flights import read_source
+from tests.spark_jobs.flights import DAYS_OF_YEAR, read_source
 from tests.spark_jobs.kills import JOBS, plan_of, run
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     )
     parser.add_argument("--job", choices=JOBS, action="append", help="of the jobs (default: all)")
     parser.add_argument("--kills", type=int, default=4, help="of drivers and brokers (default: 4)")
-    parser.add_argument("--days", type=int, default=365, help="of flights (default: 365)")
+    parser.add_argument("--days", type=int, default=DAYS_OF_YEAR, help="of flights (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments (default: 1)")
     parser.add_argument("--folder", type=Path, help="keeps all files (default: nothing is kept)")
     options = parser.parse_args()

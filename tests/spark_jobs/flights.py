@@ -28,6 +28,10 @@ class Source:
     """Of each day its first row and the one after its last."""
 
 
+DAYS_OF_YEAR = 366
+"""In UTC: New York's last evening is the first day of 2014."""
+
+
 def read_source(days: int) -> Source:
     """Return the first days of the year.
 
