@@ -21,11 +21,11 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.pipeline
 
 test: lint api-server ## Everything that `make check` does, then all tests, the fastest layer first
-	$(INSTALL) spark java
+	$(INSTALL) spark demo java
 	@$(PYTHON_RUN) -m pytest
 
-test-spark: setup ## The tests of Spark's data source alone
-	$(INSTALL) spark java
+test-spark: setup ## The tests of Spark's data source and of its jobs alone
+	$(INSTALL) spark demo java
 	@$(PYTHON_RUN) -m pytest tests/unit/spark tests/integration/spark
 
 api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the user's cache
@@ -68,11 +68,11 @@ figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 -
 	@test -f 'bench/figures/$(NAME).py' || { \
 	  echo 'Which figure? make figure NAME=x, where x is one of:' >&2; \
 	  ls bench/figures | sed -n 's/^\([a-z].*\)\.py$$/  \1/p' >&2; exit 2; }
-	$(INSTALL) runtime bench $(if $(filter spark_%,$(NAME)),spark)
+	$(INSTALL) runtime bench $(if $(filter spark_%,$(NAME)),spark demo)
 	@$(PYTHON_RUN) -m bench.figures.$(NAME) $(ARGS)
 
 figures: ## Measure all figures, write docs/bench/figures.json and its table
-	$(INSTALL) runtime bench spark
+	$(INSTALL) runtime bench spark demo
 	@$(PYTHON_RUN) -m bench.run_figures $(ARGS)
 
 proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto

@@ -9,7 +9,9 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPORT_ROOTS = ("cli", "broker", "spark-on-k8s", "client", "proto", "core")
 PACKAGES = {root: root for root in IMPORT_ROOTS} | {"spark-on-k8s": "spark"}
 """The part of `millrace` that each holds."""
-BESIDE = {"spark-on-k8s": {"pyspark_millrace"}}
+SCRIPTS = ("spark-on-k8s", "jobs")
+"""Programs, each a file of its own: they are no package, and the wheel leaves them out."""
+BESIDE = {"spark-on-k8s": {"pyspark_millrace", "jobs"}}
 """What else an import root holds: Spark looks for modules of such names."""
 
 GENERATED_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
@@ -34,6 +36,8 @@ def modules() -> dict[str, Path]:
     found = {}
     for import_root in IMPORT_ROOTS:
         for path in sorted((ROOT / import_root).rglob("*.py")):
+            if path.relative_to(ROOT).parts[:2] == SCRIPTS:
+                continue
             parts = path.relative_to(ROOT / import_root).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found

@@ -10,12 +10,12 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tests.arch.repository import BESIDE, IMPORT_ROOTS, PACKAGES, ROOT, files
+from tests.arch.repository import BESIDE, IMPORT_ROOTS, PACKAGES, ROOT, SCRIPTS, files
 
 FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "crds", "demo", "docs", "requirements", "tests"}
 TEST_LAYERS = {
     "api_server", "arch", "checkers", "data", "fakes", "faults", "fuzz", "integration", "model",
-    "scenario", "sim", "typing", "unit",
+    "scenario", "sim", "spark_jobs", "typing", "unit",
 }  # fmt: skip
 
 
@@ -64,7 +64,10 @@ def test_every_folder_of_modules_is_a_package() -> None:
     folders = {
         path.parent
         for path in files()
-        if path.parts[0] in IMPORT_ROOTS and path.suffix == ".py" and path.name != "__init__.py"
+        if path.parts[0] in IMPORT_ROOTS
+        and path.parts[:2] != SCRIPTS
+        and path.suffix == ".py"
+        and path.name != "__init__.py"
     }
     assert [
         folder for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()

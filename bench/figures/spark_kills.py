@@ -1,0 +1,76 @@
+"""Kills of drivers and brokers during Spark's jobs, after which every job's output was exact.
+
+A round is one run of each job in `spark-on-k8s/jobs` on a year of real flights. Brokers that lead
+and whole drivers are killed in turn, with -9, at moments of a micro-batch that the dice choose; at
+the end the Parquet files that Spark lists must hold exactly the rows that are computed without
+Spark. See `tests/spark_jobs`.
+"""
+
+import importlib.util
+from collections import Counter
+from dataclasses import asdict
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.processes import LoadFailedError
+from demo.dataset import DatasetError
+from tests.spark_jobs import kills
+from tests.spark_jobs.flights import DAYS_OF_YEAR, read_source
+
+KILLS_A_JOB = 4
+KILLS_MIN = 50
+
+
+def measure(bench: Bench) -> Outcome:
+    """Run the jobs one after another, with other dice in each round."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise LoadFailedError("PySpark is not installed: sh requirements/install.sh spark demo")
+    try:
+        source = read_source(DAYS_OF_YEAR)
+    except DatasetError as error:
+        raise LoadFailedError(str(error)) from error
+    outcomes: list[kills.Outcome] = []
+    for number in range(bench.rounds):
+        for place, job in enumerate(kills.JOBS):
+            folder = bench.directory / f"{number}-{job}"
+            folder.mkdir()
+            plan = kills.plan_of(KILLS_A_JOB, seed=len(kills.JOBS) * number + place)
+            try:
+                outcomes.append(kills.run(job, plan, source, folder, say))
+            except AssertionError as error:
+                raise LoadFailedError(f"{job}, round {number + 1}: {error}") from error
+            say(f"round {number + 1}/{bench.rounds} {job}: {_told(outcomes[-1])}")
+    exact = [each for each in outcomes if not each.difference]
+    interrupted: Counter[str] = Counter()
+    for each in outcomes:
+        interrupted.update(each.interrupted)
+    return Outcome(
+        bounds=[
+            Bound(
+                what="kills in runs whose output is exact",
+                value=sum(each.kills for each in exact),
+                at_least=KILLS_MIN,
+            ),
+            Bound(
+                what="runs whose output is not exact",
+                value=len(outcomes) - len(exact),
+                at_most=0,
+            ),
+        ],
+        detail={
+            "driver_kills": sum(each.driver_kills for each in outcomes),
+            "broker_kills": sum(each.broker_kills for each in outcomes),
+            "last_batch_when_the_driver_was_killed": dict(interrupted),
+            "files_of_killed_tasks": sum(each.left_files for each in outcomes),
+            "rows": sum(each.rows for each in outcomes),
+            "runs": [asdict(each) for each in outcomes],
+        },
+    )
+
+
+def _told(outcome: kills.Outcome) -> str:
+    verdict = outcome.difference or "exact"
+    return f"{outcome.kills} kills, {outcome.rows:,} rows in {outcome.seconds:.0f} s: {verdict}"
+
+
+if __name__ == "__main__":
+    figure("spark_kills", unit="kills", goal=">= 50", measure=measure)

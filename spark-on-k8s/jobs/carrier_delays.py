@@ -1,0 +1,117 @@
+"""How late the flights of each carrier leave, hour by hour: windows over event time, to Parquet.
+
+What it shows: a flight counts in the hour in which it should have left, whenever it is read. An
+hour is written once, when the watermark says that no flight of it will come any more: `--lateness`
+behind the latest flight so far. So the last hours are not written before later flights come.
+
+A driver that is killed and started again with the same checkpoint goes on where it was, and the
+files are the same: no flight is left out, and none counts twice.
+"""
+
+import argparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import avg, col, count, from_json, window
+from pyspark.sql.functions import max as greatest
+
+FLIGHT = "carrier STRING, time_hour TIMESTAMP, dep_delay INT"
+"""What is taken of a flight. `dep_delay`: minutes, negative if early, null if it never left."""
+
+
+def delays(flights: DataFrame, length: str, lateness: str) -> DataFrame:
+    """Return a row for each carrier and window, from the values of a topic."""
+    # A value that is no flight ends the query, and names it: nothing is left out in silence.
+    flight = from_json(col("value").cast("string"), FLIGHT, {"mode": "FAILFAST"})
+    return (
+        flights.select(flight.alias("flight"))
+        .select("flight.*")
+        .withWatermark("time_hour", lateness)
+        .groupBy(window("time_hour", length), "carrier")
+        .agg(
+            count("*").alias("flights"),
+            count("dep_delay").alias("departed"),
+            avg("dep_delay").alias("mean_delay"),
+            greatest("dep_delay").alias("max_delay"),
+        )
+        .select(
+            col("window.start").alias("start"),
+            "carrier",
+            "flights",
+            "departed",
+            "mean_delay",
+            "max_delay",
+        )
+    )
+
+
+def main() -> None:
+    """Run until it is ended, or with `--available-now` until all is read."""
+    options = arguments()
+    spark = SparkSession.builder.appName("carrier_delays").getOrCreate()
+    # A state is kept in as many files a batch; a checkpoint keeps the number for good.
+    spark.conf.set("spark.sql.shuffle.partitions", options.tasks)
+    flights = (
+        spark.readStream.format("millrace")
+        .option("bootstrap.servers", options.bootstrap)
+        .option("subscribe", options.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", options.batch_records)
+        .option("maxPartitions", options.tasks)
+        .load()
+    )
+    trigger = {"availableNow": True} if options.available_now else {"processingTime": options.every}
+    query = (
+        delays(flights, options.window, options.lateness)
+        .writeStream.format("parquet")
+        .outputMode("append")
+        .option("path", options.output)
+        .option("checkpointLocation", options.checkpoint)
+        .trigger(**trigger)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--bootstrap", default="localhost:7092", metavar="HOST:PORT", help="brokers, with commas")
+    add("--topic", default="flights", help="flights as JSON (default: flights)")
+    add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
+    add(
+        "--checkpoint",
+        required=True,
+        metavar="FOLDER",
+        help="where the query keeps how far it is; it belongs to the output: keep both, or neither",
+    )
+    add("--window", default="1 hour", help="length of a window (default: 1 hour)")
+    add(
+        "--lateness",
+        default="7 days",
+        help="how much earlier than the latest flight so far another one may be and still count "
+        "(default: 7 days). Partitions are not read in step: the longer the backlog, the more",
+    )
+    add(
+        "--batch-records",
+        type=int,
+        default=100_000,
+        metavar="N",
+        help="records in a micro-batch at the most (default: 100,000)",
+    )
+    add(
+        "--tasks",
+        type=int,
+        default=2,
+        metavar="N",
+        help="tasks of each stage: as many as cores (default: 2)",
+    )
+    add("--every", default="1 second", help="time from batch to batch (default: 1 second)")
+    add("--available-now", action="store_true", help="read what is there, then end")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Every flight with the weather where and when it left: a stream joined with a table, to Parquet.
+
+What it shows: the small side is a topic too, read once as a batch when the job starts, and kept in
+memory; a restart reads it anew. The join needs no state: each flight is written at once, and a
+flight of whose hour no weather is known is written without.
+
+A driver that is killed and started again with the same checkpoint goes on where it was, and the
+files are the same: no flight is missing, and none is there twice.
+"""
+
+import argparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import broadcast, col, from_json
+
+FLIGHT = (
+    "carrier STRING, flight INT, origin STRING, dest STRING, time_hour TIMESTAMP, dep_delay INT"
+)
+WEATHER = (
+    "origin STRING, time_hour TIMESTAMP, "
+    "temp DOUBLE, wind_speed DOUBLE, precip DOUBLE, visib DOUBLE"
+)
+"""What is taken of both; `temp` in Fahrenheit, `wind_speed` in mph, `precip` in inches."""
+
+
+def rows(records: DataFrame, schema: str) -> DataFrame:
+    """Return the columns of JSON values; a value that is no such row ends the query."""
+    value = from_json(col("value").cast("string"), schema, {"mode": "FAILFAST"})
+    return records.select(value.alias("row")).select("row.*")
+
+
+def with_weather(flights: DataFrame, weather: DataFrame) -> DataFrame:
+    """Return each flight with the weather at its origin in its hour."""
+    return flights.join(broadcast(weather), ["origin", "time_hour"], "left")
+
+
+def main() -> None:
+    """Run until it is ended, or with `--available-now` until all is read."""
+    options = arguments()
+    spark = SparkSession.builder.appName("flights_with_weather").getOrCreate()
+    weather = (
+        spark.read.format("millrace")
+        .option("bootstrap.servers", options.bootstrap)
+        .option("subscribe", options.weather)
+        .load()
+    )
+    flights = (
+        spark.readStream.format("millrace")
+        .option("bootstrap.servers", options.bootstrap)
+        .option("subscribe", options.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", options.batch_records)
+        .option("maxPartitions", options.tasks)
+        .load()
+    )
+    trigger = {"availableNow": True} if options.available_now else {"processingTime": options.every}
+    # Cached: every batch would read the topic again, and find more in it than the batch before.
+    table = rows(weather, WEATHER).cache()
+    query = (
+        with_weather(rows(flights, FLIGHT), table)
+        .writeStream.format("parquet")
+        .option("path", options.output)
+        .option("checkpointLocation", options.checkpoint)
+        .trigger(**trigger)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--bootstrap", default="localhost:7092", metavar="HOST:PORT", help="brokers, with commas")
+    add("--topic", default="flights", help="flights as JSON (default: flights)")
+    add("--weather", default="weather", metavar="TOPIC", help="weather as JSON (default: weather)")
+    add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
+    add(
+        "--checkpoint",
+        required=True,
+        metavar="FOLDER",
+        help="where the query keeps how far it is; it belongs to the output: keep both, or neither",
+    )
+    add(
+        "--batch-records",
+        type=int,
+        default=100_000,
+        metavar="N",
+        help="records in a micro-batch at the most (default: 100,000)",
+    )
+    add(
+        "--tasks",
+        type=int,
+        default=2,
+        metavar="N",
+        help="tasks of a batch at the most: as many as cores (default: 2)",
+    )
+    add("--every", default="1 second", help="time from batch to batch (default: 1 second)")
+    add("--available-now", action="store_true", help="read what is there, then end")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""What has come since the last time, to Parquet: run it every hour, by cron or a CronJob.
+
+What it shows: each run reads what is in the topic when it begins, in batches of `--batch-size`,
+and ends; the checkpoint says where the next one goes on, to the record. Each row keeps the
+partition and the offset that it came from. A value that is no flight is kept as it is, in the
+column `unparsed`: one bad record neither stops the runs nor gets lost.
+
+A run that is killed is made good by the next one: no record is missing, and none is there twice.
+"""
+
+import argparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+
+FLIGHT = (
+    "carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
+    "time_hour TIMESTAMP, dep_delay INT, arr_delay INT, air_time INT, distance INT"
+)
+
+
+def flights_of(records: DataFrame) -> DataFrame:
+    """Return the columns of JSON values, beside where each record was."""
+    value = from_json(
+        col("value").cast("string"),
+        f"{FLIGHT}, unparsed STRING",
+        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "unparsed"},
+    )
+    return records.select("partition", "offset", "timestamp", value.alias("flight")).select(
+        "partition", "offset", "timestamp", "flight.*"
+    )
+
+
+def main() -> None:
+    """Read what is there, then end."""
+    options = arguments()
+    spark = SparkSession.builder.appName("ingest_flights").getOrCreate()
+    records = (
+        spark.readStream.format("millrace")
+        .option("bootstrap.servers", options.bootstrap)
+        .option("subscribe", options.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxBytesPerTrigger", options.batch_size)
+        .option("maxPartitions", options.tasks)
+        .load()
+    )
+    query = (
+        flights_of(records)
+        .writeStream.format("parquet")
+        .option("path", options.output)
+        .option("checkpointLocation", options.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--bootstrap", default="localhost:7092", metavar="HOST:PORT", help="brokers, with commas")
+    add("--topic", default="flights", help="flights as JSON (default: flights)")
+    add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
+    add(
+        "--checkpoint",
+        required=True,
+        metavar="FOLDER",
+        help="where the query keeps how far it is; it belongs to the output: keep both, or neither",
+    )
+    add(
+        "--batch-size",
+        default="64m",
+        metavar="BYTES",
+        help="about so many bytes in a batch, as they are stored: 64m, 1g (default: 64m)",
+    )
+    add(
+        "--tasks",
+        type=int,
+        default=2,
+        metavar="N",
+        help="tasks of a batch at the most: as many as cores (default: 2)",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

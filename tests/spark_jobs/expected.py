@@ -1,0 +1,100 @@
+"""What each job should have written, computed without Spark: from the flights that were sent."""
+
+import json
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from demo.flights import consume
+
+LATENESS = timedelta(days=7)
+"""As by default in the job."""
+HOUR = timedelta(hours=1)
+INGESTED = (
+    "carrier", "flight", "tailnum", "origin", "dest", "time_hour", "dep_delay", "arr_delay",
+    "air_time", "distance",
+)  # fmt: skip
+
+
+def carrier_delays(flights: pa.Table) -> pa.Table:
+    """Return the hours that the latest flight has closed."""
+    hours = pc.floor_temporal(flights.column("time_hour"), unit="hour")
+    grouped = (
+        flights.append_column("start", hours)
+        .group_by(["start", "carrier"])
+        .aggregate(
+            [([], "count_all"), ("dep_delay", "count"), ("dep_delay", "mean"), ("dep_delay", "max")]
+        )
+        .rename_columns(["start", "carrier", "flights", "departed", "mean_delay", "max_delay"])
+    )
+    watermark = pc.max(flights.column("time_hour")).as_py() - LATENESS
+    return grouped.filter(pc.less_equal(grouped.column("start"), watermark - HOUR))
+
+
+def flights_with_weather(flights: pa.Table, weather: pa.Table) -> pa.Table:
+    """Return every flight, with the weather of its hour where there is one."""
+    ours = ["carrier", "flight", "origin", "dest", "time_hour", "dep_delay"]
+    theirs = ["origin", "time_hour", "temp", "wind_speed", "precip", "visib"]
+    return flights.select(ours).join(
+        weather.select(theirs), ["origin", "time_hour"], join_type="left outer"
+    )
+
+
+def ingest_flights(flights: pa.Table, bad: Counter[str], bootstrap: str, topic: str) -> pa.Table:
+    """Return what the log holds, read by a plain consumer; it must be what was sent.
+
+    Args:
+        flights: that were sent.
+        bad: values that were sent and are no flights.
+        bootstrap: where the brokers are.
+        topic: which was sent to.
+    """
+    came = consume(bootstrap, topic)
+    rows: list[dict[str, Any]] = []
+    for partition, offset, value in zip(
+        came.partitions.to_pylist(), came.offsets.to_pylist(), came.values.to_pylist(), strict=True
+    ):
+        text = value.decode()
+        known = bad[text] > 0
+        parsed = {"unparsed": text} if known else {**json.loads(text), "unparsed": None}
+        rows.append(
+            {"partition": partition, "offset": offset}
+            | {name: parsed.get(name) for name in (*INGESTED, "unparsed")}
+        )
+    names = ("partition", "offset", *INGESTED, "unparsed")
+    log = pa.table({name: [row[name] for row in rows] for name in names})
+    times = pc.strptime(log.column("time_hour"), "%Y-%m-%dT%H:%M:%SZ", "s").cast(
+        pa.timestamp("us", "UTC")
+    )
+    log = log.set_column(log.column_names.index("time_hour"), "time_hour", times)
+    assert Counter(row["unparsed"] for row in rows if row["unparsed"]) == bad
+    sent = log.filter(pc.is_null(log.column("unparsed"))).select(INGESTED)
+    assert difference(sent, flights.select(INGESTED)) == "", "the log is not what was sent"
+    return log
+
+
+def difference(found: pa.Table, wanted: pa.Table) -> str:
+    """Return how two tables differ, whatever the order of their rows; empty: not at all."""
+    if sorted(found.column_names) != sorted(wanted.column_names):
+        return f"columns {found.column_names}, not {wanted.column_names}"
+    names = wanted.column_names
+    ours = Counter(zip(*(_cells(found, name) for name in names), strict=True))
+    theirs = Counter(zip(*(_cells(wanted, name) for name in names), strict=True))
+    if ours == theirs:
+        return ""
+    missing, extra = theirs - ours, ours - theirs
+    return (
+        f"{found.num_rows} rows, {wanted.num_rows} wanted; {missing.total()} are missing, such as "
+        f"{next(iter(missing), None)}; {extra.total()} are too many, such as "
+        f"{next(iter(extra), None)}"
+    )
+
+
+def _cells(table: pa.Table, name: str) -> list[Any]:
+    column = table.column(name)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", "UTC"))
+    cells: list[Any] = column.to_pylist()
+    return cells
