@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.spark import values
+from millrace.spark.stopping import await_queries
 
 FLIGHT = "carrier string, origin string, hour int, time_hour string, dep_delay int"
 WEATHER = "origin string, time_hour string, precip double"
@@ -58,7 +59,7 @@ def writer(bootstrap: str, topic: str, table: str) -> Callable[[DataFrame, int],
 
 
 def main() -> None:
-    """Run until it is ended."""
+    """Run until it is told to end by SIGTERM."""
     options = _arguments()
     spark = SparkSession.builder.appName("delays").getOrCreate()
     flights = (
@@ -84,7 +85,7 @@ def main() -> None:
         .trigger(processingTime="500 milliseconds")
         .start()
     )
-    query.awaitTermination()
+    await_queries(query)
 
 
 def _arguments() -> argparse.Namespace:

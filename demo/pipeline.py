@@ -9,23 +9,18 @@ outputs are compared with the same sums computed by pyarrow. Ends with 1 when th
 0, saying so, where there is no Java to run Spark on.
 """
 
-import importlib.util
 import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
 from demo import delays
 from demo.dataset import DatasetError, Records, data_folder, read_flights, read_weather
+from demo.spark_program import SparkProgram, missing
 from demo.up_process import BROKERS, ClusterProcess
 
 from millrace.cli.measures import Transfer
@@ -38,11 +33,8 @@ FLIGHTS, WEATHER, DELAYS = "flights", "weather", "delays"
 PARTITIONS = 4
 ROWS_PER_CALL = 2_000
 DELIVERY_TIMEOUT_MS = 60_000
-QUIET_SECONDS_MAX = 120.0
-STOP_SECONDS_MAX = 60.0
+QUIET_SECONDS_MAX = 240.0
 PICTURE = Path("flight-delays.png")
-CHECKOUT = Path(__file__).parents[1]
-_LOG_LINES_SHOWN = 30
 _STAGES = (0.4, 0.7, 1.0)
 """How much is written before the broker is killed, before the program is, and in the end."""
 
@@ -75,19 +67,6 @@ def main() -> int:
     return 0
 
 
-def missing() -> str:
-    """Return what the pipeline lacks, and how to get it; empty: nothing."""
-    if importlib.util.find_spec("pyspark") is None:
-        return "PySpark is not installed: run `make demo`"
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
-        return (
-            "Spark needs Java 17 or later. On Debian and Ubuntu: "
-            "sudo apt-get install openjdk-17-jre-headless"
-        )
-    return ""
-
-
 def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, delays.Table]:
     """Take the flights through brokers and Spark; return what lies in topic and table.
 
@@ -96,7 +75,7 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, 
         MillraceError: records could not be written or read.
     """
     cluster = ClusterProcess(place)
-    program: Program | None = None
+    program: SparkProgram | None = None
     try:
         print(f"start    {BROKERS} brokers, after {cluster.start():.1f} s")
         with SyncAdmin(cluster.bootstrap) as admin:
@@ -110,7 +89,12 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, 
             ):
                 consumer.assign([DELAYS], start="beginning")
                 _send(producer, WEATHER, weather, 0, len(weather))
-                program = Program(place, cluster.bootstrap)
+                program = SparkProgram(
+                    place,
+                    *("-m", "demo.delays_job", "--bootstrap", cluster.bootstrap),
+                    *("--flights", FLIGHTS, "--weather", WEATHER, "--topic", DELAYS),
+                    *("--table", str(place / "table"), "--checkpoint", str(place / "checkpoint")),
+                )
                 program.start()
                 latest = Latest(consumer)
                 first, second, last = (int(len(flights) * share) for share in _STAGES)
@@ -136,7 +120,7 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, 
         code = cluster.stop()
         if code:
             raise RuntimeError(f"the brokers ended with {code} instead of 0")
-        return latest.table, _read_table(program.table)
+        return latest.table, _read_table(place / "table")
     finally:
         if program is not None:
             program.kill()
@@ -174,7 +158,7 @@ class Latest:
         """How many flights are summed up."""
         return sum(row[0] for row in self.table.values())
 
-    def follow(self, flights: int, program: "Program", progress: Progress) -> None:
+    def follow(self, flights: int, program: SparkProgram, progress: Progress) -> None:
         """Read until so many flights are summed up.
 
         Raises:
@@ -193,83 +177,6 @@ class Latest:
                     f"nothing came for {QUIET_SECONDS_MAX:.0f} s, at {self.flights:,} of "
                     f"{flights:,} flights; the log of the Spark program ends with\n{program.log()}"
                 )
-
-
-class Program:
-    """The Spark program as a process, with all that it starts.
-
-    Attributes:
-        table: the folder with its Parquet files.
-    """
-
-    def __init__(self, folder: Path, bootstrap: str) -> None:
-        self.table = folder / "table"
-        self._log = folder / "spark.log"
-        self._arguments = [
-            *(sys.executable, "-m", "demo.delays_job", "--bootstrap", bootstrap),
-            *("--flights", FLIGHTS, "--weather", WEATHER, "--topic", DELAYS),
-            *("--table", str(self.table), "--checkpoint", str(folder / "checkpoint")),
-        ]
-        self._environment = {
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": " ".join(
-                [
-                    *("--master", "local[2]", "--driver-memory", "1g"),
-                    *("--conf", "spark.ui.enabled=false"),
-                    *("--conf", "spark.sql.shuffle.partitions=2"),
-                    *("--conf", "spark.python.unix.domain.socket.enabled=true"),
-                    *("--conf", "spark.driver.bindAddress=127.0.0.1"),
-                    *("--conf", "spark.driver.host=127.0.0.1"),
-                    *("--conf", f"spark.sql.warehouse.dir={folder / 'warehouse'}"),
-                    "pyspark-shell",
-                ]
-            ),
-        }
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, for the first time or again."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._arguments,
-                cwd=CHECKOUT,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def refuse_ended(self) -> None:
-        """Say so if it has ended by itself.
-
-        Raises:
-            RuntimeError: it has; the message holds the end of its log.
-        """
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the Spark program ended; its log ends with\n{self.log()}")
-
-    def log(self) -> str:
-        """Return the end of its log."""
-        lines = self._log.read_text(errors="replace").splitlines()
-        return "\n".join(lines[-_LOG_LINES_SHOWN:])
-
-    def stop(self) -> None:
-        """Tell it to end, and wait."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS_MAX)
-        self.kill()
-
-    def kill(self) -> None:
-        """End it, its JVM and its workers at once, whatever happened before."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
 
 
 def _read_table(folder: Path) -> delays.Table:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from demo import delays, pipeline
 from demo.dataset import read_flights, read_weather
+from demo.spark_program import missing
 
 ROWS = 6_000
 
@@ -29,12 +30,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(400)  # Spark starts twice.
+@pytest.mark.timeout(600)  # Spark starts twice.
 def test_what_spark_writes_is_exact_although_a_broker_and_the_program_are_killed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if missing := pipeline.missing():
-        pytest.skip(missing)
+    if lacks := missing():
+        pytest.skip(lacks)
     flights, weather = read_flights(folder), read_weather(folder)
     in_topic, in_parquet = pipeline.run(folder, flights, weather)
     assert "of the Spark program" in capsys.readouterr().out
