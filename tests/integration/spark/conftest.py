@@ -1,22 +1,19 @@
 """A real Spark on two threads, one for all tests; they skip, and say why, where there is none."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.spark_program import missing
 
 
 @pytest.fixture(scope="session")
 def has_spark() -> None:
     """Skips a test, and says why, where no Spark can run."""
-    pytest.importorskip("pyspark.sql", reason="needs pyspark: sh requirements/install.sh spark")
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
-        pytest.skip("needs Java 17 or later: apt-get install openjdk-17-jre-headless")
+    if lacks := missing():
+        pytest.skip(lacks)
 
 
 @pytest.fixture(scope="session")

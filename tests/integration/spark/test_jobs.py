@@ -3,14 +3,13 @@
 One kill of each here; `python -m tests.spark_jobs` and the figure `spark_kills` do any number.
 """
 
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from demo.dataset import DatasetError
+from demo.spark_program import missing
 from tests.spark_jobs import drivers, flights, kills
 from tests.spark_jobs.kills import Kill, Moment
 
@@ -25,10 +24,8 @@ PLANS = {
 @pytest.fixture(scope="module")
 def source() -> flights.Source:
     """The first flights of the year."""
-    pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
-        pytest.skip("needs Java 17 or later: apt-get install openjdk-17-jre-headless")
+    if lacks := missing():
+        pytest.skip(lacks)
     try:
         return flights.read_source(DAYS)
     except DatasetError:
