@@ -1,13 +1,16 @@
-"""The format `millrace`: what Spark asks for by name."""
+"""The format `millrace`: what Spark asks for by name.
+
+Readers, and with them the client, gRPC and Arrow, are imported when they are asked for: each driver
+imports this module when it looks up its first format, whichever that is, and each query starts
+processes that need no more than the schema.
+"""
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from millrace.spark.batch_reader import make_batch_reader
 from millrace.spark.option import Use
 from millrace.spark.options import parse_options
 from millrace.spark.schema import check_schema, source_schema
-from millrace.spark.stream_reader import StreamReader
 
 
 class MillraceDataSource(DataSource):
@@ -28,6 +31,8 @@ class MillraceDataSource(DataSource):
         Raises:
             InvalidOptionError: the options or the schema cannot be.
         """
+        from millrace.spark.batch_reader import make_batch_reader
+
         options = parse_options(self.options, Use.BATCH)
         check_schema(schema, with_headers=options.include_headers)
         return make_batch_reader(options, schema)
@@ -38,6 +43,8 @@ class MillraceDataSource(DataSource):
         Raises:
             InvalidOptionError: the options or the schema cannot be.
         """
+        from millrace.spark.stream_reader import StreamReader
+
         options = parse_options(self.options, Use.STREAM)
         check_schema(schema, with_headers=options.include_headers)
         return StreamReader(options, schema)
