@@ -274,7 +274,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit: int,
         record_bytes: dict[Place, float],
     ) -> dict[Place, int]:
-        """Cut ends by what records take where they are: they may be larger than they are elsewhere."""
+        """Cut ends by what is there: records may be larger than they are elsewhere."""
         starts = {each.place: each.start for each in backlog if each.place in until}
         admitted = {place: end - starts[place] for place, end in until.items()}
         reached = self._lookups.within_bytes(starts, share_of_bytes(admitted, limit, record_bytes))
