@@ -74,11 +74,11 @@ def test_a_replica_that_was_away_for_too_long_begins_anew() -> None:
 
 
 class LateReaders(SimulatedCluster):
-    topics = (TopicPlan(partitions=1, config=BY_SIZE, loads=(STEADY,), polls_every_us=8_000_000),)
+    topics = (TopicPlan(partitions=1, config=BY_SIZE, loads=(STEADY,), polls_every_us=16_000_000),)
 
 
 def test_a_reader_that_is_late_goes_on_where_the_log_begins() -> None:
-    cluster, _, _ = ran(LateReaders, quiet_s=60)
+    cluster, _, _ = ran(LateReaders, quiet_s=120)
     [recorder] = cluster.recorders.values()
     assert any(op.f == "seek" and op.process.startswith("consumer") for op in recorder.ops)
 
