@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks
+from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks, share_of_bytes
 
 RANGES = st.dictionaries(
     st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9)),
@@ -31,6 +31,17 @@ def test_a_limit_of_bytes_goes_by_the_size_of_the_records() -> None:
     assert admit(backlog, Limits(size_bytes=50_000), sizes) == {("a", 0): 500, ("b", 0): 500}
     assert admit(backlog, Limits(100, 50_000), sizes) == {("a", 0): 50, ("b", 0): 50}
     assert admit(backlog, Limits(size_bytes=1), sizes) == {("a", 0): 1, ("b", 0): 1}
+
+
+def test_bytes_are_shared_out_by_the_size_of_what_is_read() -> None:
+    admitted = {("a", 0): 10, ("a", 1): 30}
+    assert share_of_bytes(admitted, 100, {("a", 0): 90.0, ("a", 1): 10.0}) == {
+        ("a", 0): 75,
+        ("a", 1): 25,
+    }
+    assert share_of_bytes(admitted, 100, {}) == {("a", 0): 25, ("a", 1): 75}
+    assert share_of_bytes(admitted, 1, {}) == {("a", 0): 1, ("a", 1): 1}
+    assert share_of_bytes({}, 100, {}) == {}
 
 
 @given(RANGES, st.integers(1, 5000))
