@@ -1,8 +1,8 @@
 """The format `millrace`: what Spark asks for by name.
 
-Readers and sinks, and with them the client, gRPC and Arrow, are imported when they are asked for: each driver
-imports this module when it looks up its first format, whichever that is, and each query starts
-processes that need no more than the schema.
+Readers and sinks, and with them the client, gRPC and Arrow, are imported when they are asked for:
+each driver imports this module when it looks up its first format, whichever that is, and each query
+starts processes that need no more than the schema.
 """
 
 from pyspark.sql.datasource import (
