@@ -42,3 +42,11 @@ MILLRACE_CONSUMER: dict[str, Any] = {}
 
 GRPC_OPTIONS = "reads_no_probe"
 """Channel options that carried raw streaming best, over sizes, directions and kinds of server."""
+
+SPARK_SETTINGS: dict[str, dict[str, Any]] = {"millrace": {}, "kafka": {}}
+"""Options of Spark's sources: the defaults of both."""
+SPARK_LATENCY: dict[str, dict[str, Any]] = {
+    "millrace": {"maxPartitions": 1, "latestOffsetMaxWaitMs": 500},
+    "kafka": {},
+}
+"""For small micro-batches: our source packs partitions into tasks, and waits for records."""

@@ -11,7 +11,8 @@ from millrace.broker.config import ENVIRONMENT_PREFIX, BrokerConfig
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core import settings
 from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
-from millrace.spark import options as spark
+from millrace.spark import options, sink_options
+from millrace.spark.option_table import markdown_refused, markdown_table
 
 CONFIGURATION: Final = Path(__file__).with_name("configuration.md")
 METRICS: Final = Path(__file__).with_name("metrics.md")
@@ -128,15 +129,31 @@ mean the same. Upper and lower case are the same. Sizes may have a unit (`64k`, 
 times too (`500ms`, `30s`, `15m`). An option that does not exist is refused, and all that is
 wrong is told at once.
 
+## Reading
+
 """
 
 _SPARK_REFUSED: Final = """
 
-## Options of Kafka's source that are refused
+Of Kafka's source these are refused:
+
+"""
+
+_SPARK_WRITING: Final = """
+
+## Writing
+
+"""
+
+_SPARK_SINK_REFUSED: Final = """
+
+Of Kafka's sink these are refused:
 
 """
 
 _SPARK_SECRETS: Final = """
+
+## Secrets
 
 Options that hold secrets are refused too: options are shown in plans and logs.
 """
@@ -146,9 +163,13 @@ def spark_options() -> str:
     """Return the page about the options of Spark's data source."""
     return (
         _SPARK_OPTIONS
-        + spark.markdown_table()
+        + markdown_table(options.SourceOptions)
         + _SPARK_REFUSED
-        + spark.refused_table()
+        + markdown_refused(options.REFUSED)
+        + _SPARK_WRITING
+        + markdown_table(sink_options.SinkOptions)
+        + _SPARK_SINK_REFUSED
+        + markdown_refused(sink_options.REFUSED)
         + _SPARK_SECRETS
     )
 

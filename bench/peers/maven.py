@@ -1,4 +1,4 @@
-"""Fetches Apache Kafka by Maven and finds the JDK that runs it.
+"""Fetches Apache Kafka, and Spark's source for it, by Maven, and finds the JDK that runs them.
 
 A JDK 17+ and Maven are taken from the machine; where they are missing they are installed if rights
 allow (Debian's packages, as root or by password-less sudo), and otherwise the exact command is
@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,17 @@ from bench.peers.trust_store import maven_options
 from bench.places import cache_directory
 
 KAFKA_VERSION = "4.1.1"
-ARTIFACTS = ("kafka_2.13", "kafka-tools")
+KAFKA_ARTIFACTS = tuple(
+    f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")
+)
+SPARK_VERSION = "4.2.0"
+SPARK_KAFKA_ARTIFACTS = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+"""Without what they depend on: PySpark has that."""
 JAVA_VERSION_MIN = 17
 APT_PACKAGES = "openjdk-17-jre-headless maven"
 INSTALL_TIMEOUT_S = 1200
@@ -29,8 +40,11 @@ POM = """\
 </project>
 """
 DEPENDENCY = (
-    "<dependency><groupId>org.apache.kafka</groupId>"
-    "<artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
+    "<dependency><groupId>{group}</groupId>"
+    "<artifactId>{artifact}</artifactId><version>{version}</version>{exclusions}</dependency>"
+)
+NO_MORE = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 )
 
 
@@ -45,13 +59,38 @@ def class_path() -> str:
     Raises:
         PeerMissingError: no JDK or Maven and no right to install them, or the fetch failed.
     """
+    libraries = _fetched(f"kafka-{KAFKA_VERSION}", KAFKA_ARTIFACTS, with_dependencies=True)
+    return f"{libraries}/*"
+
+
+@cache
+def spark_kafka_jars() -> list[Path]:
+    """Return the jars of Spark's source and sink for Kafka, fetched at the first call.
+
+    Raises:
+        PeerMissingError: as `class_path`.
+    """
+    libraries = _fetched(
+        f"spark-kafka-{SPARK_VERSION}", SPARK_KAFKA_ARTIFACTS, with_dependencies=False
+    )
+    return sorted(libraries.glob("*.jar"))
+
+
+def _fetched(name: str, artifacts: Sequence[str], *, with_dependencies: bool) -> Path:
+    """Return the directory of the jars of artifacts, `group:artifact:version` each."""
     java()
-    directory = cache_directory() / f"kafka-{KAFKA_VERSION}"
+    directory = cache_directory() / name
     complete = directory / "complete"
     if not complete.exists():
         directory.mkdir(exist_ok=True)
         dependencies = "".join(
-            DEPENDENCY.format(artifact=artifact, version=KAFKA_VERSION) for artifact in ARTIFACTS
+            DEPENDENCY.format(
+                group=group,
+                artifact=artifact,
+                version=version,
+                exclusions="" if with_dependencies else NO_MORE,
+            )
+            for group, artifact, version in (each.split(":") for each in artifacts)
         )
         (directory / "pom.xml").write_text(POM.format(dependencies=dependencies))
         command = [
@@ -60,7 +99,7 @@ def class_path() -> str:
         ]  # fmt: skip
         _run(command, cwd=directory, MAVEN_OPTS=maven_options(directory))
         complete.touch()
-    return f"{directory / 'libs'}/*"
+    return directory / "libs"
 
 
 @cache

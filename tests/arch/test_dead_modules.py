@@ -10,7 +10,14 @@ from collections.abc import Iterator
 
 from tests.arch.repository import GENERATED_SUFFIXES, ROOT, modules
 
-PUBLIC = {"millrace.client", "millrace.spark", "pyspark_millrace"}
+PUBLIC = {
+    "millrace.client",
+    "millrace.spark",
+    "millrace.spark.progress",
+    "millrace.spark.stopping",
+    "millrace.spark.values",
+    "pyspark_millrace",
+}
 
 
 def programs() -> set[str]:

@@ -242,6 +242,7 @@ class FetchSession:
         credit: int = 0,
         remove: Iterable[int] = (),
         epoch: int = -1,
+        end_offset: int = 0,
         **settings: int,
     ) -> None:
         """Add partitions as (handle, partition, offset), leave some, and grant credit."""
@@ -254,6 +255,7 @@ class FetchSession:
                     fetch_offset=offset,
                     current_leader_epoch=epoch,
                     last_fetched_epoch=-1,
+                    end_offset=end_offset,
                 )
                 for handle, (topic_id, partition), offset in partitions
             ],

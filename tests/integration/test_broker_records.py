@@ -2,11 +2,11 @@
 
 import time
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from tests.integration.conftest import StartBroker
-from tests.integration.raw_client import RawClient, batch_of, named, request_of
+from tests.integration.raw_client import TIMEOUT_SECONDS, RawClient, batch_of, named, request_of
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import (
@@ -18,6 +18,7 @@ from millrace.client import (
     SyncProducer,
 )
 from millrace.core.ids import TopicPartition
+from millrace.core.records.batch import walk
 from millrace.core.records.compression import CODEC_NAMES
 from millrace.proto.v1 import fetch_pb2
 from millrace.proto.v1.common_pb2 import ErrorCode
@@ -174,6 +175,77 @@ def test_a_record_that_waits_is_sent_as_soon_as_it_is_there(
         assert (news.handle, news.high_watermark, news.fetch_offset) == (7, 1, 0)
         assert len(batch) == news.length > 0
         session.close()
+
+
+@pytest.mark.parametrize(("end_offset", "read"), [(1, 2), (4, 4), (5, 6), (6, 6)])
+def test_a_reader_that_names_an_end_gets_no_batch_behind_it(
+    shared_broker: RunningBroker, topic_name: str, end_offset: int, read: int
+) -> None:
+    with RawClient(shared_broker.address) as client:
+        topic_id = client.create_topic(topic_name, 2)
+        partition, other = TopicPartition(topic_id, 0), TopicPartition(topic_id, 1)
+        for _ in range(5):
+            client.produce_batch(partition, batch_of(partition, [b"a", b"b"]))
+        session = client.fetch()
+        session.ask([(1, partition, 0)], credit=1 << 20, end_offset=end_offset)
+        offsets: list[int] = []
+        while not offsets or offsets[-1] + 1 < end_offset:
+            news, data = next(session.answers())
+            offsets += [
+                offset
+                for header, _ in walk(data)
+                for offset in range(header.base_offset, header.next_offset)
+            ]
+        # It has left the session: what comes later tells nothing of it.
+        client.produce_batch(partition, batch_of(partition))
+        client.produce_batch(other, batch_of(other))
+        session.ask([(2, other, 0)])
+        news, _ = next(session.answers())
+        assert (news.handle, offsets) == (2, list(range(read)))
+        session.close()
+
+
+def test_a_look_up_may_wait_until_an_end_moves(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    with RawClient(shared_broker.address) as client:
+        topic_id = client.create_topic(topic_name, 2)
+        places = [TopicPartition(topic_id, number) for number in range(2)]
+
+        def ask(wait_ms: int, *known: int) -> Any:
+            queries = [
+                fetch_pb2.ListOffsetsPartition(
+                    topic_partition=named(place), current_leader_epoch=-1, latest_after=end
+                )
+                for place, end in zip(places, known, strict=True)
+            ]
+            request = fetch_pb2.ListOffsetsRequest(partitions=queries, max_wait_ms=wait_ms)
+            return client.fetches.ListOffsets.future(request, timeout=TIMEOUT_SECONDS)
+
+        assert [each.offset for each in ask(1, 0, 0).result().offsets] == [0, 0]
+        waiting = ask(60_000, 0, 0)
+        client.produce_batch(places[1], batch_of(places[1]))
+        assert [each.offset for each in waiting.result().offsets] == [0, 1]
+        assert [each.offset for each in ask(60_000, 0, 0).result().offsets] == [0, 1]
+        gone = TopicPartition(topic_id, 7)
+        places.append(gone)
+        (*_, refused) = ask(60_000, 0, 1, 0).result().offsets
+        assert refused.error.code == ErrorCode.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_look_up_that_waits_ends_with_the_broker(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with RawClient(broker.address) as client:
+        partition = TopicPartition(client.create_topic("waited-for"), 0)
+        query = fetch_pb2.ListOffsetsPartition(
+            topic_partition=named(partition), current_leader_epoch=-1, latest_after=0
+        )
+        request = fetch_pb2.ListOffsetsRequest(partitions=[query], max_wait_ms=60_000)
+        waiting = client.fetches.ListOffsets.future(request, timeout=TIMEOUT_SECONDS)
+        began = time.monotonic()
+        broker.stop()
+        assert waiting.exception() or waiting.result().offsets
+        assert time.monotonic() - began < 5
 
 
 def test_epochs_grow_over_restarts_and_their_ends_are_known(start_broker: StartBroker) -> None:

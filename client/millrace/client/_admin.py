@@ -34,6 +34,7 @@ from millrace.client._offsets import (
     OffsetAt,
     find_epoch_ends,
     look_up_offsets,
+    wait_for_news,
 )
 from millrace.client._positions import KeptPositions
 from millrace.client._settings import bounded
@@ -46,7 +47,7 @@ from millrace.core.errors import (
     RetriableError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, TopicId, TopicPartition
+from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.positions.position import Position
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
@@ -443,6 +444,23 @@ class Admin:
             self._cluster, {places[place]: at for place, at in wanted.items()}
         )
         return {place: found[places[place]] for place in wanted}
+
+    async def wait_for_news(self, ends: Mapping[Place, int], timeout_ms: int) -> None:
+        """Wait until a partition does not end where it did, or the time is over.
+
+        The brokers wait, and nothing is asked meanwhile. A partition whose leader cannot be asked
+        ends the wait too: a look-up tells why.
+
+        Args:
+            ends: where partitions end, by topic and number; one at least.
+            timeout_ms: how long to wait; brokers have a bound of their own, `fetch_wait_ms_max`.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or partition.
+        """
+        places = await self._places(ends)
+        known = {places[place]: Offset(end) for place, end in ends.items()}
+        await wait_for_news(self._cluster, known, timeout_ms / 1000)
 
     async def find_epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
         """Return where the records up to a leader epoch end, for each partition.

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Literal, Self
 
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
@@ -88,6 +88,7 @@ class Consumer:
         partitions: Iterable[Place | str] | Mapping[Place, Start],
         *,
         start: Start | None = None,
+        ends: Mapping[Place, int] = MappingProxyType({}),
     ) -> None:
         """Read exactly these partitions from now on.
 
@@ -98,12 +99,15 @@ class Consumer:
             partitions: topic and number, or a topic for all of its partitions; as a mapping, each
                 with its own start.
             start: an offset, "beginning" or "end"; None: where `auto_offset_reset` says.
+            ends: offsets up to which partitions are read. Nothing is fetched behind the batch that
+                holds the record before such an offset, and that batch is handed out whole:
+                `position` tells when a partition is there.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
         """
         with self._core.exclusive():
-            await self._core.assign(partitions, start)
+            await self._core.assign(partitions, start, ends)
 
     async def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """Read all partitions of these topics."""

@@ -205,12 +205,13 @@ class ConsumerCore:
                 raise
             if opened is None:
                 break
-            if batches and size + opened[1].nbytes > max_bytes:
+            batch, rows = opened
+            # Not `nbytes`, which costs as much as opening a batch.
+            if batches and size + batch.header.inflated_length > max_bytes:
                 self._rest = opened
                 break
             self._rest = None
-            batch, rows = opened
-            size += rows.nbytes
+            size += batch.header.inflated_length
             batches.append(
                 FetchedRecords(
                     batch.topic,
@@ -292,11 +293,15 @@ class ConsumerCore:
             return [self._place(topic_partition) for topic_partition in self._fetcher.assigned]
 
     async def assign(
-        self, wanted: Iterable[Place | str] | Mapping[Place, Start], start: Start | None
+        self,
+        wanted: Iterable[Place | str] | Mapping[Place, Start],
+        start: Start | None,
+        ends: Mapping[Place, int],
     ) -> None:
         """Read exactly these partitions."""
         places: dict[TopicPartition, str] = {}
         starts: dict[TopicPartition, Reset | Offset] = {}
+        until: dict[TopicPartition, Offset] = {}
         each_start: Mapping[Place, Start] = wanted if isinstance(wanted, Mapping) else {}
         wanted = list(wanted)
         topics = {item if isinstance(item, str) else item[0] for item in wanted}
@@ -315,6 +320,8 @@ class ConsumerCore:
                 to = start if isinstance(item, str) else each_start.get(item, start)
                 places[place] = info.name
                 starts[place] = Reset.NONE if to is None else _reset_of(to)
+                if (info.name, number) in ends:
+                    until[place] = Offset(ends[info.name, number])
         self._rest = None
         self._whole_topics = [
             str(parse_topic_name(item)) for item in wanted if isinstance(item, str)
@@ -323,7 +330,7 @@ class ConsumerCore:
             for gone in [p for p in self._fetcher.assigned if p not in places]:
                 self._fetcher.unassign(gone)
             for place, topic in places.items():
-                self._fetcher.assign(topic, place, starts[place])
+                self._fetcher.assign(topic, place, starts[place], until.get(place))
         self._topics = places
         self._topic_ids = {place.topic_id for place in places}
         self._learn_leaders()

@@ -75,6 +75,7 @@ class FetchStream:
                 last_fetched_epoch=added.last_fetched_epoch,
                 max_bytes=self._partition_bytes_max,
                 from_leader=added.from_leader,
+                end_offset=added.end_offset,
             )
         self._messages.append(message)
         self._has_message.set()

@@ -72,6 +72,39 @@ async def find_epoch_ends(
     return await _ask_leaders(cluster, wanted, _find_epoch_ends)
 
 
+async def wait_for_news(
+    cluster: Cluster, ends: Mapping[TopicPartition, Offset], timeout_s: float
+) -> None:
+    """Wait until a partition does not end where it did, as its leader says, or the time is over.
+
+    A leader that cannot be asked ends the wait as well: a look-up tells why.
+    """
+    requests: dict[BrokerId, fetch_pb2.ListOffsetsRequest] = {}
+    for place, end in ends.items():
+        leader = cluster.leader_of(place)
+        if leader is None or leader.broker_id < 0:
+            return
+        request = requests.setdefault(leader.broker_id, fetch_pb2.ListOffsetsRequest())
+        request.max_wait_ms = max(1, int(timeout_s * 1000))
+        request.partitions.add(
+            topic_partition=_wire.partition_to_wire(place),
+            current_leader_epoch=leader.leader_epoch,  # P6
+            latest_after=end,
+        )
+    if not requests:
+        return
+    tasks = [
+        asyncio.ensure_future(cluster.list_offsets(broker_id, request))
+        for broker_id, request in requests.items()
+    ]
+    try:
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def _ask_leaders(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, Wanted],
@@ -135,12 +168,19 @@ async def _ask_each_once(
             )
         else:
             by_broker.setdefault(leader.broker_id, []).append(place)
-    for broker_id, places in by_broker.items():
-        try:
-            answers = await ask(cluster, broker_id, {place: wanted[place] for place in places})
-        except ConnectionFailedError as error:
-            errors.update(dict.fromkeys(places, error))
+    asked = await asyncio.gather(
+        *(
+            ask(cluster, broker_id, {place: wanted[place] for place in places})
+            for broker_id, places in by_broker.items()
+        ),
+        return_exceptions=True,
+    )
+    for places, answers in zip(by_broker.values(), asked, strict=True):
+        if isinstance(answers, ConnectionFailedError):
+            errors.update(dict.fromkeys(places, answers))
             continue
+        if isinstance(answers, BaseException):
+            raise answers
         for place, answer in zip(places, answers, strict=True):
             if isinstance(answer, MillraceError):
                 errors[place] = answer

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from millrace.client._admin import Admin
@@ -265,9 +265,10 @@ class SyncConsumer:
         partitions: Iterable[Place | str] | Mapping[Place, Start],
         *,
         start: Start | None = None,
+        ends: Mapping[Place, int] = MappingProxyType({}),
     ) -> None:
         """Read exactly these partitions from now on: see `Consumer.assign`."""
-        self._thread.call(self._consumer.assign(partitions, start=start))
+        self._thread.call(self._consumer.assign(partitions, start=start, ends=ends))
 
     def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """Read all partitions of these topics."""
@@ -471,6 +472,10 @@ class SyncAdmin:
     def look_up_offsets(self, wanted: Mapping[Place, OffsetAt]) -> dict[Place, OffsetAndTimestamp]:
         """Return an offset for each partition: see `Admin.look_up_offsets`."""
         return self._thread.call(self._admin.look_up_offsets(wanted))
+
+    def wait_for_news(self, ends: Mapping[Place, int], timeout_ms: int) -> None:
+        """Wait until a partition does not end where it did: see `Admin.wait_for_news`."""
+        self._thread.call(self._admin.wait_for_news(ends, timeout_ms))
 
     def find_epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
         """Return where leader epochs end: see `Admin.find_epoch_ends`."""

@@ -1,4 +1,4 @@
-"""What the source raises beside the client's errors.
+"""What source and sink raise beside the client's errors.
 
     MillraceError
     └── SparkSourceError
@@ -6,17 +6,20 @@
         ├── CheckpointError        a checkpoint holds offsets that are not this query's
         ├── DataLossError          records that were to be read are not there any more
         │   └── TopicRecreatedError
-        └── ReadStalledError       a range gave nothing for `pollTimeoutMs`
+        ├── ReadStalledError       a range gave nothing for `pollTimeoutMs`
+        ├── InvalidColumnsError    rows have columns or types that cannot be written
+        ├── InvalidRowError        one row cannot be written
+        └── InvalidValueError      a record's value is not what it is read as
 
-Each says what was wrong and what to do. Nothing is written where one of them is raised: the source
-only reads, and Spark commits no batch of which a task has failed.
+Each says what was wrong and what to do. Where one is raised while reading nothing was skipped, and
+Spark commits no batch of which a task has failed.
 """
 
 from millrace.core.errors import ClientError
 
 
 class SparkSourceError(ClientError):
-    """Base of all errors of the source."""
+    """Base of all errors of the data source."""
 
 
 class InvalidOptionError(SparkSourceError):
@@ -37,3 +40,15 @@ class TopicRecreatedError(DataLossError):
 
 class ReadStalledError(SparkSourceError):
     """A range of records could not be read to its end in time."""
+
+
+class InvalidColumnsError(SparkSourceError):
+    """The rows to be written have columns or types that have no place in a record."""
+
+
+class InvalidRowError(SparkSourceError):
+    """A row cannot be a record; the message names it."""
+
+
+class InvalidValueError(SparkSourceError):
+    """The value of a record cannot be read as it was asked for; the message names the record."""

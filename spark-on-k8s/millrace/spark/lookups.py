@@ -1,5 +1,6 @@
 """What the driver asks the brokers: which partitions there are, and where they begin and end."""
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
@@ -17,6 +18,9 @@ from millrace.spark.options import SourceOptions
 from millrace.spark.where import At, AtOffset, AtTime, Partitions, TopicPattern, Topics, Where
 
 CLIENT_ID: Final = "millrace-spark"
+_WAIT_S_MAX: Final = 1.0
+"""After which it is looked whether there are more partitions."""
+_PAUSE_S: Final = 0.01
 
 
 class Lookups:
@@ -79,15 +83,28 @@ class Lookups:
             (topic.name, each.partition) for topic in topics.values() for each in topic.partitions
         )
 
-    def log(self, places: Iterable[Place]) -> Log:
-        """Return where partitions begin and end."""
+    def log(self, places: Iterable[Place], ends: Offsets | None = None) -> Log:
+        """Return where partitions begin and end; `ends` where that is known."""
         places = list(places)
         beginnings = self.admin.look_up_offsets(dict.fromkeys(places, "beginning"))
-        return Log({place: each.offset for place, each in beginnings.items()}, self.ends(places))
+        return Log(
+            {place: each.offset for place, each in beginnings.items()}, ends or self.ends(places)
+        )
 
     def ends(self, places: Iterable[Place]) -> Offsets:
         """Return where partitions end."""
         return _offsets(self.admin.look_up_offsets(dict.fromkeys(places, "end")))
+
+    def wait_for_news(self, ends: Offsets, timeout_s: float) -> None:
+        """Wait until a partition ends elsewhere, or the time is over, which may be earlier."""
+        began = time.monotonic()
+        known = {place: each.offset for place, each in ends.positions.items()}
+        if known:
+            self.admin.wait_for_news(known, int(min(timeout_s, _WAIT_S_MAX) * 1000))
+        # A broker that cannot wait is asked again as often as Spark would by itself.
+        waited = time.monotonic() - began
+        if waited < _PAUSE_S:
+            time.sleep(min(_PAUSE_S, timeout_s) - waited)
 
     def resolve(self, option: str, where: Where, *, at_start: bool) -> Offsets:
         """Return the position that an option says for each partition of the query.

@@ -1,22 +1,16 @@
-"""The options of the source: one table, from which they are parsed, checked and documented.
+"""The options of readers.
 
 Names are Kafka's wherever Kafka has the option, so that a user of Spark's Kafka source changes the
-format only. Spark hands names over in lower case. An option that does not exist is refused with the
-nearest one that does; one of Kafka's that has no place here, with the reason.
+format only.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from millrace.core.settings import INT32_MAX, INT64_MAX
 from millrace.spark import where
-from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import (
-    METADATA,
-    Option,
     Use,
     duration,
     number,
@@ -25,6 +19,7 @@ from millrace.spark.option import (
     size,
     yes_or_no,
 )
+from millrace.spark.option_table import parse_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,9 +123,16 @@ class SourceOptions:
     include_headers: bool = option("includeHeaders", yes_or_no, False, "Adds the column `headers`.")
     group_id: str | None = option(
         "groupId", str, None,
-        "The name under which the brokers keep where the stream began. It assigns no partitions: "
-        "what else uses the name does no harm, but give each checkpoint one of its own.",
+        "The name under which the brokers keep where the stream began, and how far it is. It "
+        "assigns no partitions: what else uses the name does no harm, but give each checkpoint one "
+        "of its own.",
         use=Use.STREAM, aliases=("kafka.group.id",),
+    )  # fmt: skip
+    commit_offsets: bool | None = option(
+        "commitOffsets", yes_or_no, None,
+        "Report to the brokers under `groupId` up to where a micro-batch has read, when the next "
+        "one begins. For tools: the query goes on from its checkpoint. Not in Kafka.",
+        use=Use.STREAM, default="true with `groupId`",
     )  # fmt: skip
     poll_timeout_ms: int = option(
         "pollTimeoutMs", number(1, INT32_MAX), 120_000,
@@ -158,7 +160,8 @@ class SourceOptions:
         "batchRows",
         number(1, 1_000_000),
         20_000,
-        "Rows in one Arrow batch at the most: smaller ones are put together up to it.",
+        "Rows in one Arrow batch at the most. Small batches of the log are put together; those of "
+        "256 KiB or more are handed on as they are.",
     )
     pushdown: bool = option(
         "pushdown", yes_or_no, False,
@@ -202,9 +205,9 @@ class SourceOptions:
         return "endingOffsets", where.Where("latest")
 
 
-_KAFKA: Final[Mapping[str, str]] = {
+REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": "say where to begin with startingOffsets",
-    "enable.auto.commit": "the checkpoint keeps the offsets, and nothing commits them by itself",
+    "enable.auto.commit": "the checkpoint keeps the offsets; commitOffsets reports them",
     "key.deserializer": "keys are bytes: decode the column in Spark",
     "value.deserializer": "values are bytes: decode the column in Spark",
     "key.serializer": "keys are bytes: encode the column in Spark",
@@ -218,70 +221,17 @@ _KAFKA: Final[Mapping[str, str]] = {
 }
 """Options of Spark's Kafka source that have no place here, and why."""
 
-_SECRET: Final = re.compile(r"password|passwd|secret|token|jaas|credential|private.?key", re.I)
-
-
-def options_of(use: Use) -> Iterator[tuple[str, Option]]:
-    """Return the options of a kind of query, by the names of their fields."""
-    for each in fields(SourceOptions):
-        known: Option = each.metadata[METADATA]
-        if known.use & use:
-            yield each.name, known
-
 
 def parse_options(given: Mapping[str, str], use: Use) -> SourceOptions:
-    """Return the options of a query.
+    """Return the options of a query that reads.
 
     Raises:
         InvalidOptionError: one is unknown, malformed, or contradicts another. Says all that is
             wrong.
     """
-    names = {
-        name.lower(): (attribute, known)
-        for attribute, known in options_of(Use.READ)
-        for name in (known.name, *known.aliases)
-    }
-    problems: list[str] = []
-    values: dict[str, Any] = {}
-    spelled: dict[str, str] = {}
-    for name, text in given.items():
-        found = names.get(name.lower())
-        if found is None:
-            problems.append(_refusal(name, names))
-            continue
-        attribute, known = found
-        if not known.use & use:
-            kind = "stream" if use is Use.STREAM else "batch"
-            problems.append(f"{known.name} has no meaning in a {kind}: leave it out")
-        elif attribute in spelled:
-            problems.append(f"{name} and {spelled[attribute]} are the same: give one of them")
-        else:
-            spelled[attribute] = name
-            try:
-                values[attribute] = known.parse(text)
-            except ValueError as error:
-                problems.append(f"{known.name}={text!r}: {error}")
-    if not problems:
-        problems = list(_contradictions(SourceOptions(**values), use))
-    if problems:
-        raise InvalidOptionError("; ".join(problems))
-    return SourceOptions(**values)
-
-
-def _refusal(name: str, names: Mapping[str, tuple[str, Option]]) -> str:
-    bare = re.sub(r"^kafka\.", "", name, flags=re.I).lower()
-    for refused, why in _KAFKA.items():
-        if refused.lower() == bare:
-            return f"{refused} is not an option: {why}"
-    if _SECRET.search(name):  # Its value is never shown.
-        return (
-            f"{name} is refused: options are shown in plans and logs, so secrets must not be in "
-            "them"
-        )
-    spelled = {key: each.name for key, (_, each) in names.items()}
-    near = get_close_matches(name.lower(), spelled, n=1, cutoff=0.6)
-    meant = f": did you mean {spelled[near[0]]}?" if near else ": see docs/spark-options.md"
-    return f"there is no option {name}{meant}"
+    return parse_table(
+        SourceOptions, given, use, REFUSED, lambda options: _contradictions(options, use)
+    )
 
 
 def _chosen_subscriptions(options: SourceOptions) -> list[where.Subscription]:
@@ -303,6 +253,8 @@ def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         yield f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
+    if options.commit_offsets and not options.group_id:
+        yield "commitOffsets needs groupId: a name to report the offsets under"
     name, start = options.start(use)
     if use is Use.BATCH:
         if "latest" in (start.everywhere, *start.places.values()):
@@ -319,26 +271,3 @@ def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
                 "the brokers keep where it began, so that no restart can begin later and skip "
                 "records; or begin at earliest"
             )
-
-
-def markdown_table() -> str:
-    """Return the options as a table."""
-    rows = ["| option | default | for | meaning |", "|---|---|---|---|"]
-    kinds = {Use.READ: "batch, stream", Use.BATCH: "batch", Use.STREAM: "stream"}
-    for _, each in options_of(Use.READ):
-        aliases = "".join(f" (`{alias}`)" for alias in each.aliases)
-        rows.append(
-            f"| `{each.name}`{aliases} | {each.default} | {kinds[each.use]} | {each.meaning} |"
-        )
-    return "\n".join(rows)
-
-
-def refused_table() -> str:
-    """Return Kafka's options that are refused as a table."""
-    return "\n".join(
-        [
-            "| option | why |",
-            "|---|---|",
-            *(f"| `{name}` | {why} |" for name, why in _KAFKA.items()),
-        ]
-    )

@@ -22,6 +22,7 @@ import pyarrow as pa
 from millrace.client import (
     ClosedError,
     FetchedRecords,
+    InvalidRecordError,
     LogTruncatedError,
     OffsetOutOfRangeError,
     SyncAdmin,
@@ -35,8 +36,12 @@ from millrace.spark.options import SourceOptions
 from millrace.spark.planning import Range
 
 _POLL_MS: Final = 100
+_SMALL_BYTES: Final = 256 * 1024
+"""What is smaller is put together: less is copied for it than another batch costs in Spark."""
 _CREATE_TIME: Final = 0
 """What `timestampType` says: all times are the producers'."""
+_TIMESTAMPS: Final = pa.timestamp("us", "UTC")
+_MILLISECONDS_MAX: Final = (1 << 63) // 1000 - 1
 _RACK_VARIABLE: Final = "MILLRACE_CLIENT_RACK"
 
 _log = logging.getLogger(__name__)
@@ -87,7 +92,7 @@ class _Reading:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the records, until every range is read to its end."""
-        self._consumer.assign(self._next)
+        self._consumer.assign(self._next, ends=self._ends)
         heard_at = time.monotonic()
         while self._next:
             before = dict(self._next)
@@ -169,7 +174,7 @@ class _Reading:
             left[place] = max(at, beginnings[place].offset)
         _log.warning("records are gone (%s): from %s on to %s", error, self._next, left)
         self._next = {place: at for place, at in left.items() if at < self._ends[place]}
-        self._consumer.assign(self._next)
+        self._consumer.assign(self._next, ends=self._ends)
 
 
 class SparkColumns:
@@ -182,17 +187,23 @@ class SparkColumns:
         self._create_time = pa.repeat(pa.scalar(_CREATE_TIME, pa.int32()), batch_rows)
 
     def joined(self, batches: Iterable[tuple[Place, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """Return batches of about as many rows as are wanted; only small ones are copied."""
+        """Return batches of at most `batch_rows` rows; small ones are put together by copying."""
         waiting: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size = 0
         for place, records in batches:
             for start in range(0, len(records), self._rows):
                 batch = self.of(place, records.slice(start, self._rows))
-                if waiting and rows + len(batch) > self._rows:
+                batch_bytes = _data_bytes(records)
+                if waiting and (
+                    rows + len(batch) > self._rows
+                    or batch_bytes >= _SMALL_BYTES
+                    or size >= _SMALL_BYTES
+                ):
                     yield _join(waiting)
-                    waiting, rows = [], 0
+                    waiting, rows, size = [], 0, 0
                 waiting.append(batch)
                 rows += len(batch)
+                size += batch_bytes
         if waiting:
             yield _join(waiting)
 
@@ -212,12 +223,33 @@ class SparkColumns:
             topic.slice(0, count),
             partition.slice(0, count),
             offsets,
-            times.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+            _microseconds(times),
             self._create_time.slice(0, count),
         ]
         if len(self._schema) > len(columns):
             columns.append(_spark_headers(headers, self._schema.field("headers").type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _microseconds(times: pa.Array) -> pa.Array:
+    """Return times as Spark has them. By numpy: a cast of Arrow's costs ten times as much a batch.
+
+    Raises:
+        InvalidRecordError: one is later than Spark can tell, in the year 294,246.
+    """
+    milliseconds = times.to_numpy()
+    if len(milliseconds) and int(milliseconds.max()) > _MILLISECONDS_MAX:
+        raise InvalidRecordError(
+            f"a record's time is {milliseconds.max()} ms since 1970: Spark's timestamps end before"
+        )
+    scaled = pa.py_buffer(milliseconds * 1000)
+    return pa.Array.from_buffers(_TIMESTAMPS, len(milliseconds), [None, scaled], 0)
+
+
+def _data_bytes(records: pa.RecordBatch) -> int:
+    """Return about how large keys and values are; `nbytes` costs as much as making the columns."""
+    buffers = (records.column(name).buffers()[2] for name in ("key", "value"))
+    return sum(buffer.size for buffer in buffers if buffer is not None)
 
 
 def _spark_headers(headers: pa.Array, kind: pa.DataType) -> pa.Array:

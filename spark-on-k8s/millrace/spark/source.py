@@ -1,17 +1,24 @@
 """The format `millrace`: what Spark asks for by name."""
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from millrace.spark.batch_reader import make_batch_reader
 from millrace.spark.option import Use
 from millrace.spark.options import parse_options
 from millrace.spark.schema import check_schema, source_schema
+from millrace.spark.sink import make_batch_sink, make_stream_sink
 from millrace.spark.stream_reader import StreamReader
 
 
 class MillraceDataSource(DataSource):
-    """Reads topics of a Millrace cluster; see docs/spark.md."""
+    """Reads and writes topics of a Millrace cluster; see docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,6 +48,24 @@ class MillraceDataSource(DataSource):
         options = parse_options(self.options, Use.STREAM)
         check_schema(schema, with_headers=options.include_headers)
         return StreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return what writes a batch.
+
+        Raises:
+            MillraceError: it cannot be written; see `make_batch_sink`.
+        """
+        return make_batch_sink(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(  # Spark's.
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """Return what writes a stream; in output mode complete, all rows in every micro-batch.
+
+        Raises:
+            InvalidOptionError, InvalidColumnsError: it cannot be written.
+        """
+        return make_stream_sink(self.options, schema)
 
 
 def _wants_headers(options: dict[str, str]) -> bool:

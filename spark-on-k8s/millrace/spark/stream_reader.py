@@ -31,10 +31,9 @@ from millrace.spark.offsets import Log, LogPosition, Offsets, Place
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions
 from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks
+from millrace.spark.position_reports import PositionReporter
 from millrace.spark.range_reader import Task, read_task
 
-_PAUSE_S = 0.005
-_PAUSE_S_MAX = 0.05
 _RECORD_BYTES_AGE_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -47,10 +46,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._lookups = Lookups(options)
+        self._reporter: PositionReporter | None = None
         self._initial: dict[str, Any] | None = None
         self._target: Offsets | None = None
         """Where a query that reads what is there ends."""
         self._latest: Offsets | None = None
+        """Where the log ended when it was last asked."""
+        self._decided: dict[str, Any] | None = None
+        """The end that was decided by that."""
         self._last_batch_at = time.monotonic()
         self._record_bytes: dict[Place, float] = {}
         self._record_bytes_until = 0.0
@@ -108,7 +111,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             place: LogPosition(until.get(place, each.offset), each.leader_epoch)
             for place, each in ends.positions.items()
         }
-        return Offsets(positions, ends.topic_ids).with_known_epochs(begin).to_dict()
+        self._decided = Offsets(positions, ends.topic_ids).with_known_epochs(begin).to_dict()
+        return self._decided
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the log ended when it was last asked: Spark asks in every trigger."""
@@ -126,8 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin, until = Offsets.from_dict(start), Offsets.from_dict(end)
         check_is_of_this_query(begin, {topic for topic, _ in until.positions})
-        places = self._lookups.places()
-        log = self._lookups.log(places)
+        log = self._log_of(end)
         begin = self._without_losses(begin, log)
         ranges = []
         for place, position in until.positions.items():
@@ -147,10 +150,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(Task(task, dict(log.ends.topic_ids))) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the checkpoint keeps the offsets."""
+        """Report how far the query is, for people: the checkpoint keeps the offsets.
+
+        Spark says so when the next micro-batch is planned, and does not wait here.
+        """
+        name = self._options.group_id
+        if name and self._options.commit_offsets is not False:
+            if self._reporter is None:
+                self._reporter = PositionReporter(self._options.bootstrap_servers)
+            self._reporter.report(name, Offsets.from_dict(end).positions)
 
     def stop(self) -> None:
         """Let go of the connections."""
+        if self._reporter is not None:
+            self._reporter.close()
+            self._reporter = None
         self._lookups.close()
 
     # In executors.
@@ -165,10 +179,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Decisions of the driver.
 
+    def _log_of(self, end: dict[str, Any]) -> Log:
+        """Return where the log begins now, and where it ends: known of an end of a moment ago."""
+        if self._latest is not None and end == self._decided:
+            return self._lookups.log(self._latest.positions, self._latest)
+        return self._lookups.log(self._lookups.places())
+
     def _wait_for_news(self, begin: Offsets) -> Offsets:
         """Return where the log ends, as soon as that is not `begin`, or the wait is over."""
         deadline = time.monotonic() + self._options.latest_offset_wait_ms / 1000
-        pause = _PAUSE_S
         while True:
             ends = self._lookups.ends(self._lookups.places())
             is_news = any(
@@ -178,8 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             left = deadline - time.monotonic()
             if is_news or left <= 0 or self._target is not None:
                 return ends
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _PAUSE_S_MAX)
+            self._lookups.wait_for_news(ends, left)
 
     def _up_to_target(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Return the ends as far as a query that ends reads; a restart may be further already."""

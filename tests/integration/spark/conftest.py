@@ -11,14 +11,19 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session as a user would make one: nothing is registered, the format is found."""
-    sql = pytest.importorskip(
-        "pyspark.sql", reason="needs pyspark: sh requirements/install.sh spark"
-    )
+def has_spark() -> None:
+    """Skips a test, and says why, where no Spark can run."""
+    pytest.importorskip("pyspark.sql", reason="needs pyspark: sh requirements/install.sh spark")
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
         pytest.skip("needs Java 17 or later: apt-get install openjdk-17-jre-headless")
+
+
+@pytest.fixture(scope="session")
+def spark(has_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session as a user would make one: nothing is registered, the format is found."""
+    from pyspark import sql
+
     before = os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (

@@ -3,6 +3,7 @@
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -200,3 +201,22 @@ def test_a_restart_before_the_first_batch_begins_where_the_query_began(
     assert make_reader(startingOffsets="latest", groupId=topic_name).initialOffset() == start
     other = make_reader(startingOffsets="latest", groupId=f"{topic_name}-2").initialOffset()
     assert ends(other, topic_name) == [20, 20]
+
+
+def test_a_trigger_that_may_wait_ends_when_records_come(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    reader = make_reader(latestOffsetMaxWaitMs="30000")
+    start = reader.initialOffset()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(reader.latestOffset, start, limits.ReadAllAvailable())
+        send(3)
+        assert sum(ends(waiting.result(20), topic_name)) > 0
+
+
+def test_a_trigger_that_waits_in_vain_returns_the_start(make_reader: MakeReader) -> None:
+    reader = make_reader(latestOffsetMaxWaitMs="60")
+    start = reader.initialOffset()
+    began = time.monotonic()
+    assert reader.latestOffset(start, limits.ReadAllAvailable()) == start
+    assert time.monotonic() - began >= 0.06

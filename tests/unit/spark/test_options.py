@@ -148,6 +148,7 @@ def test_a_stream_that_begins_at_the_latest_offset_needs_a_name() -> None:
     late = {**LEAST, "startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"}
     assert "startingTimestamp may be the latest offset" in refusal(late, Use.STREAM)
     assert parsed(Use.STREAM, groupId="etl").group_id == "etl"
+    assert "commitOffsets needs groupId" in refusal({**LEAST, "commitOffsets": "true"}, Use.STREAM)
     assert "endingOffsets has no meaning in a stream" in refusal(
         {**LEAST, "endingOffsets": "latest"}, Use.STREAM
     )

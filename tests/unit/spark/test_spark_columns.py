@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pytest
 
+from millrace.core.errors import InvalidRecordError
 from millrace.core.records.columns import SCHEMA
 from millrace.spark.range_reader import SparkColumns
 
@@ -90,3 +92,26 @@ def test_small_batches_are_joined_and_large_ones_cut() -> None:
     offsets = [each for batch in joined for each in batch.column("offset").to_pylist()]
     assert offsets == list(range(45))
     assert list(columns.joined([])) == []
+
+
+def test_large_batches_are_not_copied_and_keep_their_place() -> None:
+    large = records(10, 2).set_column(
+        3, SCHEMA.field("value"), pa.array([bytes(range(256)) * 1000] * 2, pa.binary())
+    )
+    batches = [(PLACE, each) for each in (records(0, 4), records(4, 6), large, records(12, 1))]
+    joined = list(SparkColumns(WITHOUT_HEADERS, 100).joined(batches))
+    assert [len(batch) for batch in joined] == [10, 2, 1]
+    shown, own = joined[1].column("value").buffers(), large.column("value").buffers()
+    assert shown[2].address == own[2].address
+
+
+def test_a_time_that_spark_cannot_tell_is_refused() -> None:
+    last = (1 << 63) // 1000 - 1
+    times = pa.array([0, last], pa.int64())
+    columns = SparkColumns(WITHOUT_HEADERS, 100)
+    received = records(0, 2).set_column(1, SCHEMA.field("timestamp"), times)
+    batch = columns.of(PLACE, received)
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [0, last * 1000]
+    late = received.set_column(1, SCHEMA.field("timestamp"), pa.array([0, last + 1], pa.int64()))
+    with pytest.raises(InvalidRecordError, match="Spark's timestamps end before"):
+        columns.of(PLACE, late)

@@ -25,6 +25,7 @@ from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.streams import run_until_first
+from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.segment import ReadPlan
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
@@ -40,7 +41,13 @@ from millrace.core.errors import (
 )
 from millrace.core.fetch.catch_up import CatchUpAllowance
 from millrace.core.fetch.read_replica import preferred_read_replica
-from millrace.core.fetch.session import FetchSession, Position, SessionLimits, SessionSettings
+from millrace.core.fetch.session import (
+    NO_END,
+    FetchSession,
+    Position,
+    SessionLimits,
+    SessionSettings,
+)
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
     BrokerEpoch,
@@ -132,9 +139,30 @@ class FetchService(SessionService):
 
     NAME = pb.DESCRIPTOR.services_by_name["Fetch"].full_name
 
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        reader: LogReader,
+        early: EarlyRequests,
+        limits: LimitsConfig,
+        metrics: BrokerMetrics,
+    ) -> None:
+        super().__init__(
+            partitions=partitions, reader=reader, early=early, limits=limits, metrics=metrics
+        )
+        self._lookups = OffsetLookups(
+            self.partitions, self.reader, wait_ms_max=self.limits.fetch_wait_ms_max
+        )
+
+    def end_streams(self) -> None:
+        """End all sessions and waiting look-ups, because the broker stops."""
+        super().end_streams()
+        self._lookups.end_waits()
+
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register; messages of the stream stay bytes."""
-        lookups = OffsetLookups(self.partitions, self.reader)
+        lookups = self._lookups
         unary = partial(unary_handler, entries_max=self.limits.request_entries_max)
         return grpc.method_handlers_generic_handler(
             self.NAME,
@@ -343,6 +371,7 @@ class _FetchStream:
                 LeaderEpoch(wanted.current_leader_epoch),
                 LeaderEpoch(wanted.last_fetched_epoch),
                 wanted.max_bytes,
+                Offset(wanted.end_offset),
                 may_be_sent_on=bool(self._zone) and not wanted.from_leader,
             ),
             monotonic_now(),
@@ -535,10 +564,11 @@ class _FetchStream:
         if offset >= end:
             return None
         max_bytes = min(budget, position.max_bytes or budget)
+        until = position.end_offset if position.end_offset != NO_END else end
         try:
-            plan = log.plan_read(offset, max_bytes, end, may_block=False)
+            plan = _plan_read(log, offset, max_bytes, end, until, may_block=False)
         except BlockingIOError:
-            plan = await self._service.reader.call(log.plan_read, offset, max_bytes, end)
+            plan = await self._service.reader.call(_plan_read, log, offset, max_bytes, end, until)
         if plan is None:
             return None
         window = self._session.settings.window_bytes
@@ -579,6 +609,8 @@ class _FetchStream:
                 end = plan.read.end_offset
                 epoch = partition.log.leader_epochs.epoch_of(Offset(end - 1))
                 session.on_sent(position, plan.length, end, epoch)
+                if position.is_at_end:
+                    self._leave(position.handle)
                 self._service.metrics.fetched(partition.topic, plan.length)
                 if self._catch_up is not None and position.seen_log_bytes >= 0:
                     self._catch_up.on_sent(plan.length)
@@ -606,3 +638,24 @@ class _FetchStream:
             length=plan.length,
             fetch_offset=position.fetch_offset,
         )
+
+
+def _plan_read(
+    log: PartitionLog,
+    offset: Offset,
+    max_bytes: int,
+    end: Offset,
+    until: Offset,
+    *,
+    may_block: bool = True,
+) -> ReadPlan | None:
+    """Plan a read of what lies before `end`, for a reader that wants what lies before `until`.
+
+    That may lie within a batch, or between two: then the next one is the last that is sent.
+    """
+    if until < end:
+        plan = log.plan_read(offset, max_bytes, until, may_block=may_block)
+        if plan is not None:
+            return plan
+        max_bytes = 1
+    return log.plan_read(offset, max_bytes, end, may_block=may_block)

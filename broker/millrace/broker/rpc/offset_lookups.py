@@ -1,9 +1,15 @@
-"""Look-ups of offsets, by position or time and by leader epoch: the Fetch service's short calls."""
+"""Look-ups of offsets, by position or time and by leader epoch: the Fetch service's short calls.
 
+A look-up of ends may wait until one has moved: who plans what others read needs no fetch session.
+"""
+
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
+from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.time_search import TimestampedOffset
@@ -22,15 +28,32 @@ from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
 
 
 class OffsetLookups:
-    """Answers them from the partitions that this broker leads."""
+    """Answers them from the partitions that this broker leads.
 
-    def __init__(self, partitions: Partitions, reader: LogReader) -> None:
+    Args:
+        partitions: of this broker.
+        reader: of their logs.
+        wait_ms_max: for how long a look-up may wait.
+    """
+
+    def __init__(self, partitions: Partitions, reader: LogReader, *, wait_ms_max: int) -> None:
         self._partitions = partitions
         self._reader = reader
+        self._wait_ms_max = wait_ms_max
+        self._waits: set[_Wait] = set()
+        self._is_ending = False
+
+    def end_waits(self) -> None:
+        """Answer at once from now on, because the broker stops."""
+        self._is_ending = True
+        for wait in self._waits:
+            wait.is_over.set()
 
     async def list_offsets(
         self, request: pb.ListOffsetsRequest, _: object
     ) -> pb.ListOffsetsResponse:
+        if request.max_wait_ms and not self._is_ending:
+            await self._wait(request)
         offsets = []
         for query in request.partitions:
             try:
@@ -40,6 +63,24 @@ class OffsetLookups:
                 found = self._error(query.topic_partition, error)
                 offsets.append(pb.ListedOffset(error=found, offset=-1, timestamp=-1))
         return pb.ListOffsetsResponse(offsets=offsets)
+
+    async def _wait(self, request: pb.ListOffsetsRequest) -> None:
+        """Wait until an end moves, or the time is over, or one cannot be asked."""
+        wait = _Wait(request)
+        self._waits.add(wait)
+        try:
+            for number, query in enumerate(request.partitions):
+                partition = self._partitions.find(_checked(query.topic_partition))
+                if partition is None:
+                    return
+                wait.follow(partition, number)
+                wait.on_advanced(number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(request.max_wait_ms, self._wait_ms_max) / 1000):
+                    await wait.is_over.wait()
+        finally:
+            wait.close()
+            self._waits.remove(wait)
 
     def _note_damage(self, named: NamedPartition, error: MillraceError) -> None:
         """A log that was found damaged is damaged for everybody (P65)."""
@@ -62,7 +103,7 @@ class OffsetLookups:
         match position:
             case "earliest":
                 offset = partition.log.log_start_offset
-            case "latest":
+            case "latest" | "latest_after":
                 offset = end
             case "max_timestamp":
                 offset, timestamp = await self._look_up(
@@ -105,6 +146,36 @@ class OffsetLookups:
                     pb.LeaderEpochResult(error=self._error(query.topic_partition, error))
                 )
         return pb.OffsetsForLeaderEpochResponse(results=results)
+
+
+class _Wait:
+    """A look-up that waits; a `Reader` of the partitions that it asks about."""
+
+    def __init__(self, request: pb.ListOffsetsRequest) -> None:
+        self._queries = list(request.partitions)
+        self._followed: dict[int, Partition] = {}
+        self.is_over = asyncio.Event()
+
+    def follow(self, partition: Partition, number: int) -> None:
+        self._followed[number] = partition
+        partition.follow(self, number)
+
+    def on_advanced(self, handle: int) -> None:
+        """Look whether the partition of the query with this number ends elsewhere."""
+        query = self._queries[handle]
+        try:
+            leader = self._followed[handle].leader
+            leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
+        except MillraceError:
+            self.is_over.set()
+            return
+        is_at_end = query.WhichOneof("position") == "latest_after"
+        if is_at_end and leader.last_stable_offset != query.latest_after:
+            self.is_over.set()
+
+    def close(self) -> None:
+        for number, partition in self._followed.items():
+            partition.leave(self, number)
 
 
 def _checked(named: NamedPartition) -> TopicPartition:

@@ -80,6 +80,8 @@ class AddedPartition:
     last_fetched_epoch: LeaderEpoch
     from_leader: bool = False
     """The leader is to serve it, and not to send it on."""
+    end_offset: Offset | None = None
+    """Nothing is wanted from here on."""
 
 
 @dataclass(slots=True)
@@ -190,6 +192,8 @@ class _Partition:
     """Offset of the next record to be taken."""
     epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
     """Leader epochs of what was taken, and where each began; ascending. The position follows on."""
+    end: Offset | None = None
+    """Where the user wants no more; the batch that holds the last record is taken whole."""
     reset: Reset = Reset.NONE
     step_after_pause: _Step = _Step.JOIN
     broker_id: BrokerId = NO_BROKER
@@ -281,18 +285,26 @@ class Fetcher:
 
     # What the user wants.
 
-    def assign(self, topic: str, topic_partition: TopicPartition, start: Offset | Reset) -> None:
+    def assign(
+        self,
+        topic: str,
+        topic_partition: TopicPartition,
+        start: Offset | Reset,
+        end: Offset | None = None,
+    ) -> None:
         """Start to read a partition, or move it to another start.
 
         Args:
             topic: its name, for people.
             topic_partition: which.
             start: an offset, or where to go: `Reset.NONE` for wherever the setting says.
+            end: nothing is fetched behind the batch that holds the record before it.
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
             partition = _Partition(topic, topic_partition, _Step.JOIN)
             self._partitions[topic_partition] = partition
+        partition.end = end
         self._move(partition, start)
 
     def unassign(self, topic_partition: TopicPartition) -> None:
@@ -632,6 +644,7 @@ class Fetcher:
             leader_epoch,
             partition.last_epoch,
             partition.from_leader,
+            partition.end,
         )
 
     def _place(self, partition: _Partition) -> BrokerId:

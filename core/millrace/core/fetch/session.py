@@ -15,9 +15,13 @@ the shell's. Source: KIP-227; credit as in Reactive Streams.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from millrace.core.errors import MalformedRequestError
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicPartition
+
+NO_END: Final = Offset(0)
+"""As an end: the reader reads on and on."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -51,12 +55,19 @@ class Position:
     current_leader_epoch: LeaderEpoch
     last_fetched_epoch: LeaderEpoch
     max_bytes: int
+    end_offset: Offset = NO_END
+    """The reader wants nothing from here on."""
     may_be_sent_on: bool = False
     """The reader goes to another replica if it is told to (KIP-392)."""
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
     seen_log_bytes: int = -1
     """Of a follower that catches up: how large the log was when it was served last."""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the reader has got all that it wants."""
+        return NO_END != self.end_offset <= self.fetch_offset
 
 
 @dataclass(slots=True)

@@ -150,6 +150,8 @@ def _joined_headers(pieces: list[Piece]) -> Any:
         return None
     if len(pieces) == 1:
         return pieces[0].headers
+    if all(isinstance(piece.headers, pa.Array) for piece in pieces):
+        return pa.concat_arrays([piece.headers.cast(HEADERS_TYPE) for piece in pieces])
     joined: list[Any] = []
     for piece in pieces:
         if piece.headers is None:

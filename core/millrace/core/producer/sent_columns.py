@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.core.records.columns import RecordHeaders
 
@@ -68,15 +69,27 @@ class SentColumns:
             if column is not None:
                 sizes += cell_lengths(column)
         if self.headers is not None:
-            rows = self.headers
-            if isinstance(rows, pa.Array):
-                rows = [[(h["key"], h["value"]) for h in row or ()] for row in rows.to_pylist()]
             sizes += _HEADERS_OVERHEAD
-            sizes += np.fromiter(map(headers_size, rows), np.int64, self.record_count)
+            if isinstance(self.headers, pa.Array):
+                sizes += _header_array_sizes(self.headers)
+            else:
+                sizes += np.fromiter(map(headers_size, self.headers), np.int64, self.record_count)
         if self.timestamps is not None:
             sizes += TIMESTAMP_BYTES
         self.known_sizes = sizes
         return sizes
+
+
+def _header_array_sizes(headers: pa.Array) -> Any:
+    """Return what `headers_size` says of each record, for a column of them at once."""
+    ends = headers.offsets.to_numpy()
+    names, values = headers.values.field(0), headers.values.field(1)
+    up_to = np.zeros(len(names) + 1, np.int64)  # Bytes of all headers before each.
+    for cells in (names, values):
+        up_to[1:] += pc.fill_null(pc.binary_length(cells), 0).to_numpy()
+    up_to[1:] += _HEADER_OVERHEAD
+    np.cumsum(up_to, out=up_to)
+    return up_to[ends[1:]] - up_to[ends[:-1]]
 
 
 def taken(cells: Cells | None, rows: Any) -> Cells | None:

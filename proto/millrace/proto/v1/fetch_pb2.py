@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from millrace.proto.v1 import common_pb2 as millrace_dot_proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmillrace/proto/v1/fetch.proto\x12\x11millrace.proto.v1\x1a\x1emillrace/proto/v1/common.proto\"\xd6\x01\n\x0c\x46\x65tchRequest\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.millrace.proto.v1.FetchPartition\x12\x0e\n\x06remove\x18\x02 \x03(\r\x12\x14\n\x0c\x63redit_bytes\x18\x03 \x01(\x04\x12\x32\n\x08settings\x18\x04 \x01(\x0b\x32 .millrace.proto.v1.FetchSettings\x12\x35\n\x08progress\x18\x05 \x03(\x0b\x32#.millrace.proto.v1.FollowerProgress\"\x88\x01\n\x10\x46ollowerProgress\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x16\n\x0e\x66lushed_offset\x18\x03 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x11\"\xa7\x02\n\rFetchSettings\x12\x11\n\tmin_bytes\x18\x01 \x01(\r\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\r\x12:\n\x0fisolation_level\x18\x03 \x01(\x0e\x32!.millrace.proto.v1.IsolationLevel\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x17\n\nreplica_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x1c\n\x14replica_broker_epoch\x18\x06 \x01(\x03\x12\x1a\n\x12response_bytes_max\x18\x07 \x01(\r\x12\x14\n\x0cwindow_bytes\x18\x08 \x01(\x04\x12,\n\x08\x66\x65\x61tures\x18\t \x03(\x0b\x32\x1a.millrace.proto.v1.FeatureB\r\n\x0b_replica_id\"\xd7\x01\n\x0e\x46\x65tchPartition\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x11\x12\x1a\n\x12last_fetched_epoch\x18\x06 \x01(\x11\x12\x11\n\tmax_bytes\x18\x07 \x01(\r\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\x12\x13\n\x0b\x66rom_leader\x18\t \x01(\x08\"P\n\rFetchResponse\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.millrace.proto.v1.FetchHeader\x12\x0f\n\x07\x62\x61tches\x18\x02 \x01(\x0c\"`\n\x0b\x46\x65tchHeader\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.millrace.proto.v1.FetchedPartition\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\r\"\xfa\x02\n\x10\x46\x65tchedPartition\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x0e\n\x06length\x18\x06 \x01(\r\x12\x14\n\x0c\x66\x65tch_offset\x18\x07 \x01(\x03\x12\x34\n\tdiverging\x18\x08 \x01(\x0b\x32!.millrace.proto.v1.EpochEndOffset\x12\x43\n\x14\x61\x62orted_transactions\x18\t \x03(\x0b\x32%.millrace.proto.v1.AbortedTransaction\x12#\n\x16preferred_read_replica\x18\n \x01(\x05H\x00\x88\x01\x01\x42\x19\n\x17_preferred_read_replica\":\n\x0e\x45pochEndOffset\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x11\x12\x12\n\nend_offset\x18\x02 \x01(\x12\"?\n\x12\x41\x62ortedTransaction\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\"\x8d\x01\n\x12ListOffsetsRequest\x12;\n\npartitions\x18\x01 \x03(\x0b\x32\'.millrace.proto.v1.ListOffsetsPartition\x12:\n\x0fisolation_level\x18\x02 \x01(\x0e\x32!.millrace.proto.v1.IsolationLevel\"\xd0\x01\n\x14ListOffsetsPartition\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x02 \x01(\x11\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12\x17\n\rmax_timestamp\x18\x05 \x01(\x08H\x00\x12\x13\n\ttimestamp\x18\x06 \x01(\x03H\x00\x42\n\n\x08position\"G\n\x13ListOffsetsResponse\x12\x30\n\x07offsets\x18\x01 \x03(\x0b\x32\x1f.millrace.proto.v1.ListedOffset\"p\n\x0cListedOffset\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x0e\n\x06offset\x18\x02 \x01(\x12\x12\x11\n\ttimestamp\x18\x03 \x01(\x12\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x11\"W\n\x1cOffsetsForLeaderEpochRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.millrace.proto.v1.LeaderEpochQuery\"\x82\x01\n\x10LeaderEpochQuery\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x11\"V\n\x1dOffsetsForLeaderEpochResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.millrace.proto.v1.LeaderEpochResult\"l\n\x11LeaderEpochResult\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12.\n\x03\x65nd\x18\x02 \x01(\x0b\x32!.millrace.proto.v1.EpochEndOffset*Z\n\x0eIsolationLevel\x12$\n ISOLATION_LEVEL_READ_UNCOMMITTED\x10\x00\x12\"\n\x1eISOLATION_LEVEL_READ_COMMITTED\x10\x01\x32\xb1\x02\n\x05\x46\x65tch\x12N\n\x05\x46\x65tch\x12\x1f.millrace.proto.v1.FetchRequest\x1a .millrace.proto.v1.FetchResponse(\x01\x30\x01\x12\\\n\x0bListOffsets\x12%.millrace.proto.v1.ListOffsetsRequest\x1a&.millrace.proto.v1.ListOffsetsResponse\x12z\n\x15OffsetsForLeaderEpoch\x12/.millrace.proto.v1.OffsetsForLeaderEpochRequest\x1a\x30.millrace.proto.v1.OffsetsForLeaderEpochResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmillrace/proto/v1/fetch.proto\x12\x11millrace.proto.v1\x1a\x1emillrace/proto/v1/common.proto\"\xd6\x01\n\x0c\x46\x65tchRequest\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.millrace.proto.v1.FetchPartition\x12\x0e\n\x06remove\x18\x02 \x03(\r\x12\x14\n\x0c\x63redit_bytes\x18\x03 \x01(\x04\x12\x32\n\x08settings\x18\x04 \x01(\x0b\x32 .millrace.proto.v1.FetchSettings\x12\x35\n\x08progress\x18\x05 \x03(\x0b\x32#.millrace.proto.v1.FollowerProgress\"\x88\x01\n\x10\x46ollowerProgress\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x16\n\x0e\x66lushed_offset\x18\x03 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x11\"\xa7\x02\n\rFetchSettings\x12\x11\n\tmin_bytes\x18\x01 \x01(\r\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\r\x12:\n\x0fisolation_level\x18\x03 \x01(\x0e\x32!.millrace.proto.v1.IsolationLevel\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x17\n\nreplica_id\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x1c\n\x14replica_broker_epoch\x18\x06 \x01(\x03\x12\x1a\n\x12response_bytes_max\x18\x07 \x01(\r\x12\x14\n\x0cwindow_bytes\x18\x08 \x01(\x04\x12,\n\x08\x66\x65\x61tures\x18\t \x03(\x0b\x32\x1a.millrace.proto.v1.FeatureB\r\n\x0b_replica_id\"\xeb\x01\n\x0e\x46\x65tchPartition\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x11\x12\x1a\n\x12last_fetched_epoch\x18\x06 \x01(\x11\x12\x11\n\tmax_bytes\x18\x07 \x01(\r\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\x12\x13\n\x0b\x66rom_leader\x18\t \x01(\x08\x12\x12\n\nend_offset\x18\n \x01(\x03\"P\n\rFetchResponse\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.millrace.proto.v1.FetchHeader\x12\x0f\n\x07\x62\x61tches\x18\x02 \x01(\x0c\"`\n\x0b\x46\x65tchHeader\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.millrace.proto.v1.FetchedPartition\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\r\"\xfa\x02\n\x10\x46\x65tchedPartition\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x0e\n\x06length\x18\x06 \x01(\r\x12\x14\n\x0c\x66\x65tch_offset\x18\x07 \x01(\x03\x12\x34\n\tdiverging\x18\x08 \x01(\x0b\x32!.millrace.proto.v1.EpochEndOffset\x12\x43\n\x14\x61\x62orted_transactions\x18\t \x03(\x0b\x32%.millrace.proto.v1.AbortedTransaction\x12#\n\x16preferred_read_replica\x18\n \x01(\x05H\x00\x88\x01\x01\x42\x19\n\x17_preferred_read_replica\":\n\x0e\x45pochEndOffset\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x11\x12\x12\n\nend_offset\x18\x02 \x01(\x12\"?\n\x12\x41\x62ortedTransaction\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\"\xa2\x01\n\x12ListOffsetsRequest\x12;\n\npartitions\x18\x01 \x03(\x0b\x32\'.millrace.proto.v1.ListOffsetsPartition\x12:\n\x0fisolation_level\x18\x02 \x01(\x0e\x32!.millrace.proto.v1.IsolationLevel\x12\x13\n\x0bmax_wait_ms\x18\x03 \x01(\r\"\xe8\x01\n\x14ListOffsetsPartition\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x02 \x01(\x11\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12\x17\n\rmax_timestamp\x18\x05 \x01(\x08H\x00\x12\x13\n\ttimestamp\x18\x06 \x01(\x03H\x00\x12\x16\n\x0clatest_after\x18\x07 \x01(\x03H\x00\x42\n\n\x08position\"G\n\x13ListOffsetsResponse\x12\x30\n\x07offsets\x18\x01 \x03(\x0b\x32\x1f.millrace.proto.v1.ListedOffset\"p\n\x0cListedOffset\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x0e\n\x06offset\x18\x02 \x01(\x12\x12\x11\n\ttimestamp\x18\x03 \x01(\x12\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x11\"W\n\x1cOffsetsForLeaderEpochRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.millrace.proto.v1.LeaderEpochQuery\"\x82\x01\n\x10LeaderEpochQuery\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x11\"V\n\x1dOffsetsForLeaderEpochResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.millrace.proto.v1.LeaderEpochResult\"l\n\x11LeaderEpochResult\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12.\n\x03\x65nd\x18\x02 \x01(\x0b\x32!.millrace.proto.v1.EpochEndOffset*Z\n\x0eIsolationLevel\x12$\n ISOLATION_LEVEL_READ_UNCOMMITTED\x10\x00\x12\"\n\x1eISOLATION_LEVEL_READ_COMMITTED\x10\x01\x32\xb1\x02\n\x05\x46\x65tch\x12N\n\x05\x46\x65tch\x12\x1f.millrace.proto.v1.FetchRequest\x1a .millrace.proto.v1.FetchResponse(\x01\x30\x01\x12\\\n\x0bListOffsets\x12%.millrace.proto.v1.ListOffsetsRequest\x1a&.millrace.proto.v1.ListOffsetsResponse\x12z\n\x15OffsetsForLeaderEpoch\x12/.millrace.proto.v1.OffsetsForLeaderEpochRequest\x1a\x30.millrace.proto.v1.OffsetsForLeaderEpochResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'millrace.proto.v1.fetch_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ISOLATIONLEVEL']._serialized_start=2604
-  _globals['_ISOLATIONLEVEL']._serialized_end=2694
+  _globals['_ISOLATIONLEVEL']._serialized_start=2669
+  _globals['_ISOLATIONLEVEL']._serialized_end=2759
   _globals['_FETCHREQUEST']._serialized_start=85
   _globals['_FETCHREQUEST']._serialized_end=299
   _globals['_FOLLOWERPROGRESS']._serialized_start=302
@@ -41,33 +41,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FETCHSETTINGS']._serialized_start=441
   _globals['_FETCHSETTINGS']._serialized_end=736
   _globals['_FETCHPARTITION']._serialized_start=739
-  _globals['_FETCHPARTITION']._serialized_end=954
-  _globals['_FETCHRESPONSE']._serialized_start=956
-  _globals['_FETCHRESPONSE']._serialized_end=1036
-  _globals['_FETCHHEADER']._serialized_start=1038
-  _globals['_FETCHHEADER']._serialized_end=1134
-  _globals['_FETCHEDPARTITION']._serialized_start=1137
-  _globals['_FETCHEDPARTITION']._serialized_end=1515
-  _globals['_EPOCHENDOFFSET']._serialized_start=1517
-  _globals['_EPOCHENDOFFSET']._serialized_end=1575
-  _globals['_ABORTEDTRANSACTION']._serialized_start=1577
-  _globals['_ABORTEDTRANSACTION']._serialized_end=1640
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=1643
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=1784
-  _globals['_LISTOFFSETSPARTITION']._serialized_start=1787
-  _globals['_LISTOFFSETSPARTITION']._serialized_end=1995
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=1997
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2068
-  _globals['_LISTEDOFFSET']._serialized_start=2070
-  _globals['_LISTEDOFFSET']._serialized_end=2182
-  _globals['_OFFSETSFORLEADEREPOCHREQUEST']._serialized_start=2184
-  _globals['_OFFSETSFORLEADEREPOCHREQUEST']._serialized_end=2271
-  _globals['_LEADEREPOCHQUERY']._serialized_start=2274
-  _globals['_LEADEREPOCHQUERY']._serialized_end=2404
-  _globals['_OFFSETSFORLEADEREPOCHRESPONSE']._serialized_start=2406
-  _globals['_OFFSETSFORLEADEREPOCHRESPONSE']._serialized_end=2492
-  _globals['_LEADEREPOCHRESULT']._serialized_start=2494
-  _globals['_LEADEREPOCHRESULT']._serialized_end=2602
-  _globals['_FETCH']._serialized_start=2697
-  _globals['_FETCH']._serialized_end=3002
+  _globals['_FETCHPARTITION']._serialized_end=974
+  _globals['_FETCHRESPONSE']._serialized_start=976
+  _globals['_FETCHRESPONSE']._serialized_end=1056
+  _globals['_FETCHHEADER']._serialized_start=1058
+  _globals['_FETCHHEADER']._serialized_end=1154
+  _globals['_FETCHEDPARTITION']._serialized_start=1157
+  _globals['_FETCHEDPARTITION']._serialized_end=1535
+  _globals['_EPOCHENDOFFSET']._serialized_start=1537
+  _globals['_EPOCHENDOFFSET']._serialized_end=1595
+  _globals['_ABORTEDTRANSACTION']._serialized_start=1597
+  _globals['_ABORTEDTRANSACTION']._serialized_end=1660
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=1663
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=1825
+  _globals['_LISTOFFSETSPARTITION']._serialized_start=1828
+  _globals['_LISTOFFSETSPARTITION']._serialized_end=2060
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2062
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2133
+  _globals['_LISTEDOFFSET']._serialized_start=2135
+  _globals['_LISTEDOFFSET']._serialized_end=2247
+  _globals['_OFFSETSFORLEADEREPOCHREQUEST']._serialized_start=2249
+  _globals['_OFFSETSFORLEADEREPOCHREQUEST']._serialized_end=2336
+  _globals['_LEADEREPOCHQUERY']._serialized_start=2339
+  _globals['_LEADEREPOCHQUERY']._serialized_end=2469
+  _globals['_OFFSETSFORLEADEREPOCHRESPONSE']._serialized_start=2471
+  _globals['_OFFSETSFORLEADEREPOCHRESPONSE']._serialized_end=2557
+  _globals['_LEADEREPOCHRESULT']._serialized_start=2559
+  _globals['_LEADEREPOCHRESULT']._serialized_end=2667
+  _globals['_FETCH']._serialized_start=2762
+  _globals['_FETCH']._serialized_end=3067
 # @@protoc_insertion_point(module_scope)

@@ -66,7 +66,7 @@ class FetchSettings(_message.Message):
     def __init__(self, min_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., rack: _Optional[str] = ..., replica_id: _Optional[int] = ..., replica_broker_epoch: _Optional[int] = ..., response_bytes_max: _Optional[int] = ..., window_bytes: _Optional[int] = ..., features: _Optional[_Iterable[_Union[_common_pb2.Feature, _Mapping]]] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
-    __slots__ = ("handle", "topic_id", "partition", "fetch_offset", "current_leader_epoch", "last_fetched_epoch", "max_bytes", "log_start_offset", "from_leader")
+    __slots__ = ("handle", "topic_id", "partition", "fetch_offset", "current_leader_epoch", "last_fetched_epoch", "max_bytes", "log_start_offset", "from_leader", "end_offset")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class FetchPartition(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FROM_LEADER_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     handle: int
     topic_id: bytes
     partition: int
@@ -85,7 +86,8 @@ class FetchPartition(_message.Message):
     max_bytes: int
     log_start_offset: int
     from_leader: bool
-    def __init__(self, handle: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., max_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., from_leader: _Optional[bool] = ...) -> None: ...
+    end_offset: int
+    def __init__(self, handle: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., max_bytes: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., from_leader: _Optional[bool] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("header", "batches")
@@ -144,28 +146,32 @@ class AbortedTransaction(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., first_offset: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
-    __slots__ = ("partitions", "isolation_level")
+    __slots__ = ("partitions", "isolation_level", "max_wait_ms")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[ListOffsetsPartition]
     isolation_level: IsolationLevel
-    def __init__(self, partitions: _Optional[_Iterable[_Union[ListOffsetsPartition, _Mapping]]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ...) -> None: ...
+    max_wait_ms: int
+    def __init__(self, partitions: _Optional[_Iterable[_Union[ListOffsetsPartition, _Mapping]]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsPartition(_message.Message):
-    __slots__ = ("topic_partition", "current_leader_epoch", "earliest", "latest", "max_timestamp", "timestamp")
+    __slots__ = ("topic_partition", "current_leader_epoch", "earliest", "latest", "max_timestamp", "timestamp", "latest_after")
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LATEST_AFTER_FIELD_NUMBER: _ClassVar[int]
     topic_partition: _common_pb2.TopicPartition
     current_leader_epoch: int
     earliest: bool
     latest: bool
     max_timestamp: bool
     timestamp: int
-    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., current_leader_epoch: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., max_timestamp: _Optional[bool] = ..., timestamp: _Optional[int] = ...) -> None: ...
+    latest_after: int
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., current_leader_epoch: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., max_timestamp: _Optional[bool] = ..., timestamp: _Optional[int] = ..., latest_after: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("offsets",)

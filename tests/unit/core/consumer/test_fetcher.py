@@ -104,6 +104,16 @@ def test_a_partition_joins_the_session_of_its_leader() -> None:
     assert fetcher.poll(at(0)) == []
 
 
+def test_a_partition_joins_with_the_end_up_to_which_it_is_read() -> None:
+    fetcher = make()
+    fetcher.assign("t", PLACE, Offset(5), end=Offset(9))
+    (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
+    assert [(each.fetch_offset, each.end_offset) for each in change.added] == [(5, 9)]
+    fetcher.assign("t", PLACE, Offset(5))
+    (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
+    assert [each.end_offset for each in change.added] == [None]
+
+
 def test_a_broker_that_was_elected_is_connected_to_without_a_pause() -> None:
     fetcher = make()
     fetcher.on_disconnected(BROKER, "gone")

@@ -1,5 +1,7 @@
 """A fetch session: positions, credit, fairness, and waiting for enough bytes."""
 
+from dataclasses import replace
+
 import pytest
 
 from millrace.core.errors import MalformedRequestError
@@ -42,6 +44,18 @@ def test_sending_moves_the_position_and_is_paid_from_the_credit() -> None:
     assert (turn.fetch_offset, turn.last_fetched_epoch) == (9, 2)
     with pytest.raises(AssertionError):
         follower.on_sent(turn, 4, Offset(10), EPOCH)
+
+
+def test_a_position_is_at_its_end_when_everything_before_it_was_sent() -> None:
+    follower = session()
+    follower.grant(100)
+    endless, ending = position(1), replace(position(2), end_offset=Offset(5))
+    for each, sent in ((endless, 5), (ending, 4)):
+        follower.add(each, NOW)
+        follower.on_sent(each, 1, Offset(sent), EPOCH)
+        assert not each.is_at_end
+    follower.on_sent(ending, 1, Offset(6), EPOCH)
+    assert ending.is_at_end
 
 
 def test_a_partition_that_was_served_goes_behind_those_that_wait() -> None:

@@ -18,6 +18,7 @@ from millrace.core.producer.murmur2 import partition_of
 from millrace.core.producer.partitioners import ByFunction, Keyed, Partitioner, RoundRobin
 from millrace.core.producer.sent_columns import SentColumns
 from millrace.core.records.batch import open_batch
+from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
 from millrace.core.records.header import parse_header
 
@@ -245,3 +246,21 @@ def test_no_record_is_lost_doubled_or_passed_by_a_later_one_of_its_partition(
         assert latest.get(partition, (-1, -1)) < position
         latest[partition] = position
     assert len(seen) == sum(map(len, contents.values()))
+
+
+def test_headers_of_several_columns_share_a_batch() -> None:
+    distributor = make(batch_size=10_000)
+    intakes = Intakes(2**30, 2**31)
+    for number in range(2):
+        headers = pa.array([[{"key": "n", "value": b"%d" % number}], None], HEADERS_TYPE)
+        values = pa.array([b"v", b"w"])
+        sent = SentColumns(values, None, headers, None, np.array([0, 0]), 2)
+        assert intakes.add_columns("t", sent, int(sent.sizes().sum()), MonotonicMs(0), WALL)
+        distributor.distribute(intakes.closed.popleft(), TopicLayout(TOPIC_ID, 1))
+    distributor.seal_opened_until(FOREVER)
+    (batch,) = distributor.sealed
+    joined = batch.columns().headers
+    assert isinstance(joined, pa.Array)
+    assert [[(each["key"], each["value"]) for each in row or ()] for row in joined.to_pylist()] == [
+        [("n", b"0")], [], [("n", b"1")], [],
+    ]  # fmt: skip

@@ -7,6 +7,7 @@ from millrace.core.errors import MessageTooLargeError, UnknownTopicOrPartitionEr
 from millrace.core.ids import MonotonicMs, WallMs
 from millrace.core.producer.intake import Intake, Intakes
 from millrace.core.producer.sent_columns import RECORD_OVERHEAD, SentColumns
+from millrace.core.records.columns import HEADERS_TYPE
 
 NOW = MonotonicMs(1000)
 WALL = WallMs(1_700_000_000_000)
@@ -158,6 +159,24 @@ def test_sizes_count_keys_values_headers_and_timestamps() -> None:
         2,
     )
     assert sent.sizes().tolist() == [8 + 3 + 1 + 8 + 4 + (4 + 1 + 8), 8 + 8 + 4]
+
+
+def test_headers_in_a_column_have_the_size_that_they_have_one_by_one() -> None:
+    rows: list[list[tuple[str, bytes | None]]] = [
+        [("dropped", b"by the slice")],
+        [("name", b"v"), ("other", None)],
+        [],
+        [("", b"")],
+    ]
+    column = pa.array([[{"key": k, "value": v} for k, v in row] for row in rows], HEADERS_TYPE)
+    nulls = pa.array([None] * 2, HEADERS_TYPE)
+
+    def sizes(headers: object, count: int) -> list[int]:
+        found: list[int] = SentColumns(None, None, headers, None, None, count).sizes().tolist()
+        return found
+
+    assert sizes(column.slice(1), 3) == sizes(rows[1:], 3)
+    assert sizes(nulls, 2) == sizes([(), ()], 2)
 
 
 def test_a_failed_intake_fails_all_of_its_records() -> None:

@@ -1,0 +1,136 @@
+"""A Spark session that does what it is told, so that all sides are measured in one warm JVM.
+
+`python -m bench.loads.spark_orders '{"spark.master": "local[2]", ...}'` reads one order a line, as
+JSON with `what`, and prints its answer as a line that begins with `ANSWER`. It ends with its input.
+
+Orders: `read` a topic in batches, over and over; `stream` what is in a topic, as one query that
+ends; `count` what is in a topic, by reading every value; `follow` a topic until told to `stop`,
+which answers with when each micro-batch was done; `sent` when the records of a topic were due, as
+their values say (`bench.loads.paced`).
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from bench.loads.paced import STAMP_BYTES
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+ANSWER = "ANSWER "
+Order = dict[str, Any]
+
+
+class Orders:
+    """What the session can do; each method takes an order and returns its answer."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._query: StreamingQuery | None = None
+
+    def count(self, order: Order) -> dict[str, Any]:
+        """Return the number of records, the bytes of their values, and the sum of their CRC-32s."""
+        values = self._batch(order)
+        row = values.agg(f.count("*"), f.sum(f.length("value")), f.sum(f.crc32("value"))).first()
+        assert row is not None
+        return {"records": row[0], "bytes": row[1], "crc_sum": row[2]}
+
+    def read(self, order: Order) -> dict[str, Any]:
+        """Read all columns of the topic until the time is over; planning and start count."""
+        reads = 0
+        started = time.perf_counter()
+        while (seconds := time.perf_counter() - started) < order["seconds"]:
+            self._batch(order).write.format("noop").mode("overwrite").save()
+            reads += 1
+        return {"times": reads, "seconds": seconds}
+
+    def stream(self, order: Order) -> dict[str, Any]:
+        """Stream what is there, as one query that ends, until the time is over."""
+        reads = 0
+        started = time.perf_counter()
+        while (seconds := time.perf_counter() - started) < order["seconds"]:
+            query = self._to_noop(order, {"availableNow": True})
+            query.awaitTermination()
+            reads += 1
+        return {"times": reads, "seconds": seconds}
+
+    def follow(self, order: Order) -> dict[str, Any]:
+        """Begin a query that takes records as they come."""
+        self._query = self._to_noop(order, {"processingTime": "0 seconds"})
+        return {}
+
+    def stop(self, _: Order) -> dict[str, Any]:
+        """End it when it has all; return where each micro-batch ended, and when it was done."""
+        assert self._query is not None
+        self._query.processAllAvailable()
+        self._query.stop()
+        batches = []
+        for progress in self._query.recentProgress:
+            each = json.loads(progress.json)
+            if not each["numInputRows"]:
+                continue
+            began = datetime.fromisoformat(each["timestamp"]).timestamp() * 1000
+            end = each["sources"][0]["endOffset"]
+            batches.append(
+                {
+                    "done_ms": began + each["durationMs"]["triggerExecution"],
+                    "rows": each["numInputRows"],
+                    "took_ms": each["durationMs"],
+                    "end": json.loads(end) if isinstance(end, str) else end,
+                }
+            )
+        return {"batches": batches}
+
+    def sent(self, order: Order) -> dict[str, Any]:
+        """Return partition, offset, and when it was due, of every record, as three columns."""
+        table = self._batch(order).select("partition", "offset", "value").toArrow()
+        to_wall_ms = (time.time() - time.monotonic()) * 1000
+        due = [
+            int.from_bytes(value[:STAMP_BYTES], "little") / 1e6 + to_wall_ms
+            for value in table["value"].to_pylist()
+        ]
+        return {
+            "partitions": table["partition"].to_pylist(),
+            "offsets": table["offset"].to_pylist(),
+            "due_ms": due,
+        }
+
+    def _batch(self, order: Order) -> DataFrame:
+        return self._spark.read.format(order["format"]).options(**order["options"]).load()
+
+    def _to_noop(self, order: Order, trigger: dict[str, Any]) -> StreamingQuery:
+        stream = self._spark.readStream.format(order["format"]).options(**order["options"]).load()
+        with_checkpoint = stream.writeStream.format("noop").option(
+            "checkpointLocation", tempfile.mkdtemp(dir=order["directory"])
+        )
+        return with_checkpoint.trigger(**trigger).start()
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    builder = SparkSession.builder
+    for name, value in json.loads(sys.argv[1]).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    orders = Orders(spark)
+    known: dict[str, Callable[[Order], dict[str, Any]]] = {
+        each.__name__: each
+        for each in (
+            orders.count, orders.read, orders.stream, orders.follow, orders.stop, orders.sent,
+        )
+    }  # fmt: skip
+    print(ANSWER + "{}", flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        print(ANSWER + json.dumps(known[order["what"]](order)), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Reports to the brokers how far a query is, by a thread of its own: no query waits for that.
+
+Only the newest positions of each name are kept to be sent, so that memory is bounded and what is
+sent late is not what was true long ago. They are for people and for tools that show lag: a query
+goes on from its checkpoint, whatever is kept here.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from millrace.client import MillraceError, Position, SyncAdmin
+from millrace.spark.lookups import CLIENT_ID
+from millrace.spark.offsets import LogPosition, Place
+
+_PAUSE_S: Final = 5.0
+"""After a failure."""
+_TIMEOUT_MS: Final = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+class PositionReporter:
+    """Sends the newest positions of any number of names."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._changed = threading.Condition()
+        self._waiting: dict[str, Mapping[Place, LogPosition]] = {}
+        self._is_closed = False
+        self._is_failing = False
+        self.failures = 0
+        """Reports that failed; each is tried again, with what is newest by then."""
+        self._thread = threading.Thread(target=self._run, name="millrace-positions", daemon=True)
+        self._thread.start()
+
+    def report(self, name: str, positions: Mapping[Place, LogPosition]) -> None:
+        """Send these positions, soon. Returns at once."""
+        if positions:
+            with self._changed:
+                self._waiting[name] = positions
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Send what is left, if brokers take it at once, and end."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with SyncAdmin(
+            self._bootstrap_servers, client_id=CLIENT_ID, request_timeout_ms=_TIMEOUT_MS
+        ) as admin:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._waiting or self._is_closed)
+                    if not self._waiting:
+                        return
+                    name, positions = self._waiting.popitem()
+                try:
+                    admin.commit_positions(
+                        name,
+                        {
+                            place: Position(each.offset, each.leader_epoch)
+                            for place, each in positions.items()
+                        },
+                    )
+                    self._is_failing = False
+                except MillraceError as error:
+                    self._on_failure(name, positions, error)
+
+    def _on_failure(
+        self, name: str, positions: Mapping[Place, LogPosition], error: MillraceError
+    ) -> None:
+        if not self._is_failing:  # Once, and not every few seconds.
+            _log.warning("the position of %s was not reported to the brokers: %s", name, error)
+        self._is_failing = True
+        self.failures += 1
+        with self._changed:
+            if not self._is_closed:
+                self._waiting.setdefault(name, positions)
+                self._changed.wait_for(lambda: self._is_closed, _PAUSE_S)

@@ -1,0 +1,287 @@
+"""Shows how far streaming queries are: metrics for Prometheus, a health page, and the brokers.
+
+    from millrace.spark.progress import watch_queries
+
+    with watch_queries(spark, port=8099, bootstrap_servers="localhost:7092"):
+        query = stream.writeStream.queryName("delays")...start()
+        query.awaitTermination()
+
+`/metrics` is for Prometheus; `/healthz` answers 200, or 503 with what is wrong, when a query has
+failed or has not made progress for `stale_after_s`. With `bootstrap_servers` the brokers keep how
+far each query with a name has read, after each micro-batch (`millrace positions show delays`).
+
+A query that finds nothing to do says so every 10 s, and one that waits for its trigger does not:
+let `stale_after_s` be more than a trigger's interval and than the longest micro-batch.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from socketserver import ThreadingMixIn
+from typing import Any, Final, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from millrace.spark.errors import InvalidOptionError
+from millrace.spark.position_reports import PositionReporter
+from millrace.spark.query_states import QueryState, QueryStates
+
+_PREFIX: Final = "millrace_spark"
+_LAST_EVENTS_S: Final = 5.0
+"""How long `close` waits for the events of queries that have ended: Spark tells them later."""
+
+_GAUGES: Final[tuple[tuple[str, str, Callable[[QueryState], float]], ...]] = (
+    ("active", "1 while the query runs.", lambda each: each.is_active),
+    (
+        "input_rows_per_second",
+        "Rows that came, by the last micro-batch; 0 when there was nothing to do.",
+        lambda each: each.input_rows_per_second,
+    ),
+    (
+        "processed_rows_per_second",
+        "Rows that were processed, by the last micro-batch; 0 when there was nothing to do.",
+        lambda each: each.processed_rows_per_second,
+    ),
+    ("state_rows", "Rows in the query's state.", lambda each: each.state_rows),
+    ("state_memory_bytes", "Memory of the query's state.", lambda each: each.state_bytes),
+)
+
+
+def watch_queries(
+    spark: SparkSession,
+    *,
+    port: int = 8099,
+    host: str = "127.0.0.1",
+    bootstrap_servers: str | None = None,
+    stale_after_s: float = 60.0,
+) -> "QueryWatch":
+    """Watch all streaming queries of a session from now on.
+
+    Args:
+        spark: the session.
+        port: of the pages; 0: any that is free.
+        host: address to listen on; `0.0.0.0` in a pod.
+        bootstrap_servers: brokers to report positions to; None: none.
+        stale_after_s: how long a query may be silent before `/healthz` fails.
+
+    Raises:
+        InvalidOptionError: the port cannot be had.
+    """
+    return QueryWatch(spark, port, host, bootstrap_servers, stale_after_s)
+
+
+class QueryWatch:
+    """See `watch_queries`. Closed at the end of a `with` block, or with `close`.
+
+    Attributes:
+        address: host and port of the pages.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        port: int,
+        host: str,
+        bootstrap_servers: str | None,
+        stale_after_s: float,
+    ) -> None:
+        self._spark = spark
+        self._seen = _Seen(bootstrap_servers)
+        registry = CollectorRegistry()
+        registry.register(_QueryMetrics(self._seen))
+        app = _Pages(self._seen, registry, stale_after_s)
+        try:
+            self._server = make_server(host, port, app, _Server, _Quiet)
+        except OSError as error:
+            self._seen.close()
+            raise InvalidOptionError(
+                f"the pages about queries cannot listen on {host}:{port}: {error.strerror}: choose "
+                "another port, or 0 for any"
+            ) from error
+        self.address = f"{host}:{self._server.server_port}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="millrace-pages", daemon=True
+        )
+        self._thread.start()
+        self._listener: _Listener | None = _Listener(self._seen)
+        spark.streams.addListener(self._listener)
+
+    def close(self) -> None:
+        """Watch no more; what is known is reported before. Closing twice is harmless."""
+        if self._listener is None:
+            return
+        deadline = time.monotonic() + _LAST_EVENTS_S
+        while time.monotonic() < deadline and self._seen.active_runs() - {
+            str(each.runId) for each in self._spark.streams.active
+        }:
+            time.sleep(0.02)
+        self._spark.streams.removeListener(self._listener)
+        self._listener = None
+        self._seen.close()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Seen:
+    """What was heard, shared by Spark's thread, which tells, and those that show it."""
+
+    def __init__(self, bootstrap_servers: str | None) -> None:
+        self._lock = threading.Lock()
+        self._states = QueryStates()
+        self.reporter = None if bootstrap_servers is None else PositionReporter(bootstrap_servers)
+
+    def on_started(self, name: str | None, query_id: str, run_id: str) -> None:
+        with self._lock:
+            self._states.on_started(name or query_id, run_id, time.monotonic())
+
+    def on_progress(self, progress: dict[str, Any]) -> None:
+        with self._lock:
+            positions = self._states.on_progress(progress, time.monotonic())
+        if self.reporter is not None and progress.get("name"):
+            self.reporter.report(progress["name"], positions)
+
+    def on_idle(self, run_id: str) -> None:
+        with self._lock:
+            self._states.on_idle(run_id, time.monotonic())
+
+    def on_terminated(self, run_id: str, failure: str | None) -> None:
+        with self._lock:
+            self._states.on_terminated(run_id, failure)
+
+    def active_runs(self) -> set[str]:
+        with self._lock:
+            return self._states.active_runs()
+
+    def problems(self, stale_after_s: float) -> list[str]:
+        with self._lock:
+            return self._states.problems(time.monotonic(), stale_after_s)
+
+    def metrics(self) -> list[Metric]:
+        with self._lock:
+            return list(_metrics(self._states, time.monotonic()))
+
+    def close(self) -> None:
+        if self.reporter is not None:
+            self.reporter.close()
+
+
+class _Listener(StreamingQueryListener):
+    """Takes what Spark tells. It must not wait: all listeners of a session share a thread."""
+
+    def __init__(self, seen: _Seen) -> None:
+        self._seen = seen
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # Spark's, as those below.
+        self._seen.on_started(event.name, str(event.id), str(event.runId))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self._seen.on_progress(json.loads(event.progress.json))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        self._seen.on_idle(str(event.runId))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._seen.on_terminated(str(event.runId), event.exception)
+
+
+class _QueryMetrics(Collector):
+    """Reads the states when Prometheus asks, so that ages are true at that moment."""
+
+    def __init__(self, seen: _Seen) -> None:
+        self._seen = seen
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._seen.metrics()
+        if self._seen.reporter is not None:
+            yield CounterMetricFamily(
+                f"{_PREFIX}_position_report_failures",
+                "Reports of positions to the brokers that failed.",
+                self._seen.reporter.failures,
+            )
+
+
+def _metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
+    known = list(states)
+    for name, meaning, value in _GAUGES:
+        gauge = GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, labels=["query"])
+        for each in known:
+            gauge.add_metric([each.name], value(each))
+        yield gauge
+    rows = CounterMetricFamily(f"{_PREFIX}_rows", "Rows read.", labels=["query"])
+    batches = CounterMetricFamily(f"{_PREFIX}_batches", "Micro-batches done.", labels=["query"])
+    age = GaugeMetricFamily(
+        f"{_PREFIX}_last_progress_age_seconds",
+        "Since a running query ended a micro-batch, or found nothing to do.",
+        labels=["query"],
+    )
+    took = GaugeMetricFamily(
+        f"{_PREFIX}_batch_duration_seconds",
+        "Of the last micro-batch, by phase; `triggerExecution` is all of it.",
+        labels=["query", "phase"],
+    )
+    lag = GaugeMetricFamily(
+        f"{_PREFIX}_lag_records",
+        "Records of a topic that the last micro-batch left unread.",
+        labels=["query", "topic"],
+    )
+    for each in known:
+        rows.add_metric([each.name], each.rows)
+        batches.add_metric([each.name], each.batches)
+        if each.is_active:
+            age.add_metric([each.name], now - each.heard_at)
+        for phase, seconds in each.phases_s.items():
+            took.add_metric([each.name, phase], seconds)
+        for topic, records in each.lag.items():
+            lag.add_metric([each.name, topic], records)
+    yield from (rows, batches, age, took, lag)
+
+
+class _Pages:
+    """The application behind the port."""
+
+    def __init__(self, seen: _Seen, registry: CollectorRegistry, stale_after_s: float) -> None:
+        self._seen = seen
+        self._metrics = make_wsgi_app(registry)
+        self._stale_after_s = stale_after_s
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == "/metrics":
+            page: Iterable[bytes] = self._metrics(environ, start_response)
+            return page
+        if path == "/healthz":
+            problems = self._seen.problems(self._stale_after_s)
+            status = "503 Service Unavailable" if problems else "200 OK"
+            lines = problems or ["ok"]
+        else:
+            status, lines = "404 Not Found", ["there are /metrics and /healthz"]
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return ["".join(f"{line}\n" for line in lines).encode()]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: probes come every few seconds."""

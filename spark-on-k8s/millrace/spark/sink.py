@@ -1,0 +1,284 @@
+"""The sink: rows of a batch or a stream become records, at least once.
+
+A task hands its Arrow batches to a producer and ends when all its rows are acknowledged by all
+in-sync replicas. Columns go through as they are: no row is touched by Python. What is under way is
+bounded by the producer's buffer; where that is full, the task waits, and Spark with it.
+
+Spark repeats tasks that fail, and a micro-batch that was not committed; what they had written stays
+and is written again. An exactly-once sink stages rows in `write`, so that nobody reads them, says
+in its `Written` what it has staged, and publishes in `commit` what the messages list: so there is
+nothing to do in `commit` here, and nothing to take back in `abort`.
+
+The writer of a stream is made again in the driver for every micro-batch, and once more to commit:
+so it asks no broker, and tasks do. A batch asks before its first task.
+"""
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from millrace.client import (
+    BatchHandle,
+    ClosedError,
+    ConnectionFailedError,
+    MillraceError,
+    SyncAdmin,
+    SyncProducer,
+    UnknownTopicOrPartitionError,
+)
+from millrace.spark.errors import InvalidOptionError
+from millrace.spark.lookups import CLIENT_ID
+from millrace.spark.option import Use
+from millrace.spark.sink_options import SinkOptions, parse_sink_options
+from millrace.spark.sink_rows import Part, RowsOfTask, check_columns, not_written
+
+_PAUSE_S: Final = 0.05
+_NEW_TOPIC_S: Final = 1.0
+"""How long a topic may be unknown: a broker may hear of a new one later than its creator."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    rows: int
+
+
+class BatchSink(DataSourceArrowWriter):
+    """Writes a batch."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of a task; on an executor.
+
+        Raises:
+            MillraceError: a row was not written; the message names it.
+        """
+        return _write(iterator, self._options)
+
+    def commit(self, messages: Sequence[Written | None]) -> None:
+        """Say what was written: it is readable since it was acknowledged."""
+        _log.info("%d rows were written", _rows(messages))
+
+    def abort(self, messages: Sequence[Written | None]) -> None:
+        """Say what stays of a batch that has failed."""
+        _log.warning(
+            "the batch failed: %d rows of tasks that had ended stay written, and a repeat writes "
+            "them again",
+            _rows(messages),
+        )
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of a task; on an executor.
+
+        Raises:
+            MillraceError: a row was not written; the message names it.
+        """
+        return _write(iterator, self._options)
+
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
+        """Say what was written: it is readable since it was acknowledged."""
+        _log.info("micro-batch %d: %d rows were written", batchId, _rows(messages))
+
+    def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
+        """Say what stays of a micro-batch that has failed."""
+        _log.warning(
+            "micro-batch %d failed: %d rows of tasks that had ended stay written, and its repeat "
+            "writes them again",
+            batchId,
+            _rows(messages),
+        )
+
+
+def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: bool) -> BatchSink:
+    """Return what writes a batch, once it is known that it can be written.
+
+    Raises:
+        InvalidOptionError: the options cannot be.
+        InvalidColumnsError: the columns cannot be written.
+        UnknownTopicOrPartitionError: there is no such topic.
+        ConnectionFailedError: no broker answers.
+    """
+    if overwrite:
+        raise InvalidOptionError(
+            "a log cannot be overwritten: write with mode('append'), and delete the topic where "
+            "its records are to go"
+        )
+    options = parse_sink_options(given, Use.BATCH)
+    _check_columns(schema, options)
+    with SyncAdmin(
+        options.bootstrap_servers,
+        client_id=CLIENT_ID,
+        request_timeout_ms=options.request_timeout_ms,
+    ) as admin:
+        if options.topic is None:
+            admin.describe_cluster()
+        else:
+            try:
+                admin.describe_topic(options.topic)
+            except UnknownTopicOrPartitionError as error:
+                raise _no_topic(options.topic, error) from error
+    return BatchSink(options)
+
+
+def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
+    """Return what writes a stream.
+
+    Raises:
+        InvalidOptionError: the options cannot be.
+        InvalidColumnsError: the columns cannot be written.
+    """
+    options = parse_sink_options(given, Use.STREAM)
+    _check_columns(schema, options)
+    return StreamSink(options)
+
+
+def _check_columns(schema: StructType, options: SinkOptions) -> None:
+    check_columns({each.name: each.dataType.simpleString() for each in schema}, options.topic)
+
+
+def _rows(messages: Sequence[Written | None]) -> int:
+    return sum(each.rows for each in messages if each is not None)
+
+
+# On executors.
+
+
+def _write(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
+    producer = _take_producer(options)
+    is_done = False
+    try:
+        rows = _Writing(producer, options).write(batches)
+        is_done = True
+    finally:
+        if is_done:
+            _keep_producer(options, producer)
+        else:
+            with suppress(MillraceError):  # The first failure is told already.
+                producer.close()
+    return Written(rows)
+
+
+class _Writing:
+    """One task under way."""
+
+    def __init__(self, producer: SyncProducer, options: SinkOptions) -> None:
+        self._producer = producer
+        self._options = options
+        self._partition_counts: dict[str, int] = {}
+        self._under_way: deque[tuple[BatchHandle, Part]] = deque()
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> int:
+        """Write all rows; return how many they are."""
+        context = TaskContext.get()
+        task = "a task" if context is None else f"task {context.partitionId()}"
+        rows = RowsOfTask(self._options.topic, task, self._options.buffer_bytes)
+        for batch in batches:
+            parts = rows.parts(batch, time.time_ns() // 1_000_000)
+            for part in parts:
+                self._check(part)
+            for part in parts:
+                handle = self._producer.send_batch(part.topic, part.records)
+                self._under_way.append((handle, part))
+            self._settle(is_end=False)
+        with suppress(MillraceError):  # Told by the handles, which know the rows.
+            self._producer.flush()
+        self._settle(is_end=True)
+        return rows.count
+
+    def _check(self, part: Part) -> None:
+        """Refuse rows for a topic or partition that does not exist, before they are sent."""
+        if part.topic not in self._partition_counts:
+            self._partition_counts[part.topic] = self._partition_count(part)
+        part.check_partitions(self._partition_counts[part.topic])
+
+    def _partition_count(self, part: Part) -> int:
+        begun_at = time.monotonic()
+        while True:
+            waited_s = time.monotonic() - begun_at
+            try:
+                return len(self._producer.partitions_for(part.topic))
+            except UnknownTopicOrPartitionError as error:
+                if waited_s > _NEW_TOPIC_S:
+                    raise _no_topic(part.topic, error, part.name_row(0)) from error
+            except ConnectionFailedError:
+                if waited_s * 1000 > self._options.request_timeout_ms:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def _settle(self, *, is_end: bool) -> None:
+        """Let go of what is acknowledged; at the end, wait for it.
+
+        Raises:
+            MillraceError: a row was not written.
+        """
+        while self._under_way and (is_end or self._under_way[0][0].done()):
+            handle, part = self._under_way.popleft()
+            try:
+                handle.result()
+            except MillraceError as error:
+                raise not_written(part, handle.errors()) from error
+
+
+def _no_topic(
+    topic: str, error: UnknownTopicOrPartitionError, row: str = ""
+) -> UnknownTopicOrPartitionError:
+    of_row = f" ({row})" if row else ""
+    return UnknownTopicOrPartitionError(
+        f"there is no topic {topic!r}{of_row}: create it (millrace topic create {topic}), or "
+        "correct the name. Nothing was sent to it",
+        appended=error.appended,
+    )
+
+
+_idle: dict[tuple[int, SinkOptions], SyncProducer] = {}
+"""The last task's producer, one at the most: worker processes outlive a task, and the next one of
+the query spares the connections. By process, as a fork does not inherit them."""
+
+
+def _take_producer(options: SinkOptions) -> SyncProducer:
+    return _idle.pop((os.getpid(), options), None) or SyncProducer(
+        options.bootstrap_servers,
+        client_id=CLIENT_ID,
+        linger_ms=options.linger_ms,
+        batch_size=options.batch_bytes,
+        buffer_memory=options.buffer_bytes,
+        max_block_ms=options.delivery_timeout_ms,
+        delivery_timeout_ms=options.delivery_timeout_ms,
+        request_timeout_ms=options.request_timeout_ms,
+        compression=options.compression,
+        partitioner="round_robin" if options.partitioner == "round_robin" else "keyed",
+    )
+
+
+def _keep_producer(options: SinkOptions, producer: SyncProducer) -> None:
+    replaced = [_idle.pop(each) for each in list(_idle)]
+    _idle[os.getpid(), options] = producer
+    for each in replaced:
+        with suppress(ClosedError):  # Of the process that this one was forked from.
+            each.close()

@@ -1,0 +1,279 @@
+"""Spark's rows as records: which topic each goes to, and what cannot be written. Pure.
+
+Columns are handled whole: a batch of rows is cut by topic with one sort, and what cannot be a
+record is found by comparing columns. A row that is wrong is named, and nothing of its Arrow batch
+is sent.
+
+| column | type | |
+|---|---|---|
+| `value` | binary or string | must be there; null is a tombstone |
+| `key` | binary or string | null: no key |
+| `topic` | string | must be there unless the option `topic` is given |
+| `partition` | a whole number | null: the partitioner chooses |
+| `headers` | array of struct of key (string) and value (binary) | |
+| `timestamp` | timestamp | null: when the row is written |
+
+`offset` and `timestampType`, which readers have, are left out, so that topics can be copied.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.core.errors import InvalidTopicError, MessageTooLargeError, MillraceError
+from millrace.core.records.header import TIMESTAMP_MAX
+from millrace.core.settings import INT32_MAX
+from millrace.core.topics import parse_topic_name
+from millrace.spark.errors import InvalidColumnsError, InvalidRowError
+
+_BYTES: Final = ("binary", "string")
+_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "value": _BYTES,
+    "key": _BYTES,
+    "topic": ("string",),
+    "partition": ("int", "bigint", "smallint", "tinyint"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
+"""Columns, and their types as Spark writes them."""
+_READERS_OWN: Final = ("offset", "timestampType")
+_ROW_OVERHEAD: Final = 64
+"""Bytes that a row may take beside its key, value and headers."""
+_KEY_SHOWN: Final = 40
+
+
+def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
+    """Refuse columns that cannot be written.
+
+    Args:
+        columns: names and types, as Spark writes them.
+        topic: the option.
+
+    Raises:
+        InvalidColumnsError: says all that is wrong.
+    """
+    problems = []
+    for name, kind in columns.items():
+        if name in _READERS_OWN:
+            continue
+        if name not in _TYPES:
+            near = get_close_matches(name, _TYPES, n=1, cutoff=0.6)
+            meant = f"did you mean {near[0]}?" if near else "drop it, or make it part of the value"
+            problems.append(f"there is no place for column {name}: {meant}")
+        elif kind not in _TYPES[name]:
+            wanted = " or ".join(_TYPES[name])
+            problems.append(f"column {name} is {kind}, not {wanted}: cast it")
+    if "value" not in columns:
+        problems.append("there is no column value (binary or string): make one, as with to_json")
+    if topic is None and "topic" not in columns:
+        problems.append("there is neither a column topic nor the option topic: give one of them")
+    if problems:
+        raise InvalidColumnsError(
+            f"these rows cannot be written: {'; '.join(problems)}. Nothing was written"
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Part:
+    """Rows of one Arrow batch that go to one topic."""
+
+    topic: str
+    records: pa.RecordBatch
+    """The columns that a producer takes."""
+    task: str
+    rows: Any
+    """Number of each row in its task."""
+
+    def name_row(self, index: int) -> str:
+        """Return which row one of the records is, for a person."""
+        named = _name(self.task, int(self.rows[index]), self.records, index)
+        return f"{named} for topic {self.topic!r}"
+
+    def check_partitions(self, count: int) -> None:
+        """Refuse rows that name a partition which the topic does not have.
+
+        Raises:
+            InvalidRowError: the first of them.
+        """
+        if "partition" not in self.records.schema.names:
+            return
+        wrong = pc.greater_equal(self.records.column("partition"), count)
+        if (index := _first(wrong)) is not None:
+            named = self.records.column("partition")[index].as_py()
+            raise InvalidRowError(
+                f"{self.name_row(index)} names partition {named}, and the topic has the partitions "
+                f"0 to {count - 1}: correct it, or add partitions (a task that is begun anew knows "
+                "them). Nothing of its Arrow batch was sent"
+            )
+
+
+def not_written(part: Part, errors: Mapping[int, MillraceError]) -> MillraceError:
+    """Return the error of records that were not written, which names the first of them."""
+    index = min(errors)
+    error = errors[index]
+    others = f" and {len(errors) - 1} more of its batch were" if len(errors) > 1 else " was"
+    return type(error)(
+        f"{part.name_row(index)}{others} not written: {error.message}. What the task had written "
+        "before stays, and a repeat writes it again",
+        appended=error.appended,
+    )
+
+
+class RowsOfTask:
+    """Takes the Arrow batches of one task in turn.
+
+    Args:
+        topic: the option; None: each row says it.
+        task: what errors call the task.
+        row_bytes_max: more can never be sent.
+    """
+
+    def __init__(self, topic: str | None, task: str, row_bytes_max: int) -> None:
+        self._topic = topic
+        self._task = task
+        self._row_bytes_max = row_bytes_max
+        self.count = 0
+        """Rows so far."""
+
+    def parts(self, batch: pa.RecordBatch, now_ms: int) -> list[Part]:
+        """Return the rows of a batch by topic, in their order.
+
+        Args:
+            batch: Spark's columns.
+            now_ms: the time of rows that have none.
+
+        Raises:
+            InvalidRowError, InvalidTopicError, MessageTooLargeError: one cannot be written.
+        """
+        if not len(batch):
+            return []
+        first, self.count = self.count, self.count + len(batch)
+        columns = {name: batch.column(name) for name in _TYPES if name in batch.schema.names}
+        topics = columns.pop("topic", None)
+        self._check(batch, columns, topics, first)
+        if "timestamp" in columns:
+            columns["timestamp"] = pc.fill_null(_times(columns["timestamp"]), now_ms)
+        records = pa.RecordBatch.from_pydict(columns)
+        rows = np.arange(first, self.count)
+        if self._topic is not None:
+            return [Part(self._topic, records, self._task, rows)]
+        return list(self._by_topic(topics, records, rows))
+
+    def _by_topic(self, topics: pa.Array, records: pa.RecordBatch, rows: Any) -> Iterator[Part]:
+        encoded = topics.dictionary_encode()
+        numbers = encoded.indices.to_numpy()
+        names = encoded.dictionary.to_pylist()
+        if len(names) == 1:
+            yield self._part(names[0], records, rows)
+            return
+        order = np.argsort(numbers, kind="stable")
+        ends = np.searchsorted(numbers[order], np.arange(len(names) + 1))
+        records, rows = records.take(pa.array(order)), rows[order]
+        for name, (start, end) in zip(names, pairwise(ends.tolist()), strict=True):
+            yield self._part(name, records.slice(start, end - start), rows[start:end])
+
+    def _part(self, name: str, records: pa.RecordBatch, rows: Any) -> Part:
+        part = Part(name, records, self._task, rows)
+        try:
+            topic = str(parse_topic_name(name))
+        except InvalidTopicError as error:
+            raise InvalidTopicError(
+                f"{part.name_row(0)}: {error.message}. Nothing of its Arrow batch was sent"
+            ) from error
+        return Part(topic, records, self._task, rows)
+
+    def _check(
+        self,
+        batch: pa.RecordBatch,
+        columns: Mapping[str, pa.Array],
+        topics: pa.Array | None,
+        first: int,
+    ) -> None:
+        """Refuse rows that cannot be records."""
+        wrong: list[tuple[int, str]] = []
+        if self._topic is None:
+            assert topics is not None, "the driver has checked the columns"
+            wrong += _without_topic(topics)
+        if "partition" in columns:
+            wrong += _with_wrong_partition(columns["partition"])
+        if "timestamp" in columns:
+            wrong += _with_wrong_time(_times(columns["timestamp"]))
+        if "headers" in columns:
+            wrong += _with_unnamed_header(columns["headers"])
+        if wrong:
+            index, told = min(wrong)
+            named = _name(self._task, first + index, batch, index)
+            raise InvalidRowError(f"{named} {told}. Nothing of its Arrow batch was sent")
+        for name in ("key", "value"):
+            if name not in columns:
+                continue
+            lengths = pc.binary_length(columns[name])
+            at = _first(pc.greater(lengths, self._row_bytes_max - _ROW_OVERHEAD))
+            if at is not None:
+                raise MessageTooLargeError(
+                    f"{_name(self._task, first + at, batch, at)} has a {name} of "
+                    f"{lengths[at].as_py()} bytes, more than bufferBytes={self._row_bytes_max} "
+                    "holds: write less, or raise it and the topic's max.message.bytes. Nothing of "
+                    "its Arrow batch was sent"
+                )
+
+
+def _name(task: str, row: int, columns: pa.RecordBatch, index: int) -> str:
+    """Return which row it is, by its number in the task and its key."""
+    key = columns.column("key")[index].as_py() if "key" in columns.schema.names else None
+    if key is None:
+        return f"row {row} of {task}"
+    return f"row {row} of {task} (key {key[:_KEY_SHOWN]!r}{'...' * (len(key) > _KEY_SHOWN)})"
+
+
+# Of the rows that cannot be records each of these returns the first, and what is to be told of it.
+
+
+def _without_topic(topics: pa.Array) -> list[tuple[int, str]]:
+    index = _first(pc.is_null(topics))
+    if index is None:
+        return []
+    return [(index, "has no topic: fill the column topic, or give the option topic")]
+
+
+def _with_wrong_partition(numbers: pa.Array) -> list[tuple[int, str]]:
+    numbers = numbers.cast(pa.int64())
+    index = _first(pc.or_(pc.less(numbers, 0), pc.greater(numbers, INT32_MAX)))
+    if index is None:
+        return []
+    return [(index, f"names partition {numbers[index].as_py()}: it is a number from 0, or null")]
+
+
+def _with_wrong_time(times: pa.Array) -> list[tuple[int, str]]:
+    index = _first(pc.or_(pc.less(times, 0), pc.greater(times, TIMESTAMP_MAX)))
+    if index is None:
+        return []
+    told = f"has the time {times[index].as_py()} ms since 1970: it lies between 1970 and 9999"
+    return [(index, told)]
+
+
+def _with_unnamed_header(headers: pa.Array) -> list[tuple[int, str]]:
+    entries = headers.flatten()
+    entry = _first(pc.or_(pc.is_null(entries), pc.is_null(pc.struct_field(entries, "key"))))
+    if entry is None:
+        return []
+    index = pc.list_parent_indices(headers)[entry].as_py()
+    return [(index, "has a header without a name: give it one, or leave it out")]
+
+
+def _times(timestamps: pa.Array) -> pa.Array:
+    """Return timestamps of any unit as ms since 1970, int64."""
+    zone = timestamps.type.tz
+    return timestamps.cast(pa.timestamp("ms", zone), safe=False).cast(pa.int64())
+
+
+def _first(found: pa.Array) -> int | None:
+    """Return where a column of truths is first true."""
+    index = pc.index(found, True).as_py()
+    return None if index < 0 else index

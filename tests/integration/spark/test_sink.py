@@ -1,0 +1,303 @@
+"""What Spark writes is in the topics: every row with all that it has, at least once."""
+
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.client import Record, SyncAdmin, SyncConsumer
+from millrace.core.producer.murmur2 import partition_of
+
+COUNT = 5000
+
+
+def create(broker: RunningBroker, *topics: str, partitions: int = 3, **config: str) -> None:
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    with SyncAdmin(broker.address) as admin:
+        for topic in topics:
+            admin.create_topic(topic, partitions, config=settings)
+
+
+def records(broker: RunningBroker, topic: str) -> list[Record]:
+    """Return all records, by partition and offset."""
+    with SyncAdmin(broker.address) as admin, SyncConsumer(broker.address) as consumer:
+        ends = admin.look_up_offsets(
+            {(topic, each.partition): "end" for each in admin.describe_topic(topic).partitions}
+        )
+        left = sum(each.offset for each in ends.values())
+        consumer.subscribe([topic])
+        found: list[Record] = []
+        while len(found) < left:
+            found += consumer.poll(1000)
+    return sorted(found, key=lambda record: (record.partition, record.offset))
+
+
+def write(frame: Any, broker: RunningBroker, **options: str) -> None:
+    frame.write.format("millrace").option("kafka.bootstrap.servers", broker.address).options(
+        **options
+    ).mode("append").save()
+
+
+def test_rows_have_their_keys_headers_times_partitions_and_topics(
+    spark: Any, shared_broker: RunningBroker, topic_name: str
+) -> None:
+    one, two = f"{topic_name}-one", f"{topic_name}-two"
+    create(shared_broker, one, two)
+    frame = (
+        spark.range(COUNT, numPartitions=3)
+        .selectExpr("id", "CAST(CAST(id AS STRING) AS BINARY) AS text")
+        .selectExpr(
+            f"IF(id % 5 = 0, '{two}', '{one}') AS topic",
+            "IF(id % 7 = 0, NULL, CAST(id AS STRING)) AS key",
+            "IF(id % 10 = 0, NULL, CAST(CONCAT('v', id) AS BINARY)) AS value",
+            "IF(id % 3 = 0, array(named_struct('key', 'n', 'value', text),"
+            " named_struct('key', 'none', 'value', CAST(NULL AS BINARY))), NULL) AS headers",
+            "timestamp_millis(1700000000000 + id) AS timestamp",
+            "IF(id % 2 = 0, CAST(id % 3 AS INT), NULL) AS partition",
+        )
+    )
+    write(frame, shared_broker)
+    found = [*records(shared_broker, one), *records(shared_broker, two)]
+    numbers = [record.timestamp - 1_700_000_000_000 for record in found]
+    assert sorted(numbers) == list(range(COUNT))
+    for number, record in zip(numbers, found, strict=True):
+        assert record.topic == (two if number % 5 == 0 else one)
+        assert record.key == (None if number % 7 == 0 else b"%d" % number)
+        assert record.value == (None if number % 10 == 0 else b"v%d" % number)
+        assert record.headers == (
+            (("n", b"%d" % number), ("none", None)) if number % 3 == 0 else ()
+        )
+        if number % 2 == 0:
+            assert record.partition == number % 3
+        elif record.key is not None:
+            assert record.partition == partition_of(record.key, 3)
+
+
+def test_rows_of_one_task_and_key_keep_their_order(
+    spark: Any, shared_broker: RunningBroker, topic_name: str
+) -> None:
+    create(shared_broker, topic_name)
+    frame = spark.range(COUNT, numPartitions=1).selectExpr(
+        "CAST(id % 10 AS STRING) AS key", "CAST(id AS STRING) AS value"
+    )
+    write(frame, shared_broker, topic=topic_name, batchBytes="1000", compression="zstd")
+    last: dict[bytes, int] = {}
+    for record in records(shared_broker, topic_name):
+        assert last.get(record.key, -1) < int(record.value)
+        last[record.key] = int(record.value)
+    assert len(last) == 10
+
+
+def test_a_topic_can_be_copied_as_it_is_read(
+    spark: Any, shared_broker: RunningBroker, topic_name: str
+) -> None:
+    copy = f"{topic_name}-copy"
+    create(shared_broker, topic_name, copy)
+    rows = spark.range(100).selectExpr(
+        "CAST(id AS STRING) AS value", "timestamp_millis(id) AS timestamp",
+        "array(named_struct('key', 'n', 'value', CAST(CAST(id AS STRING) AS BINARY))) AS headers",
+    )  # fmt: skip
+    write(rows, shared_broker, topic=topic_name)
+    read = (
+        spark.read.format("millrace")
+        .option("bootstrap.servers", shared_broker.address)
+        .option("subscribe", topic_name)
+        .option("includeHeaders", "true")
+        .load()
+    )
+    write(read, shared_broker, topic=copy)
+    before, after = records(shared_broker, topic_name), records(shared_broker, copy)
+    assert len(after) == 100
+    assert [each._replace(topic=copy) for each in before] == after
+
+
+def test_no_rows_are_nothing(spark: Any, shared_broker: RunningBroker, topic_name: str) -> None:
+    create(shared_broker, topic_name)
+    write(spark.range(0).selectExpr("'' AS value"), shared_broker, topic=topic_name)
+    assert records(shared_broker, topic_name) == []
+
+
+class Copying:
+    """A query that copies numbers from a topic to another one, with a checkpoint of its own."""
+
+    def __init__(self, spark: Any, broker: RunningBroker, folder: Path) -> None:
+        self.spark, self.broker, self.folder = spark, broker, folder
+        create(broker, "in", "out", partitions=2)
+
+    def send(self, numbers: range) -> None:
+        frame = self.spark.range(numbers.start, numbers.stop).selectExpr(
+            "CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition"
+        )
+        write(frame, self.broker, topic="in")
+
+    def run(self, *columns: str, topic: str = "out", **options: str) -> None:
+        (
+            self.spark.readStream.format("millrace")
+            .option("bootstrap.servers", self.broker.address)
+            .option("subscribe", "in")
+            .option("startingOffsets", "earliest")
+            .load()
+            .selectExpr(*(columns or ("value",)))
+            .writeStream.format("millrace")
+            .queryName("copying")
+            .option("bootstrap.servers", self.broker.address)
+            .option("topic", topic)
+            .options(**options)
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+
+    def numbers(self) -> list[int]:
+        return sorted(int(record.value) for record in records(self.broker, "out"))
+
+
+def test_a_stream_writes_what_it_reads_and_a_repeated_micro_batch_is_written_again(
+    spark: Any, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    copying = Copying(spark, start_broker(), tmp_path)
+    copying.send(range(1000))
+    copying.run()
+    copying.send(range(1000, 1500))
+    copying.run()
+    copying.run()
+    assert copying.numbers() == list(range(1500))
+    # As after a crash when batch 1 was written, and not yet noted as done.
+    (tmp_path / "checkpoint" / "commits" / "1").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
+    copying.send(range(1500, 1600))
+    copying.run()
+    assert copying.numbers() == sorted([*range(1600), *range(1000, 1500)])
+
+
+def test_a_stream_that_cannot_be_written_fails_before_it_writes(
+    spark: Any, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    copying = Copying(spark, start_broker(), tmp_path)
+    copying.send(range(10))
+    for columns, options, told in (
+        (["value"], {"deliveryGuarantee": "exactly-once"}, "it needs transactions"),
+        (
+            ["offset AS value"],
+            {},
+            "InvalidColumnsError: these rows cannot be written: column value",
+        ),
+        (["value"], {"topic": "not-there"}, "UnknownTopicOrPartitionError: there is no topic"),
+    ):
+        with pytest.raises(Exception, match="Python") as raised:
+            copying.run(*columns, **options)
+        assert told in str(raised.value)
+    copying.run()
+    assert copying.numbers() == list(range(10))
+
+
+def test_a_broker_that_is_killed_loses_no_row(
+    spark: Any, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """It is killed by the first row of the second Arrow batch, and comes back a little later."""
+    broker = start_broker()
+    create(broker, "clicks")
+    killed = tmp_path / "killed"
+    pid = broker.pid
+
+    def and_kill(batches: Any) -> Any:
+        import os
+        import signal
+
+        for number, batch in enumerate(batches):
+            if number == 1 and not killed.exists():
+                killed.touch()
+                os.kill(pid, signal.SIGKILL)
+            yield batch
+
+    def restart() -> None:
+        wait_until(killed.exists, "the broker is killed", 60)
+        broker.abandon()
+        broker.start()
+
+    restarter = threading.Thread(target=restart)
+    restarter.start()
+    try:
+        frame = spark.range(50_000, numPartitions=1).selectExpr("CAST(id AS STRING) AS value")
+        write(frame.mapInArrow(and_kill, "value string"), broker, topic="clicks")
+    finally:
+        restarter.join()
+    assert sorted(int(each.value) for each in records(broker, "clicks")) == list(range(50_000))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "told"),
+    [
+        ("value", {}, "InvalidColumnsError: these rows cannot be written: there is neither a col"),
+        ("value", {"topic": "not-there"}, "UnknownTopicOrPartitionError: there is no topic 'not-"),
+        ("value, 'not-there' AS topic", {}, "there is no topic 'not-there' (row 0 of task"),
+        ("value, IF(id = 7, NULL, 'spark-bad') AS topic", {}, "has no topic: fill the column"),
+        ("value, 'a b' AS topic", {}, "InvalidTopicError: row 0 of task"),
+        ("value, id", {"topic": "spark-bad"}, "there is no place for column id"),
+        ("id AS value", {"topic": "spark-bad"}, "column value is bigint, not binary or string"),
+        ("value, 3 AS partition", {"topic": "spark-bad"}, "names partition 3, and the topic has"),
+        ("value", {"topic": "spark-bad", "topc": "x"}, "there is no option topc: did you mean top"),
+        ("value", {"topic": "spark-bad", "kafka.acks": "1"}, "acks is not an option"),
+        ("value", {"topic": "spark-bad", "subscribe": "x"}, "it is for reading"),
+        ("value", {"topic": "spark-bad", "deliveryguarantee": "exactly-once"}, "transactions"),
+        (
+            "value",
+            {"topic": "spark-bad", "kafka.bootstrap.servers": "127.0.0.1:1"},
+            "ConnectionFailedError: no broker can be reached",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_anything_is(
+    spark: Any, bad: RunningBroker, columns: str, options: dict[str, str], told: str
+) -> None:
+    frame = spark.range(10, numPartitions=1).selectExpr("CAST(id AS STRING) AS value", "id")
+    with pytest.raises(Exception, match="ython") as raised:
+        write(frame.selectExpr(*columns.split(", ", 1)), bad, **options)
+    assert told in str(raised.value)
+    assert records(bad, "spark-bad") == []
+
+
+@pytest.fixture(scope="module")
+def bad(shared_broker: RunningBroker) -> RunningBroker:
+    create(shared_broker, "spark-bad")
+    return shared_broker
+
+
+def test_a_log_is_not_overwritten(spark: Any, bad: RunningBroker) -> None:
+    writer = spark.range(1).selectExpr("'' AS value").write.format("millrace")
+    with pytest.raises(Exception, match="a log cannot be overwritten"):
+        writer.option("topic", "spark-bad").mode("overwrite").save()
+
+
+def test_an_oversized_record_is_named(
+    spark: Any, shared_broker: RunningBroker, topic_name: str
+) -> None:
+    create(shared_broker, topic_name, max_message_bytes="20000")
+    frame = spark.range(1000, numPartitions=1).selectExpr(
+        "CAST(id AS STRING) AS key", "IF(id = 700, repeat('x', 30000), 'x') AS value"
+    )
+    with pytest.raises(Exception, match="MessageTooLargeError") as raised:
+        write(frame, shared_broker, topic=topic_name)
+    assert f"row 700 of task 0 (key '700') for topic '{topic_name}' was not wri" in str(
+        raised.value
+    )
+    assert len(records(shared_broker, topic_name)) == 999
+
+
+def test_rows_without_a_time_have_that_of_their_writing(
+    spark: Any, shared_broker: RunningBroker, topic_name: str
+) -> None:
+    create(shared_broker, topic_name)
+    begun_ms = datetime.now(UTC).timestamp() * 1000
+    frame = spark.range(10).selectExpr(
+        "CAST(id AS STRING) AS value", "IF(id = 3, timestamp_millis(5), NULL) AS timestamp"
+    )
+    write(frame, shared_broker, topic=topic_name)
+    times = sorted(each.timestamp for each in records(shared_broker, topic_name))
+    assert times[0] == 5
+    assert begun_ms - 1 <= times[1] <= times[9] <= datetime.now(UTC).timestamp() * 1000
