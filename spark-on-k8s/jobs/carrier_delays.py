@@ -11,8 +11,11 @@ files are the same: no flight is left out, and none counts twice.
 import argparse
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import avg, col, count, from_json, window
+from pyspark.sql.functions import avg, col, count, window
 from pyspark.sql.functions import max as greatest
+
+from millrace.spark.stopping import await_queries
+from millrace.spark.values import json_to_columns
 
 FLIGHT = "carrier STRING, time_hour TIMESTAMP, dep_delay INT"
 """What is taken of a flight. `dep_delay`: minutes, negative if early, null if it never left."""
@@ -20,11 +23,9 @@ FLIGHT = "carrier STRING, time_hour TIMESTAMP, dep_delay INT"
 
 def delays(flights: DataFrame, length: str, lateness: str) -> DataFrame:
     """Return a row for each carrier and window, from the values of a topic."""
-    # A value that is no flight ends the query, and names it: nothing is left out in silence.
-    flight = from_json(col("value").cast("string"), FLIGHT, {"mode": "FAILFAST"})
     return (
-        flights.select(flight.alias("flight"))
-        .select("flight.*")
+        # A value that is no flight ends the query, with an error that names it by these columns.
+        json_to_columns(flights.select("topic", "partition", "offset", "value"), FLIGHT)
         .withWatermark("time_hour", lateness)
         .groupBy(window("time_hour", length), "carrier")
         .agg(
@@ -69,7 +70,7 @@ def main() -> None:
         .trigger(**trigger)
         .start()
     )
-    query.awaitTermination()
+    await_queries(query)
 
 
 def arguments() -> argparse.Namespace:
