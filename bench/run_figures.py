@@ -27,7 +27,7 @@ FIGURES = (
     "restart_10gb", "idle_rss", "load_rss", "partitions_1000", "failover", "failover_p99",
     "handover", "produce_r3_100b", "produce_r3_1kb", "controller_failover", "dead_broker_5000",
     "start_2000", "faults", "sim_hours", "sim_speed", "mutants", "spark_read_100b",
-    "spark_read_1kb", "spark_latency", "spark_kills", "spark_memory",
+    "spark_read_1kb", "spark_write", "spark_latency", "spark_kills", "spark_memory",
 )  # fmt: skip
 
 Run = Callable[[str, Sequence[str]], "subprocess.CompletedProcess[str]"]

@@ -50,3 +50,8 @@ SPARK_LATENCY: dict[str, dict[str, Any]] = {
     "kafka": {},
 }
 """For small micro-batches: our source packs partitions into tasks, and waits for records."""
+SPARK_SINKS: dict[str, dict[str, Any]] = {
+    "millrace": {},
+    "kafka": {f"kafka.{name}": value for name, value in JAVA_PRODUCER.items()},
+}
+"""Options of Spark's sinks: our defaults, and what Kafka's producer was found to be best with."""

@@ -3,10 +3,10 @@
 `python -m bench.loads.spark_orders '{"spark.master": "local[2]", ...}'` reads one order a line, as
 JSON with `what`, and prints its answer as a line that begins with `ANSWER`. It ends with its input.
 
-Orders: `read` a topic in batches, over and over; `stream` what is in a topic, as one query that
-ends; `count` what is in a topic, by reading every value; `follow` a topic until told to `stop`,
-which answers with when each micro-batch was done; `sent` when the records of a topic were due, as
-their values say (`bench.loads.paced`).
+Orders: `write` rows to a topic, and `read` a topic in batches, over and over; `stream` what is in a
+topic, as one query that ends; `count` what is in a topic, by reading every value; `follow` a topic
+until told to `stop`, which answers with when each micro-batch was done; `sent` when the records of
+a topic were due, as their values say (`bench.loads.paced`).
 """
 
 import json
@@ -32,6 +32,7 @@ class Orders:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._query: StreamingQuery | None = None
+        self._rows: dict[str, DataFrame] = {}
 
     def count(self, order: Order) -> dict[str, Any]:
         """Return the number of records, the bytes of their values, and the sum of their CRC-32s."""
@@ -48,6 +49,25 @@ class Orders:
             self._batch(order).write.format("noop").mode("overwrite").save()
             reads += 1
         return {"times": reads, "seconds": seconds}
+
+    def write(self, order: Order) -> dict[str, Any]:
+        """Write the rows of a folder to the topic until the time is over; they are in memory."""
+        if order["folder"] not in self._rows:
+            rows = self._spark.read.parquet(order["folder"]).cache()
+            rows.count()
+            self._rows[order["folder"]] = rows
+        writer = (
+            self._rows[order["folder"]]
+            .write.format(order["format"])
+            .options(**order["options"])
+            .mode("append")
+        )
+        writes = 0
+        started = time.perf_counter()
+        while (seconds := time.perf_counter() - started) < order["seconds"]:
+            writer.save()
+            writes += 1
+        return {"times": writes, "seconds": seconds}
 
     def stream(self, order: Order) -> dict[str, Any]:
         """Stream what is there, as one query that ends, until the time is over."""
@@ -122,7 +142,8 @@ def main() -> None:
     known: dict[str, Callable[[Order], dict[str, Any]]] = {
         each.__name__: each
         for each in (
-            orders.count, orders.read, orders.stream, orders.follow, orders.stop, orders.sent,
+            orders.count, orders.write, orders.read, orders.stream, orders.follow, orders.stop,
+            orders.sent,
         )
     }  # fmt: skip
     print(ANSWER + "{}", flush=True)

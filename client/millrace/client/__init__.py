@@ -33,7 +33,7 @@ from millrace.client._handles import (
     RecordMetadata,
 )
 from millrace.client._health import ClusterHealth, PartitionHealth
-from millrace.client._offsets import OffsetAndTimestamp
+from millrace.client._offsets import AfterBytes, OffsetAndTimestamp
 from millrace.client._producer import Producer
 from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
@@ -77,6 +77,7 @@ from millrace.core.positions.position import Position
 
 __all__ = [
     "Admin",
+    "AfterBytes",
     "Appended",
     "AppendedRange",
     "BatchHandle",

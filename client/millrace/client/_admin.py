@@ -434,7 +434,8 @@ class Admin:
             await admin.look_up_offsets({("orders", 0): "end", ("payments", 3): 1672531200000})
 
         Args:
-            wanted: "beginning", "end", "max_timestamp" or a time in ms UTC, by topic and number.
+            wanted: "beginning", "end", "max_timestamp", a time in ms UTC, or `AfterBytes`, by topic
+                and number.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.

@@ -19,8 +19,21 @@ from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicParti
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import fetch_pb2
 
-OffsetAt = Literal["beginning", "end", "max_timestamp"] | int
-"""An end of the log, its newest record by time, or the first record at or after a time in ms."""
+
+@dataclass(slots=True, frozen=True)
+class AfterBytes:
+    """Where the whole batches end that from an offset on take at most so many bytes, as stored.
+
+    One batch counts even if it is larger.
+    """
+
+    offset: int
+    size: int
+
+
+OffsetAt = Literal["beginning", "end", "max_timestamp"] | int | AfterBytes
+"""An end of the log, its newest record by time, the first record at or after a time in ms, or so
+many bytes behind an offset."""
 
 _PAUSE_S: Final = 0.1
 
@@ -247,6 +260,9 @@ def _query(cluster: Cluster, place: TopicPartition, at: OffsetAt) -> fetch_pb2.L
         query.latest = True
     elif at == "max_timestamp":
         query.max_timestamp = True
+    elif isinstance(at, AfterBytes):
+        query.bytes_after.offset = at.offset
+        query.bytes_after.size = at.size
     else:
         query.timestamp = at
     return query

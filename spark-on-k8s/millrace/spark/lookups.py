@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from millrace.client import OffsetAndTimestamp, SyncAdmin, UnknownTopicOrPartitionError
+from millrace.client import AfterBytes, OffsetAndTimestamp, SyncAdmin, UnknownTopicOrPartitionError
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.offsets import (
     UNKNOWN_EPOCH,
@@ -149,6 +149,11 @@ class Lookups:
         return {
             place: end for place, end in ends.items() if 0 <= end < offsets.positions[place].offset
         }
+
+    def within_bytes(self, starts: Mapping[Place, int], sizes: Mapping[Place, int]) -> Offsets:
+        """Return up to where so many bytes of each partition reach: one batch at the least."""
+        wanted = {place: AfterBytes(starts[place], size) for place, size in sizes.items()}
+        return _offsets(self.admin.look_up_offsets(wanted))
 
     def record_bytes(self, topics: Iterable[str]) -> dict[Place, float]:
         """Return the average size of a stored record in each partition that has any."""

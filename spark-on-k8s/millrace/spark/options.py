@@ -92,8 +92,8 @@ class SourceOptions:
     )  # fmt: skip
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger", size(1, INT64_MAX), None,
-        "About so many bytes in a micro-batch at the most, as they are stored: from the average "
-        "size of a partition's records. Not in Kafka.",
+        "So many bytes in a micro-batch at the most, as they are stored, and at least a record of "
+        "each partition where one waits. Not in Kafka.",
         use=Use.STREAM,
     )  # fmt: skip
     min_offsets_per_trigger: int | None = option(

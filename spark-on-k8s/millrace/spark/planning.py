@@ -69,6 +69,23 @@ def _share(waiting: list[Range], limit: int, total: int, allowed: dict[Place, in
             allowed[each.place] = min(allowed[each.place], share)
 
 
+def share_of_bytes(
+    admitted: Mapping[Place, int], limit: int, record_bytes: Mapping[Place, float]
+) -> dict[Place, int]:
+    """Return how many bytes of a limit each partition may have.
+
+    Args:
+        admitted: how many records are to be read.
+        limit: bytes of all together.
+        record_bytes: about how large a stored record is; records count alike where none is known.
+    """
+    sizes = {place: count * record_bytes.get(place, 0.0) for place, count in admitted.items()}
+    if not sum(sizes.values()):
+        sizes = {place: float(count) for place, count in admitted.items()}
+    total = sum(sizes.values())
+    return {place: max(1, int(limit * size / total)) for place, size in sizes.items() if total}
+
+
 def is_due(waiting_records: int, waited_ms: float, *, at_least: int | None, delay_ms: int) -> bool:
     """Return whether a batch should begin: with enough records, or after long enough."""
     return at_least is None or waiting_records >= at_least or waited_ms >= delay_ms

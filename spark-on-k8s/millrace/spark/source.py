@@ -1,4 +1,9 @@
-"""The format `millrace`: what Spark asks for by name."""
+"""The format `millrace`: what Spark asks for by name.
+
+Readers and sinks, and with them the client, gRPC and Arrow, are imported when they are asked for:
+each driver imports this module when it looks up its first format, whichever that is, and each query
+starts processes that need no more than the schema.
+"""
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -9,12 +14,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millrace.spark.batch_reader import make_batch_reader
 from millrace.spark.option import Use
 from millrace.spark.options import parse_options
 from millrace.spark.schema import check_schema, source_schema
-from millrace.spark.sink import make_batch_sink, make_stream_sink
-from millrace.spark.stream_reader import StreamReader
 
 
 class MillraceDataSource(DataSource):
@@ -35,6 +37,8 @@ class MillraceDataSource(DataSource):
         Raises:
             InvalidOptionError: the options or the schema cannot be.
         """
+        from millrace.spark.batch_reader import make_batch_reader
+
         options = parse_options(self.options, Use.BATCH)
         check_schema(schema, with_headers=options.include_headers)
         return make_batch_reader(options, schema)
@@ -45,6 +49,8 @@ class MillraceDataSource(DataSource):
         Raises:
             InvalidOptionError: the options or the schema cannot be.
         """
+        from millrace.spark.stream_reader import StreamReader
+
         options = parse_options(self.options, Use.STREAM)
         check_schema(schema, with_headers=options.include_headers)
         return StreamReader(options, schema)
@@ -55,6 +61,8 @@ class MillraceDataSource(DataSource):
         Raises:
             MillraceError: it cannot be written; see `make_batch_sink`.
         """
+        from millrace.spark.sink import make_batch_sink
+
         return make_batch_sink(self.options, schema, overwrite=overwrite)
 
     def streamWriter(  # Spark's.
@@ -65,6 +73,8 @@ class MillraceDataSource(DataSource):
         Raises:
             InvalidOptionError, InvalidColumnsError: it cannot be written.
         """
+        from millrace.spark.sink import make_stream_sink
+
         return make_stream_sink(self.options, schema)
 
 

@@ -30,7 +30,7 @@ from millrace.spark.lookups import Lookups
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions
-from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks
+from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks, share_of_bytes
 from millrace.spark.position_reports import PositionReporter
 from millrace.spark.range_reader import Task, read_task
 
@@ -105,7 +105,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_limited:
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             limits = Limits(rows, self._options.max_bytes_per_trigger)
-        until = admit(backlog, limits, self._sizes(backlog, limits))
+        sizes = self._sizes(backlog, limits)
+        until = admit(backlog, limits, sizes)
+        if limits.size_bytes is not None:
+            until = self._within_bytes(backlog, until, limits.size_bytes, sizes)
         self._last_batch_at = time.monotonic()
         positions = {
             place: LogPosition(until.get(place, each.offset), each.leader_epoch)
@@ -276,6 +279,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at_least=self._options.min_offsets_per_trigger,
             delay_ms=self._options.max_trigger_delay_ms,
         )
+
+    def _within_bytes(
+        self,
+        backlog: list[Range],
+        until: dict[Place, int],
+        limit: int,
+        record_bytes: dict[Place, float],
+    ) -> dict[Place, int]:
+        """Cut ends by what is there: records may be larger than they are elsewhere."""
+        starts = {each.place: each.start for each in backlog if each.place in until}
+        admitted = {place: end - starts[place] for place, end in until.items()}
+        reached = self._lookups.within_bytes(starts, share_of_bytes(admitted, limit, record_bytes))
+        return {
+            place: max(starts[place] + 1, min(end, reached.positions[place].offset))
+            for place, end in until.items()
+        }
 
     def _sizes(self, backlog: list[Range], limits: Limits) -> dict[Place, float]:
         if limits.size_bytes is not None and time.monotonic() >= self._record_bytes_until:

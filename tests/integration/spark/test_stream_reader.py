@@ -110,6 +110,24 @@ def test_a_limit_of_bytes_goes_by_what_records_take(
     assert 60 <= first + second <= 210
 
 
+def test_a_limit_of_bytes_holds_where_records_are_larger_than_they_are_elsewhere(
+    shared_broker: RunningBroker,
+    make_reader: MakeReader,
+    send: Callable[[int], None],
+    topic_name: str,
+) -> None:
+    with SyncProducer(shared_broker.address, batch_size=20_000) as producer:
+        for _ in range(40):
+            producer.send(topic_name, bytes(10_000), partition=0)
+        producer.flush()
+    send(5000)
+    reader = make_reader(maxBytesPerTrigger="60k")
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    first, second = ends(end, topic_name)
+    assert 1 <= first <= 6, "by the average it would be hundreds"
+    assert second > 6
+
+
 def test_a_batch_waits_for_enough_records_but_no_longer_than_it_may(
     make_reader: MakeReader, send: Callable[[int], None], topic_name: str
 ) -> None:

@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks
+from millrace.spark.planning import Limits, Range, admit, is_due, plan_tasks, share_of_bytes
 
 RANGES = st.dictionaries(
     st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9)),
@@ -33,6 +33,18 @@ def test_a_limit_of_bytes_goes_by_the_size_of_the_records() -> None:
     assert admit(backlog, Limits(size_bytes=1), sizes) == {("a", 0): 1, ("b", 0): 1}
 
 
+def test_bytes_are_shared_out_by_the_size_of_what_is_read() -> None:
+    admitted = {("a", 0): 10, ("a", 1): 30}
+    assert share_of_bytes(admitted, 100, {("a", 0): 90.0, ("a", 1): 10.0}) == {
+        ("a", 0): 75,
+        ("a", 1): 25,
+    }
+    assert share_of_bytes(admitted, 100, {}) == {("a", 0): 25, ("a", 1): 75}
+    assert share_of_bytes(admitted, 1, {}) == {("a", 0): 1, ("a", 1): 1}
+    assert share_of_bytes({}, 100, {}) == {}
+
+
+@settings(deadline=None)  # The machine may be busy.
 @given(RANGES, st.integers(1, 5000))
 def test_a_batch_keeps_its_limit_and_always_gets_on(ranges: list[Range], limit: int) -> None:
     until = admit(ranges, Limits(records=limit), {})
@@ -72,6 +84,7 @@ def test_neighbours_in_a_task_are_one_range_again() -> None:
     ]
 
 
+@settings(deadline=None)  # The machine may be busy.
 @given(RANGES, COUNTS, COUNTS, COUNTS)
 def test_tasks_hold_every_offset_once_and_the_same_arguments_give_the_same_tasks(
     ranges: list[Range], least: int | None, records: int | None, most: int | None

@@ -18,6 +18,7 @@ from millrace.core.ids import (
     NO_TIMESTAMP,
     UNKNOWN_OFFSET,
     LeaderEpoch,
+    Offset,
     TopicId,
     TopicPartition,
     WallMs,
@@ -113,8 +114,17 @@ class OffsetLookups:
                 offset, timestamp = await self._look_up(
                     partition.log.offset_for_timestamp, WallMs(query.timestamp), end
                 )
+            case "bytes_after":
+                offset = await self._reader.call(
+                    partition.log.offset_after_bytes,
+                    Offset(query.bytes_after.offset),
+                    query.bytes_after.size,
+                    end,
+                )
             case _:
-                raise MalformedRequestError("name a position: earliest, latest or a timestamp")
+                raise MalformedRequestError(
+                    "name a position: earliest, latest, a timestamp, or bytes after an offset"
+                )
         return pb.ListedOffset(
             offset=offset,
             timestamp=timestamp,

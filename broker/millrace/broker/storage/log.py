@@ -571,6 +571,25 @@ class PartitionLog:
         except (*scan.DAMAGE, OSError) as error:
             raise self._unread(error, found.path) from error
 
+    def offset_after_bytes(self, start_offset: Offset, size: int, limit_offset: Offset) -> Offset:
+        """Return where the whole batches from `start_offset` on end that take at most `size` bytes.
+
+        Args:
+            start_offset: before the log's start: from there.
+            size: as they are stored; one batch counts even if it is larger.
+            limit_offset: only batches that end at or before it.
+
+        Raises:
+            As `plan_read`.
+        """
+        start = at = Offset(max(start_offset, self.log_start_offset))
+        left = size
+        while left > 0 and (plan := self.plan_read(at, left, limit_offset)) is not None:
+            if at > start and plan.length > left:
+                break
+            at, left = plan.end_offset, left - plan.length
+        return at
+
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
             f"{self.topic_partition} has the offsets {self.log_start_offset} to "

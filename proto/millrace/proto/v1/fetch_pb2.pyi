@@ -156,7 +156,7 @@ class ListOffsetsRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[ListOffsetsPartition, _Mapping]]] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsPartition(_message.Message):
-    __slots__ = ("topic_partition", "current_leader_epoch", "earliest", "latest", "max_timestamp", "timestamp", "latest_after")
+    __slots__ = ("topic_partition", "current_leader_epoch", "earliest", "latest", "max_timestamp", "timestamp", "latest_after", "bytes_after")
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
@@ -164,6 +164,7 @@ class ListOffsetsPartition(_message.Message):
     MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     LATEST_AFTER_FIELD_NUMBER: _ClassVar[int]
+    BYTES_AFTER_FIELD_NUMBER: _ClassVar[int]
     topic_partition: _common_pb2.TopicPartition
     current_leader_epoch: int
     earliest: bool
@@ -171,7 +172,16 @@ class ListOffsetsPartition(_message.Message):
     max_timestamp: bool
     timestamp: int
     latest_after: int
-    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., current_leader_epoch: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., max_timestamp: _Optional[bool] = ..., timestamp: _Optional[int] = ..., latest_after: _Optional[int] = ...) -> None: ...
+    bytes_after: BytesAfter
+    def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., current_leader_epoch: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., max_timestamp: _Optional[bool] = ..., timestamp: _Optional[int] = ..., latest_after: _Optional[int] = ..., bytes_after: _Optional[_Union[BytesAfter, _Mapping]] = ...) -> None: ...
+
+class BytesAfter(_message.Message):
+    __slots__ = ("offset", "size")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    size: int
+    def __init__(self, offset: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("offsets",)

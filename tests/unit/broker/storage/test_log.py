@@ -85,6 +85,23 @@ def test_a_read_holds_whole_batches_within_its_bounds() -> None:
                 )
 
 
+@pytest.mark.parametrize("start", [0, 1, 17, 40, 78, 80])
+@pytest.mark.parametrize("batches", [1, 2, 7, 39, 1000])
+def test_bytes_behind_an_offset_are_counted_in_whole_batches_over_segments(
+    start: int, batches: int
+) -> None:
+    opened = filled()
+    first = start - start % 2
+    expected = min(first + 2 * batches, 80)
+    for more in (0, LENGTH - 1):
+        size = batches * LENGTH + more
+        assert opened.log.offset_after_bytes(Offset(start), size, Offset(80)) == expected
+    if start < 80:
+        assert opened.log.offset_after_bytes(Offset(start), 1, Offset(80)) == first + 2
+    before = opened.log.offset_after_bytes(Offset(start), 80 * LENGTH, Offset(41))
+    assert before == max(start, 40)
+
+
 def test_a_reader_at_the_end_finds_nothing_and_beyond_it_is_told_so() -> None:
     opened = filled(batches=2)
     assert opened.log.plan_read(Offset(4), 100, Offset(4)) is None
