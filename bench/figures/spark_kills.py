@@ -1,9 +1,10 @@
 """Kills of drivers and brokers during Spark's jobs, after which every job's output was exact.
 
-A round is one run of each job in `spark-on-k8s/jobs` on a year of real flights. Brokers that lead
-and whole drivers are killed in turn, with -9, at moments of a micro-batch that the dice choose; at
-the end the Parquet files that Spark lists must hold exactly the rows that are computed without
-Spark. See `tests/spark_jobs`.
+A round is one run of each job in `spark-on-k8s/jobs` on a year of real flights, one of them also to
+a topic. Brokers that lead and whole drivers are killed in turn, with -9, at moments of a
+micro-batch that the dice choose; at the end the Parquet files that Spark lists must hold exactly
+the rows that are computed without Spark, and so must the topic when of each key the last row is
+kept. See `tests/spark_jobs`.
 """
 
 import importlib.util
@@ -30,10 +31,10 @@ def measure(bench: Bench) -> Outcome:
         raise LoadFailedError(str(error)) from error
     outcomes: list[kills.Outcome] = []
     for number in range(bench.rounds):
-        for place, job in enumerate(kills.JOBS):
+        for place, job in enumerate(kills.RUNS):
             folder = bench.directory / f"{number}-{job}"
             folder.mkdir()
-            plan = kills.plan_of(KILLS_A_JOB, seed=len(kills.JOBS) * number + place)
+            plan = kills.plan_of(KILLS_A_JOB, seed=len(kills.RUNS) * number + place)
             try:
                 outcomes.append(kills.run(job, plan, source, folder, say))
             except AssertionError as error:
@@ -60,11 +61,16 @@ def measure(bench: Bench) -> Outcome:
             "driver_kills": sum(each.driver_kills for each in outcomes),
             "broker_kills": sum(each.broker_kills for each in outcomes),
             "last_batch_when_the_driver_was_killed": dict(interrupted),
-            "files_of_killed_tasks": sum(each.left_files for each in outcomes),
+            "files_of_killed_tasks": _leftovers(outcomes, to_topic=False),
+            "rows_written_again_to_topics": _leftovers(outcomes, to_topic=True),
             "rows": sum(each.rows for each in outcomes),
             "runs": [asdict(each) for each in outcomes],
         },
     )
+
+
+def _leftovers(outcomes: list[kills.Outcome], *, to_topic: bool) -> int:
+    return sum(each.leftovers for each in outcomes if each.job.endswith("_topic") is to_topic)
 
 
 def _told(outcome: kills.Outcome) -> str:

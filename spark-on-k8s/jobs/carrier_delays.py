@@ -1,18 +1,22 @@
-"""How late the flights of each carrier leave, hour by hour: windows over event time, to Parquet.
+"""How late the flights of each carrier leave, hour by hour: windows over event time.
 
 What it shows: a flight counts in the hour in which it should have left, whenever it is read. An
 hour is written once, when the watermark says that no flight of it will come any more: `--lateness`
 behind the latest flight so far. So the last hours are not written before later flights come.
 
-A driver that is killed and started again with the same checkpoint goes on where it was, and the
-files are the same: no flight is left out, and none counts twice.
+A driver that is killed and started again with the same checkpoint goes on where it was: no flight
+is left out, and none counts twice. Parquet files (`--output`) are the same then; in a topic
+(`--output-topic`) rows may be there twice, with the same key: keep the last one of each.
 """
 
 import argparse
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import avg, col, count, from_json, window
+from pyspark.sql.functions import avg, col, concat_ws, count, window
 from pyspark.sql.functions import max as greatest
+
+from millrace.spark.stopping import await_queries
+from millrace.spark.values import columns_to_json, json_to_columns
 
 FLIGHT = "carrier STRING, time_hour TIMESTAMP, dep_delay INT"
 """What is taken of a flight. `dep_delay`: minutes, negative if early, null if it never left."""
@@ -20,11 +24,9 @@ FLIGHT = "carrier STRING, time_hour TIMESTAMP, dep_delay INT"
 
 def delays(flights: DataFrame, length: str, lateness: str) -> DataFrame:
     """Return a row for each carrier and window, from the values of a topic."""
-    # A value that is no flight ends the query, and names it: nothing is left out in silence.
-    flight = from_json(col("value").cast("string"), FLIGHT, {"mode": "FAILFAST"})
     return (
-        flights.select(flight.alias("flight"))
-        .select("flight.*")
+        # A value that is no flight ends the query, with an error that names it by these columns.
+        json_to_columns(flights.select("topic", "partition", "offset", "value"), FLIGHT)
         .withWatermark("time_hour", lateness)
         .groupBy(window("time_hour", length), "carrier")
         .agg(
@@ -44,6 +46,11 @@ def delays(flights: DataFrame, length: str, lateness: str) -> DataFrame:
     )
 
 
+def records(rows: DataFrame) -> DataFrame:
+    """Return rows as records; the key names a row, whenever it is written."""
+    return columns_to_json(rows.withColumn("key", concat_ws("/", "carrier", "start")))
+
+
 def main() -> None:
     """Run until it is ended, or with `--available-now` until all is read."""
     options = arguments()
@@ -60,16 +67,23 @@ def main() -> None:
         .load()
     )
     trigger = {"availableNow": True} if options.available_now else {"processingTime": options.every}
+    rows = delays(flights, options.window, options.lateness)
+    if options.output_topic:
+        writer = (
+            records(rows)
+            .writeStream.format("millrace")
+            .option("bootstrap.servers", options.bootstrap)
+            .option("topic", options.output_topic)
+        )
+    else:
+        writer = rows.writeStream.format("parquet").option("path", options.output)
     query = (
-        delays(flights, options.window, options.lateness)
-        .writeStream.format("parquet")
-        .outputMode("append")
-        .option("path", options.output)
+        writer.outputMode("append")
         .option("checkpointLocation", options.checkpoint)
         .trigger(**trigger)
         .start()
     )
-    query.awaitTermination()
+    await_queries(query)
 
 
 def arguments() -> argparse.Namespace:
@@ -80,7 +94,9 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--bootstrap", default="localhost:7092", metavar="HOST:PORT", help="brokers, with commas")
     add("--topic", default="flights", help="flights as JSON (default: flights)")
-    add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--output", metavar="FOLDER", help="where the Parquet files go")
+    where.add_argument("--output-topic", metavar="TOPIC", help="or where the rows go, as JSON")
     add(
         "--checkpoint",
         required=True,

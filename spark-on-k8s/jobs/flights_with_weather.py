@@ -11,7 +11,10 @@ files are the same: no flight is missing, and none is there twice.
 import argparse
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import broadcast, col, from_json
+from pyspark.sql.functions import broadcast
+
+from millrace.spark.stopping import await_queries
+from millrace.spark.values import json_to_columns
 
 FLIGHT = (
     "carrier STRING, flight INT, origin STRING, dest STRING, time_hour TIMESTAMP, dep_delay INT"
@@ -24,9 +27,9 @@ WEATHER = (
 
 
 def rows(records: DataFrame, schema: str) -> DataFrame:
-    """Return the columns of JSON values; a value that is no such row ends the query."""
-    value = from_json(col("value").cast("string"), schema, {"mode": "FAILFAST"})
-    return records.select(value.alias("row")).select("row.*")
+    """Return the columns of JSON values; one that is no such row ends the query, and is named."""
+    place = ("topic", "partition", "offset")
+    return json_to_columns(records.select(*place, "value"), schema).drop(*place)
 
 
 def with_weather(flights: DataFrame, weather: DataFrame) -> DataFrame:
@@ -64,7 +67,7 @@ def main() -> None:
         .trigger(**trigger)
         .start()
     )
-    query.awaitTermination()
+    await_queries(query)
 
 
 def arguments() -> argparse.Namespace:

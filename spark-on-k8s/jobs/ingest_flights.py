@@ -13,6 +13,8 @@ import argparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
 
+from millrace.spark.stopping import await_queries
+
 FLIGHT = (
     "carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
     "time_hour TIMESTAMP, dep_delay INT, arr_delay INT, air_time INT, distance INT"
@@ -20,7 +22,10 @@ FLIGHT = (
 
 
 def flights_of(records: DataFrame) -> DataFrame:
-    """Return the columns of JSON values, beside where each record was."""
+    """Return the columns of JSON values, beside where each record was.
+
+    `values.json_to_columns` ends the query at what is no flight, or makes it null; here it is kept.
+    """
     value = from_json(
         col("value").cast("string"),
         f"{FLIGHT}, unparsed STRING",
@@ -52,7 +57,7 @@ def main() -> None:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    await_queries(query)
 
 
 def arguments() -> argparse.Namespace:

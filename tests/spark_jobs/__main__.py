@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.spark_jobs.flights import DAYS_OF_YEAR, read_source
-from tests.spark_jobs.kills import JOBS, plan_of, run
+from tests.spark_jobs.kills import RUNS, plan_of, run
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--job", choices=JOBS, action="append", help="of the jobs (default: all)")
+    parser.add_argument("--job", choices=RUNS, action="append", help="of the jobs (default: all)")
     parser.add_argument("--kills", type=int, default=4, help="of drivers and brokers (default: 4)")
     parser.add_argument("--days", type=int, default=DAYS_OF_YEAR, help="of flights (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments (default: 1)")
@@ -27,7 +27,7 @@ def main() -> None:
     source = read_source(options.days)
     with tempfile.TemporaryDirectory(prefix="millrace-jobs-") as passing:
         bad = 0
-        for job in options.job or JOBS:
+        for job in options.job or RUNS:
             folder = (options.folder or Path(passing)) / job
             folder.mkdir(parents=True)
             plan = plan_of(options.kills, options.seed)

@@ -116,8 +116,8 @@ class Written:
         """Return the last batch whose files are in the output's log; -1: none."""
         return max(_numbers(self._log), default=-1)
 
-    def files(self) -> set[str]:
-        """Return all Parquet files, those of which nobody will know too."""
+    def marks(self) -> set[str]:
+        """Return all Parquet files, those that nobody lists too: new ones say that tasks write."""
         return {path.name for path in self.output.glob("part-*.parquet")}
 
     def listed_files(self) -> list[Path]:
@@ -134,6 +134,10 @@ class Written:
                 assert entry["action"] == "add"
                 listed.append(self.output / Path(entry["path"]).name)
         return listed
+
+    def leftovers(self) -> int:
+        """Return how many files do not count."""
+        return len(self.marks() - {path.name for path in self.listed_files()})
 
     def table(self) -> pa.Table:
         """Return all rows that count."""

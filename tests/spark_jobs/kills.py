@@ -4,7 +4,8 @@ For each kill a portion of the flights is sent. While the job reads it, either a
 one of the topic's partitions is killed, and started again once the job has gone on without it; or
 the driver is killed with all its processes, at a chosen moment of a micro-batch, and started again
 with the same checkpoint. At the end a last portion is sent, and a last run reads what is left. Then
-the Parquet files that Spark lists must hold exactly what is computed without Spark.
+the Parquet files that Spark lists must hold exactly what is computed without Spark, and so must a
+topic when of each key the last row is kept.
 """
 
 import random
@@ -19,12 +20,20 @@ from tests.integration.running_cluster import RunningCluster
 from tests.spark_jobs import expected
 from tests.spark_jobs.drivers import Driver, Written
 from tests.spark_jobs.flights import FLIGHTS, REPLICAS, Feed, Source
+from tests.spark_jobs.topics import WrittenToTopic
 
 from millrace.client import SyncAdmin
 
-JOBS = ("carrier_delays", "flights_with_weather", "ingest_flights")
+RUNS = {
+    "carrier_delays": "carrier_delays",
+    "carrier_delays_topic": "carrier_delays",
+    "flights_with_weather": "flights_with_weather",
+    "ingest_flights": "ingest_flights",
+}
+"""The job of each kind of run: one writes to a topic, the others to Parquet."""
+TOPIC = "delays"
 BATCHES_A_PORTION = 6
-SECONDS_MAX = 150.0
+SECONDS_MAX = 240.0
 """For one thing to happen, on a machine that has others to serve."""
 _POLL_S = 0.002
 
@@ -59,8 +68,8 @@ class Outcome:
     """How far the last batch was when the driver was dead."""
     batches: int = 0
     rows: int = 0
-    left_files: int = 0
-    """Parquet files that killed tasks have left, and nobody lists."""
+    leftovers: int = 0
+    """Parquet files that killed tasks have left, and nobody lists; rows that a topic has again."""
     difference: str = ""
     seconds: float = 0.0
 
@@ -126,7 +135,11 @@ class _Story:
         self._job, self._cluster, self._source, self._folder = job, cluster, source, folder
         self._is_ingest = job == "ingest_flights"
         self._feed = Feed(cluster.bootstrap, source, portions, with_bad=self._is_ingest)
-        self._written = Written(folder)
+        self._written = (
+            WrittenToTopic(folder, cluster.bootstrap, TOPIC)
+            if job == "carrier_delays_topic"
+            else Written(folder)
+        )
         self._sender = ThreadPoolExecutor(1)
         self._driver: Driver | None = None
         self._say = say
@@ -146,23 +159,20 @@ class _Story:
 
     def finish(self, portion: int) -> None:
         """Send what is left, let a last run read it, and judge what was written."""
+        assert self._driver is None, "a plan ends with a driver's death"
         self._feed.send(portion)
-        if self._driver is not None:
-            self._kill_driver()
-        self._start("" if self._is_ingest else "--available-now")
-        assert self._driver is not None
-        code = self._driver.wait(SECONDS_MAX)
-        assert code == 0, f"the last run ended with {code}:\n{self._driver.log_end()}"
-        self._driver = None
+        driver = self._start("" if self._is_ingest else "--available-now")
+        code = driver.wait(SECONDS_MAX)
+        assert code == 0, f"the last run ended with {code}:\n{driver.log_end()}"
         outcome, written = self.outcome, self._written
         assert written.committed() == written.planned() == written.listed()
         outcome.batches = written.committed() + 1
-        outcome.left_files = len(written.files() - {path.name for path in written.listed_files()})
+        outcome.leftovers = written.leftovers()
         found = written.table()
         outcome.rows = found.num_rows
         flights = self._source.flights.table
         match self._job:
-            case "carrier_delays":
+            case "carrier_delays" | "carrier_delays_topic":
                 wanted = expected.carrier_delays(flights)
             case "flights_with_weather":
                 weather = self._source.weather.table
@@ -182,7 +192,7 @@ class _Story:
         self._sender.shutdown()
         self._feed.close()
 
-    def _start(self, *others: str) -> None:
+    def _start(self, *others: str) -> Driver:
         written = self._written
         if self._is_ingest:
             size = self._feed.portion_bytes // BATCHES_A_PORTION
@@ -190,14 +200,19 @@ class _Story:
         else:
             count = self._feed.portion_rows // BATCHES_A_PORTION
             limits = ["--batch-records", str(count), "--every", "0 seconds"]
+        if isinstance(written, WrittenToTopic):
+            output = ["--output-topic", TOPIC]
+        else:
+            output = ["--output", str(written.output)]
         arguments = [
-            *("--bootstrap", self._cluster.bootstrap),
-            *("--output", str(written.output), "--checkpoint", str(written.checkpoint)),
+            *("--bootstrap", self._cluster.bootstrap, "--checkpoint", str(written.checkpoint)),
+            *output,
             *limits,
             *filter(None, others),
         ]
-        self._driver = Driver(self._job, arguments, self._folder / "driver.log")
+        self._driver = Driver(RUNS[self._job], arguments, self._folder / "driver.log")
         self.outcome.driver_starts += 1
+        return self._driver
 
     def _reach(self, moment: Moment) -> None:
         """Return at the moment of a batch, after another one of the same portion."""
@@ -206,11 +221,11 @@ class _Story:
         if self._driver is None:
             self._start()
         self._wait(lambda: written.committed() > before, "a batch")
-        batch, files = written.committed() + 1, written.files()
+        batch, marks = written.committed() + 1, written.marks()
         reached: dict[Moment, Callable[[], bool]] = {
             Moment.PLANNED: lambda: written.planned() >= batch,
-            # Or no file at all, where it has no rows to write.
-            Moment.WRITING: lambda: bool(written.files() - files) or written.listed() >= batch,
+            # Or it has no rows to write.
+            Moment.WRITING: lambda: bool(written.marks() - marks) or written.listed() >= batch,
             Moment.LISTED: lambda: written.listed() >= batch,
             Moment.COMMITTED: lambda: written.committed() >= batch,
         }
@@ -218,6 +233,7 @@ class _Story:
 
     def _kill_driver(self) -> None:
         assert self._driver is not None
+        assert self._driver.exit_code() is None, "a run ended before it could be killed"
         self._driver.kill()
         self._driver = None
         self.outcome.driver_kills += 1
