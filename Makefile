@@ -21,7 +21,7 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.pipeline
 
 test: lint api-server ## Everything that `make check` does, then all tests, the fastest layer first
-	$(INSTALL) spark demo java
+	$(INSTALL) bench spark demo java
 	@$(PYTHON_RUN) -m pytest
 
 test-spark: setup ## The tests of Spark's data source and of its jobs alone

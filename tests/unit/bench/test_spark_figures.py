@@ -4,9 +4,11 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from bench.comparisons.spark_read import check_counted
-from bench.figures import spark_latency
 from bench.processes import LoadFailedError
+
+_REASON = "needs confluent-kafka: sh requirements/install.sh bench"
+spark_read = pytest.importorskip("bench.comparisons.spark_read", reason=_REASON)
+spark_latency = pytest.importorskip("bench.figures.spark_latency", reason=_REASON)
 
 
 def test_a_record_is_done_with_the_first_batch_that_ends_behind_it() -> None:
@@ -32,6 +34,6 @@ def test_what_spark_has_read_must_be_what_was_written(tmp_path: Path) -> None:
     records.write_bytes(b"\n".join(values))
     written = [values[0], *values, *values[:1]]
     counted = {"records": 5, "bytes": 10, "crc_sum": sum(map(crc32, written))}
-    check_counted(counted, 4, records)
+    spark_read.check_counted(counted, 4, records)
     with pytest.raises(LoadFailedError, match="was written"):
-        check_counted({**counted, "crc_sum": counted["crc_sum"] + 1}, 4, records)
+        spark_read.check_counted({**counted, "crc_sum": counted["crc_sum"] + 1}, 4, records)
