@@ -15,6 +15,7 @@ from typing import Any
 from bench.loads.spark_orders import ANSWER
 from bench.peers.maven import spark_kafka_jars
 from bench.processes import LoadFailedError, Usage, environment, status_bytes
+from demo.spark_program import of_session
 
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
@@ -85,7 +86,7 @@ class Spark:
 
     def _pids(self) -> list[int]:
         """Return the processes of the session: all that it has started, and that still run."""
-        return _of_session(self.process.pid)
+        return of_session(self.process.pid)
 
 
 @contextmanager
@@ -140,18 +141,9 @@ def running_spark(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        for pid in _of_session(process.pid):
+        for pid in of_session(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def _of_session(session: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if os.getsid(pid := int(path.name)) == session:
-                found.append(pid)
-    return found
 
 
 def _runs_tasks(pid: int) -> bool:

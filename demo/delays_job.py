@@ -1,6 +1,6 @@
 """The demo's Spark program: how late each carrier leaves in each hour of the day, dry and in rain.
 
-    python -m demo.delays_job --help
+    python demo/delays_job.py --help
 
 A stream of flights is joined with the weather, a topic that is read once, and summed up. Each
 micro-batch writes the sums that it changed: to a topic, keyed by carrier and hour, so that the last
@@ -62,6 +62,8 @@ def main() -> None:
     """Run until it is told to end by SIGTERM."""
     options = _arguments()
     spark = SparkSession.builder.appName("delays").getOrCreate()
+    # A state is kept in as many files a batch.
+    spark.conf.set("spark.sql.shuffle.partitions", 2)
     flights = (
         spark.readStream.format("millrace")
         .option("bootstrap.servers", options.bootstrap)

@@ -2,7 +2,7 @@
 
     python -m demo.pipeline
 
-A Spark program (`demo.delays_job`) sums up the delays of each carrier in each hour of the day,
+A Spark program (`delays_job.py`) sums up the delays of each carrier in each hour of the day,
 joined with the weather, and writes the sums to a topic and to Parquet. Meanwhile a broker that
 leads is killed with SIGKILL, and later the program itself; it is started again and goes on. Both
 outputs are compared with the same sums computed by pyarrow. Ends with 1 when they differ, and with
@@ -19,7 +19,16 @@ from typing import Any
 
 import pyarrow.dataset
 from demo import delays
+from demo.checks import Check
 from demo.dataset import DatasetError, Records, data_folder, read_flights, read_weather
+from demo.flights import (
+    DELIVERY_TIMEOUT_MS,
+    FLIGHTS,
+    PARTITIONS,
+    ROWS_PER_CALL,
+    WEATHER,
+    report,
+)
 from demo.spark_program import SparkProgram, missing
 from demo.up_process import BROKERS, ClusterProcess
 
@@ -29,12 +38,10 @@ from millrace.cli.progress import Progress
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.errors import MillraceError
 
-FLIGHTS, WEATHER, DELAYS = "flights", "weather", "delays"
-PARTITIONS = 4
-ROWS_PER_CALL = 2_000
-DELIVERY_TIMEOUT_MS = 60_000
+DELAYS = "delays"
 QUIET_SECONDS_MAX = 240.0
 PICTURE = Path("flight-delays.png")
+PROGRAM = Path(__file__).with_name("delays_job.py")
 _STAGES = (0.4, 0.7, 1.0)
 """How much is written before the broker is killed, before the program is, and in the end."""
 
@@ -54,17 +61,19 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     expected = delays.expected(flights.table, weather.table)
-    print("check")
-    for what, found in (("the topic's last records", in_topic), ("the Parquet table", in_parquet)):
-        wrong = [key for key in {*expected, *found} if expected.get(key) != found.get(key)]
-        detail = f"{len(wrong)} differ, such as {wrong[0]}" if wrong else f"{len(found)} sums"
-        print(f"  {'FAILED' if wrong else 'ok    '}  {what} are what pyarrow finds: {detail}")
-        if wrong:
-            return 1
+    found = {"the topic's last records": in_topic, "the Parquet table": in_parquet}
+    if not report(_check(what, expected, table) for what, table in found.items()):
+        return 1
     _show(in_topic)
     delays.draw(in_topic, PICTURE)
     print(f"\nDrawn in {PICTURE}. {time.monotonic() - started:.0f} seconds in all.")
     return 0
+
+
+def _check(what: str, expected: delays.Table, found: delays.Table) -> Check:
+    wrong = [key for key in {*expected, *found} if expected.get(key) != found.get(key)]
+    detail = f"{len(wrong)} differ, such as {wrong[0]}" if wrong else f"{len(found)} sums"
+    return Check(f"what pyarrow finds is in {what}", not wrong, detail)
 
 
 def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, delays.Table]:
@@ -90,12 +99,12 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, 
                 consumer.assign([DELAYS], start="beginning")
                 _send(producer, WEATHER, weather, 0, len(weather))
                 program = SparkProgram(
-                    place,
-                    *("-m", "demo.delays_job", "--bootstrap", cluster.bootstrap),
+                    PROGRAM,
+                    *("--bootstrap", cluster.bootstrap),
                     *("--flights", FLIGHTS, "--weather", WEATHER, "--topic", DELAYS),
                     *("--table", str(place / "table"), "--checkpoint", str(place / "checkpoint")),
-                )
-                program.start()
+                    log=place / "spark.log",
+                ).start()
                 latest = Latest(consumer)
                 first, second, last = (int(len(flights) * share) for share in _STAGES)
                 with Progress("flights summed up by Spark", len(flights)) as progress:
@@ -171,11 +180,12 @@ class Latest:
                 values = batch.records.column("value").to_pylist()
                 self.table.update(delays.table_of(json.loads(value) for value in values))
             progress.update(self.flights, Transfer(self.flights, 0, time.monotonic() - self._began))
-            program.refuse_ended()
+            if program.exit_code() is not None:
+                raise RuntimeError(f"the program ended; its log ends with\n{program.log_end()}")
             if time.monotonic() - heard_at > QUIET_SECONDS_MAX:
                 raise RuntimeError(
                     f"nothing came for {QUIET_SECONDS_MAX:.0f} s, at {self.flights:,} of "
-                    f"{flights:,} flights; the log of the Spark program ends with\n{program.log()}"
+                    f"{flights:,} flights; Spark's log ends with\n{program.log_end()}"
                 )
 
 

@@ -6,12 +6,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 STOP_SECONDS_MAX = 60.0
-_CHECKOUT = Path(__file__).parents[1]
-_LOG_LINES_SHOWN = 30
+JOBS = Path(__file__).resolve().parents[1] / "spark-on-k8s" / "jobs"
+_KILL_SECONDS_MAX = 20.0
+_KILL_POLL_SECONDS = 0.002
+_LOG_LINES_SHOWN = 60
+_SETTINGS = {
+    "SPARK_CONF_DIR": str(JOBS / "conf"),  # For one machine.
+    "PYSPARK_PYTHON": sys.executable,
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # It lives briefly.
+}
 
 
 def missing() -> str:
@@ -28,73 +36,96 @@ def missing() -> str:
 
 
 class SparkProgram:
-    """A Spark program as a process, with all that it starts.
+    """A Spark program as a process: Python, Spark's JVM and its workers, in a session of their own.
 
     Args:
-        folder: where its log goes.
-        arguments: of Python's: the module and its options.
+        program: the file.
+        arguments: of its command line.
+        log: where what it says is added; in its folder the program runs.
     """
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self._log = folder / "spark.log"
-        self._arguments = [sys.executable, *arguments]
-        self._environment = {
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": " ".join(
-                [
-                    *("--master", "local[2]", "--driver-memory", "1g"),
-                    *("--conf", "spark.ui.enabled=false"),
-                    *("--conf", "spark.sql.shuffle.partitions=2"),
-                    *("--conf", "spark.python.unix.domain.socket.enabled=true"),
-                    *("--conf", "spark.driver.bindAddress=127.0.0.1"),
-                    *("--conf", "spark.driver.host=127.0.0.1"),
-                    *("--conf", f"spark.sql.warehouse.dir={folder / 'warehouse'}"),
-                    "pyspark-shell",
-                ]
-            ),
-        }
+    def __init__(self, program: Path, *arguments: str, log: Path) -> None:
+        self._log = log
+        self._arguments = [sys.executable, str(program), *arguments]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self) -> "SparkProgram":
         """Start it, for the first time or again."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._arguments,
-                cwd=_CHECKOUT,
-                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._log.parent,
+                env=os.environ | _SETTINGS,
                 start_new_session=True,
             )
+        return self
 
-    def refuse_ended(self) -> None:
-        """Say so if it has ended by itself.
+    def exit_code(self) -> int | None:
+        """Return how it ended; None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> int:
+        """Wait until it ends by itself; return its exit code.
 
         Raises:
-            RuntimeError: it has; the message holds the end of its log.
+            RuntimeError: it did not end in time; it was killed.
         """
         assert self._process is not None
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the Spark program ended; its log ends with\n{self.log()}")
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(
+                f"the Spark program runs for {seconds:.0f} s; its log ends with\n{self.log_end()}"
+            ) from error
+        finally:
+            self.kill()
 
-    def log(self) -> str:
-        """Return the end of its log."""
+    def stop(self) -> int:
+        """Tell it to end; return its exit code.
+
+        Raises:
+            RuntimeError: it did not end in time; it was killed.
+        """
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait(STOP_SECONDS_MAX)
+
+    def kill(self) -> None:
+        """End all of it at once, as when its machine is lost; nothing of it is left then.
+
+        Raises:
+            RuntimeError: something of it does not end.
+        """
+        if self._process is None:
+            return
+        deadline = time.monotonic() + _KILL_SECONDS_MAX
+        while pids := of_session(self._process.pid):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.poll()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"these processes of Spark do not end: {pids}")
+            time.sleep(_KILL_POLL_SECONDS)
+        self._process.wait()
+
+    def log_end(self) -> str:
+        """Return the last lines of what it said."""
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES_SHOWN:])
 
-    def stop(self) -> None:
-        """Tell it to end, and wait."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS_MAX)
-        self.kill()
 
-    def kill(self) -> None:
-        """End it, its JVM and its workers at once, whatever happened before."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+def of_session(session: int) -> list[int]:
+    """Return what runs in a session; groups would not do, as PySpark's workers have their own."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # The name stands in parentheses and may hold anything.
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] not in "ZX":
+                found.append(int(path.parent.name))
+    return found

@@ -37,7 +37,7 @@ def measure(bench: Bench) -> Outcome:
             plan = kills.plan_of(KILLS_A_JOB, seed=len(kills.RUNS) * number + place)
             try:
                 outcomes.append(kills.run(job, plan, source, folder, say))
-            except AssertionError as error:
+            except (AssertionError, RuntimeError) as error:
                 raise LoadFailedError(f"{job}, round {number + 1}: {error}") from error
             say(f"round {number + 1}/{bench.rounds} {job}: {_told(outcomes[-1])}")
     exact = [each for each in outcomes if not each.difference]

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from demo.spark_program import JOBS, SparkProgram
 from tests.integration.running_cluster import RunningCluster
 from tests.spark_jobs import expected
-from tests.spark_jobs.drivers import Driver, Written
 from tests.spark_jobs.flights import FLIGHTS, REPLICAS, Feed, Source
 from tests.spark_jobs.topics import WrittenToTopic
+from tests.spark_jobs.written import Written
 
 from millrace.client import SyncAdmin
 
@@ -102,7 +103,7 @@ def run(
     """Run a job under kills; its files stay in `folder`.
 
     Raises:
-        AssertionError: something did not happen in time, or ended that should not.
+        AssertionError, RuntimeError: something did not happen in time, or ended that should not.
     """
     started = time.monotonic()
     cluster = RunningCluster(folder).start()
@@ -141,7 +142,7 @@ class _Story:
             else Written(folder)
         )
         self._sender = ThreadPoolExecutor(1)
-        self._driver: Driver | None = None
+        self._driver: SparkProgram | None = None
         self._say = say
 
     def live_through(self, portion: int, kill: Kill) -> None:
@@ -192,7 +193,7 @@ class _Story:
         self._sender.shutdown()
         self._feed.close()
 
-    def _start(self, *others: str) -> Driver:
+    def _start(self, *others: str) -> SparkProgram:
         written = self._written
         if self._is_ingest:
             size = self._feed.portion_bytes // BATCHES_A_PORTION
@@ -210,7 +211,8 @@ class _Story:
             *limits,
             *filter(None, others),
         ]
-        self._driver = Driver(RUNS[self._job], arguments, self._folder / "driver.log")
+        program = JOBS / f"{RUNS[self._job]}.py"
+        self._driver = SparkProgram(program, *arguments, log=self._folder / "driver.log").start()
         self.outcome.driver_starts += 1
         return self._driver
 

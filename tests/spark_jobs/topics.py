@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 from demo.flights import consume
-from tests.spark_jobs.drivers import Written
 from tests.spark_jobs.flights import REPLICAS
+from tests.spark_jobs.written import Written
 
 from millrace.client import SyncAdmin
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from demo.dataset import DatasetError
-from demo.spark_program import missing
-from tests.spark_jobs import drivers, flights, kills
+from demo.spark_program import JOBS, missing
+from tests.spark_jobs import flights, kills
 from tests.spark_jobs.kills import Kill, Moment
 
 DAYS = 45
@@ -34,7 +34,7 @@ def source() -> flights.Source:
 
 
 def test_every_job_is_killed() -> None:
-    assert {path.stem for path in drivers.JOBS.glob("*.py")} == set(kills.RUNS.values())
+    assert {path.stem for path in JOBS.glob("*.py")} == set(kills.RUNS.values())
     assert kills.RUNS.keys() == PLANS.keys()
 
 
@@ -52,7 +52,7 @@ def test_the_output_is_exact_after_kills_of_a_broker_and_of_the_driver(
 def test_help_says_what_a_job_shows_and_what_it_takes(job: str) -> None:
     pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
     done = subprocess.run(
-        [sys.executable, drivers.JOBS / f"{job}.py", "--help"],
+        [sys.executable, JOBS / f"{job}.py", "--help"],
         check=True,
         capture_output=True,
         text=True,

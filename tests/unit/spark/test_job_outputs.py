@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
-from tests.spark_jobs.drivers import Written
 from tests.spark_jobs.expected import difference
 from tests.spark_jobs.kills import plan_of
+from tests.spark_jobs.written import Written
 
 ROWS = pa.table({"carrier": ["UA", "AA", "AA"], "delay": [1, None, None]})
 
