@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from demo.weather import with_weather
 
 SUMS = ("flights", "departed", "delay", "departed_in_rain", "delay_in_rain")
 Row = tuple[int, ...]
@@ -21,28 +21,27 @@ Table = Mapping[tuple[str, int], Row]
 
 def expected(flights: pa.Table, weather: pa.Table) -> Table:
     """Return what the job should find."""
-    hours = weather.select(["origin", "time_hour", "precip"])
-    hours = hours.group_by(["origin", "time_hour"]).aggregate([("precip", "max")])
-    joined = flights.select(["carrier", "hour", "origin", "time_hour", "dep_delay"]).join(
-        hours, ["origin", "time_hour"], join_type="left outer"
-    )
-    delay = joined.column("dep_delay")
-    rain = pc.fill_null(pc.greater(joined.column("precip_max"), 0), False)
-    wet = pc.if_else(rain, delay, pa.scalar(None, delay.type))
+    columns = ["carrier", "hour", "origin", "time_hour", "dep_delay"]
     sums = (
-        joined.append_column("wet", wet)
+        with_weather(flights, weather, columns)
         .group_by(["carrier", "hour"])
         .aggregate(
             [
                 ("origin", "count"),
                 ("dep_delay", "count"),
                 ("dep_delay", "sum"),
-                ("wet", "count"),
-                ("wet", "sum"),
+                ("rain_delay", "count"),
+                ("rain_delay", "sum"),
             ]
         )
     )
-    names = ("origin_count", "dep_delay_count", "dep_delay_sum", "wet_count", "wet_sum")
+    names = (
+        "origin_count",
+        "dep_delay_count",
+        "dep_delay_sum",
+        "rain_delay_count",
+        "rain_delay_sum",
+    )
     return {
         (row["carrier"], row["hour"]): tuple(row[name] or 0 for name in names)
         for row in sums.to_pylist()

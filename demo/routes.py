@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from demo.weather import with_weather
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,7 @@ class Route:
 
 def busiest_routes(flights: pa.Table, weather: pa.Table, count: int) -> list[Route]:
     """Return the routes with most flights, the busiest first."""
-    hours = weather.select(["origin", "time_hour", "precip", "wind_speed"])
-    hours = hours.group_by(["origin", "time_hour"]).aggregate(  # One row an hour, for certain.
-        [("precip", "max"), ("wind_speed", "mean")]
-    )
-    joined = flights.select(["origin", "dest", "time_hour", "dep_delay"]).join(
-        hours, ["origin", "time_hour"], join_type="left outer"
-    )
-    rain = pc.fill_null(pc.greater(joined.column("precip_max"), 0), False)
-    delay = joined.column("dep_delay")
-    joined = joined.append_column(
-        "rain_delay", pc.if_else(rain, delay, pa.scalar(None, delay.type))
-    )
+    joined = with_weather(flights, weather, ["origin", "dest", "time_hour", "dep_delay"])
     routes = joined.group_by(["origin", "dest"]).aggregate(
         [
             ("dest", "count"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.integration.running_broker import RunningBroker
+from tests.integration.running_cluster import RunningCluster
 
 StartBroker = Callable[..., RunningBroker]
 
@@ -31,6 +32,16 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     yield start
     for broker in started:
         broker.abandon()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    """Three brokers of this test's own, which it may stop."""
+    running = RunningCluster(tmp_path)
+    try:
+        yield running.start()
+    finally:
+        running.abandon()
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-import pytest
 from tests.integration.raw_client import (
     FETCH,
     RawClient,
@@ -25,15 +24,6 @@ from millrace.core.errors import CorruptLogError, NotEnoughReplicasError, NotLea
 from millrace.core.ids import TopicPartition
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.v1 import cluster_pb2, fetch_pb2
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    running = RunningCluster(tmp_path)
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
 
 
 def log_of(broker: RunningBroker) -> cluster_pb2.LogDescription:

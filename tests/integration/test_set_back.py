@@ -6,11 +6,9 @@ Nothing is deleted or begun anew by itself, and with the newest state everything
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, failed_start, wait_until
@@ -18,15 +16,6 @@ from tests.integration.running_cluster import RunningCluster
 
 from millrace.cli.failures import ExitCode
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    running = RunningCluster(tmp_path)
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
 
 
 def produce(address: str, topic: str, count: int) -> None:

@@ -30,16 +30,6 @@ def millrace(shared_cluster: RunningCluster) -> CommandLine:
     return CommandLine(shared_cluster.bootstrap)
 
 
-@pytest.fixture
-def own_cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    """A cluster whose brokers the test may stop."""
-    running = RunningCluster(tmp_path)
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
-
-
 def described(millrace: CommandLine, topic: str) -> list[dict[str, Any]]:
     document = json.loads(millrace.ok("topic", "describe", topic, "-o", "json"))
     partitions: list[dict[str, Any]] = document["partitions"]
@@ -194,13 +184,13 @@ def test_a_plan_that_is_interrupted_goes_on_when_it_is_applied_again(
     assert moved() == 20
 
 
-def test_a_broker_that_is_gone_for_good_is_unregistered(own_cluster: RunningCluster) -> None:
-    millrace = CommandLine(own_cluster.bootstrap)
+def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: RunningCluster) -> None:
+    millrace = CommandLine(cluster.bootstrap)
     millrace.ok("topic", "create", "t", "--partitions", "3", "--replication-factor", "2")
     alive = millrace.run("cluster", "unregister", "2")
     assert alive.exit_code == ExitCode.FAILED
     assert "stop" in alive.stderr
-    own_cluster[2].kill()
+    cluster[2].kill()
     wait_until(lambda: states(millrace)[2] == "fenced", "broker 2 is fenced")
     holds = millrace.run("cluster", "unregister", "2")
     assert holds.exit_code == ExitCode.FAILED
@@ -214,19 +204,19 @@ def test_a_broker_that_is_gone_for_good_is_unregistered(own_cluster: RunningClus
     assert states(millrace).keys() == {0, 1}
     assert "healthy" in millrace.ok("cluster", "health")
     assert millrace.run("cluster", "unregister", "2").exit_code == ExitCode.NOT_FOUND
-    code, log = failed_start(own_cluster[2])
+    code, log = failed_start(cluster[2])
     assert code == 1
     assert "new log_dirs" in log
 
 
 def test_a_cluster_whose_controller_has_just_died_is_not_healthy(
-    own_cluster: RunningCluster,
+    cluster: RunningCluster,
 ) -> None:
-    millrace = CommandLine(own_cluster.bootstrap)
+    millrace = CommandLine(cluster.bootstrap)
     millrace.ok("topic", "create", "t", "--replication-factor", "3")
     wait_until(lambda: millrace.run("cluster", "health").exit_code == 0, "all is well")
     controller = json.loads(millrace.ok("cluster", "describe", "-o", "json"))["controller"]
-    own_cluster[controller].kill()
+    cluster[controller].kill()
     at_once = millrace.run("cluster", "health", "-o", "json")
     assert at_once.exit_code == ExitCode.UNHEALTHY
     report = json.loads(at_once.stdout)
@@ -273,13 +263,13 @@ def test_an_unclean_election_needs_partitions_by_name_and_a_yes(millrace: Comman
     assert "--yes" in result.stderr
 
 
-def test_health_says_what_is_missing_and_a_lost_tail_is_told(own_cluster: RunningCluster) -> None:
-    millrace = CommandLine(own_cluster.bootstrap)
+def test_health_says_what_is_missing_and_a_lost_tail_is_told(cluster: RunningCluster) -> None:
+    millrace = CommandLine(cluster.bootstrap)
     settings = ("--set", "min.insync.replicas=1", "--replication-factor", "2")
     millrace.ok("topic", "create", "t", "--partitions", "1", *settings)
     assert "healthy" in millrace.ok("cluster", "health")
     millrace.ok("produce", "t", stdin="kept\n")
-    with SyncConsumer(own_cluster.bootstrap) as consumer:
+    with SyncConsumer(cluster.bootstrap) as consumer:
         consumer.subscribe(["t"])
         found: list[bytes | None] = []
 
@@ -294,7 +284,7 @@ def test_health_says_what_is_missing_and_a_lost_tail_is_told(own_cluster: Runnin
         partition = described(millrace, "t")[0]
         leader = partition["leader"]
         (follower,) = (each for each in partition["replicas"] if each != leader)
-        own_cluster[follower].kill()
+        cluster[follower].kill()
 
         def health() -> tuple[int, dict[str, Any]]:
             result = millrace.run("cluster", "health", "-o", "json")
@@ -309,9 +299,9 @@ def test_health_says_what_is_missing_and_a_lost_tail_is_told(own_cluster: Runnin
 
         millrace.ok("produce", "t", stdin="lost\n")  # The leader alone is enough here.
         read(2)
-        own_cluster[leader].kill()
+        cluster[leader].kill()
         wait_until(lambda: health()[1]["offline"], "nobody leads")
-        own_cluster[follower].start()
+        cluster[follower].start()
         wait_until(lambda: follower not in health()[1]["fenced_brokers"], "the follower is back")
         assert health()[1]["offline"][0]["leader"] == -1
         assert "offline" in millrace.run("cluster", "health").stdout
@@ -329,6 +319,6 @@ def test_health_says_what_is_missing_and_a_lost_tail_is_told(own_cluster: Runnin
         read(3)
         assert found == [b"kept", b"lost", b"in its place"]
 
-        own_cluster[leader].start()
+        cluster[leader].start()
         count = 'millrace_topic_lost_records_total{topic="t"}'
-        wait_until(lambda: own_cluster[leader].metrics().get(count) == 1, "the loss is counted")
+        wait_until(lambda: cluster[leader].metrics().get(count) == 1, "the loss is counted")

@@ -22,11 +22,11 @@ def folder(tmp_path: Path) -> Path:
         header = "carrier,flight,origin,hour,time_hour,dep_delay\n"
         archive.writestr("flights.csv", header + "".join(rows))
     hours = (
-        f"{origin},2013-01-{1 + i // 24:02}T{i % 24:02}:00:00Z,{0.01 if i % 7 == 0 else 0.0}\n"
+        f"{origin},2013-01-{1 + i // 24:02}T{i % 24:02}:00:00Z,{0.01 if i % 7 == 0 else 0.0},5\n"
         for origin in ("JFK", "EWR")
         for i in range(14 * 24)
     )
-    (tmp_path / "weather.csv").write_text("origin,time_hour,precip\n" + "".join(hours))
+    (tmp_path / "weather.csv").write_text("origin,time_hour,precip,wind_speed\n" + "".join(hours))
     return tmp_path
 
 
