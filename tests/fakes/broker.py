@@ -339,7 +339,7 @@ class FakeBroker:
             if self.dropped_answers:
                 self.dropped_answers -= 1
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "answer dropped")
-            if header.acks:
+            if header.acks or any(result.HasField("error") for result in answer.results):
                 yield response.SerializeToString()
 
     async def _init_producer_id(

@@ -145,6 +145,34 @@ def test_a_reader_of_another_zone_reads_from_the_leader(cluster: RunningCluster)
         assert [fetched_bytes(cluster, each) for each in followers] == [0, 0]
 
 
+def test_a_producer_without_acknowledgements_follows_a_leadership_that_is_handed_over(
+    cluster: RunningCluster,
+) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, acks=0) as producer,
+        SyncConsumer(cluster.bootstrap) as consumer,
+    ):
+        leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
+        consumer.subscribe(["t"])
+        read_after(producer, consumer, "before")
+        admin.drain_broker(leader)
+        found: list[bytes | None] = []
+
+        def has_read(value: bytes) -> bool:
+            found.extend(each.value for each in consumer.poll(timeout_ms=50))
+            return value in found
+
+        def arrives() -> bool:
+            producer.send("t", b"after")
+            return has_read(b"after")
+
+        wait_until(arrives, "a record reaches the new leader")
+        written = write(producer, 10, "all")
+        wait_until(lambda: has_read(written[-1]), "what follows does")
+        assert [value for value in found if value != b"after"] == written
+
+
 @pytest.mark.parametrize("acks", [0, 1, "all", -1])
 def test_every_kind_of_acknowledgement_ends_with_the_records_there(
     cluster: RunningCluster, acks: Literal["all", -1, 0, 1]

@@ -526,6 +526,7 @@ class Pipeline:
                 acks=self.config.acks,
                 request_timeout_ms=self.config.request_timeout_ms,
                 on_answer=self._on_answer,
+                on_late_refusal=self._on_late_refusal,
                 on_broken=self._on_broken,
             )
         except MillraceError as error:
@@ -544,6 +545,10 @@ class Pipeline:
             if isinstance(answer, Refusal):
                 self._learn_address(answer.error)
         self._sender.on_answer(broker_id, correlation_id, answers, throttle_ms, monotonic_ms())
+        self._step()
+
+    def _on_late_refusal(self, broker_id: BrokerId) -> None:
+        self._sender.on_late_refusal(broker_id)
         self._step()
 
     def _on_broken(self, broker_id: BrokerId, stream: ProduceStream, reason: str) -> None:

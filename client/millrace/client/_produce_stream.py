@@ -1,4 +1,8 @@
-"""The produce stream to one broker: requests out in order, answers in whatever order they come."""
+"""The produce stream to one broker: requests out in order, answers in whatever order they come.
+
+With `acks=0` the broker answers only what it refuses. A request counts as acknowledged when the
+transport has taken it, so that what is queued here stays within the bounds of the sender machine.
+"""
 
 import asyncio
 from collections import deque
@@ -10,8 +14,9 @@ import grpc.aio
 
 from millrace.client import _wire
 from millrace.client._cluster import Connection, is_cancelled_by
-from millrace.core.ids import BrokerId, LeaderEpoch
+from millrace.core.ids import UNKNOWN_OFFSET, BrokerId, LeaderEpoch, WallMs
 from millrace.core.producer.batch import ProducerBatch
+from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import Answer, Refusal
 from millrace.proto import codec
 from millrace.proto.errors import error_from_wire
@@ -20,6 +25,7 @@ from millrace.proto.v1 import produce_pb2
 _METHOD: Final = "/millrace.proto.v1.Produce/Produce"
 
 OnAnswer = Callable[[BrokerId, int, Sequence[Answer], int], None]
+OnLateRefusal = Callable[[BrokerId], None]
 OnBroken = Callable[[BrokerId, "ProduceStream", str], None]
 
 
@@ -32,6 +38,7 @@ class ProduceStream:
         acks: of every request.
         request_timeout_ms: how long the broker may wait for replicas.
         on_answer: broker, correlation id, answers in the order of the request, pause asked for.
+        on_late_refusal: with `acks=0` the broker refused something.
         on_broken: the stream ended, by whichever side but `close()`.
     """
 
@@ -43,6 +50,7 @@ class ProduceStream:
         acks: int,
         request_timeout_ms: int,
         on_answer: OnAnswer,
+        on_late_refusal: OnLateRefusal,
         on_broken: OnBroken,
     ) -> None:
         self.broker_id = broker_id
@@ -50,9 +58,10 @@ class ProduceStream:
         self._acks = acks
         self._request_timeout_ms = request_timeout_ms
         self._on_answer = on_answer
+        self._on_late_refusal = on_late_refusal
         self._on_broken = on_broken
         self._sizes: dict[int, int] = {}
-        self._messages: deque[bytes] = deque()
+        self._messages: deque[tuple[int, bytes]] = deque()
         self._has_message = asyncio.Event()
         self._is_closed = False
         self._is_ending = False
@@ -85,7 +94,7 @@ class ProduceStream:
                 length=prepared.length,
             )
         self._sizes[correlation_id] = len(batches)
-        self._messages.append(codec.encode_produce_request(header, parts))
+        self._messages.append((correlation_id, codec.encode_produce_request(header, parts)))
         self._has_message.set()
 
     def close(self) -> None:
@@ -109,8 +118,10 @@ class ProduceStream:
         try:
             while True:
                 while self._messages:
-                    await self._call.write(self._messages[0])
-                    self._messages.popleft()
+                    correlation_id, message = self._messages.popleft()
+                    await self._call.write(message)
+                    if self._acks == 0:
+                        self._on_written(correlation_id)
                 if self._is_ending:
                     await self._call.done_writing()
                     return
@@ -135,7 +146,15 @@ class ProduceStream:
             self._break_if_given_up()
             raise
 
+    def _on_written(self, correlation_id: int) -> None:
+        count = self._sizes.pop(correlation_id)
+        answers = [Acknowledged(UNKNOWN_OFFSET, WallMs(-1))] * count
+        self._on_answer(self.broker_id, correlation_id, answers, 0)
+
     def _answer(self, response: produce_pb2.ProduceAnswer, throttle_time_ms: int) -> None:
+        if self._acks == 0:
+            self._on_late_refusal(self.broker_id)
+            return
         count = self._sizes.pop(response.correlation_id, 0)
         answers: list[Answer]
         if response.HasField("error") and response.error.code:

@@ -507,6 +507,45 @@ def test_with_fewer_acks_records_arrive_as_well(run: Run, acks: Any) -> None:
     run(story())
 
 
+def test_with_acks_0_what_no_broker_takes_stays_within_the_buffer(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            record, buffer = bytes(64 * 1024), 1024 * 1024
+            async with Producer(broker.address, acks=0, buffer_memory=buffer) as producer:
+                broker.gate.clear()
+
+                async def fill() -> None:
+                    for _ in range(1000):  # 62 MiB, more than any transport holds.
+                        producer.send("orders", record)
+                        await asyncio.sleep(0.001)
+
+                with pytest.raises(BufferExhaustedError):
+                    await fill()
+                broker.gate.set()
+                await producer.flush()
+
+    run(story())
+
+
+def test_with_acks_0_a_refusal_lets_the_producer_look_up_who_leads(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            async with Producer(broker.address, acks=0) as producer:
+                await producer.send("orders", b"before")
+                await broker.until(lambda: broker.log("orders").values() == [b"before"])
+                broker.log("orders").leader_epoch += 1
+                for _ in range(1000):
+                    await producer.send("orders", b"after")
+                    if b"after" in broker.log("orders").values():
+                        break
+                    await asyncio.sleep(0.01)
+                assert b"after" in broker.log("orders").values()
+
+    run(story())
+
+
 def test_a_closed_producer_says_so(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker:

@@ -82,7 +82,8 @@ class _Request:
 
     stream: "_ProduceStream"
     correlation_id: int
-    wants_answer: bool
+    is_awaited: bool
+    """With `acks=0` nobody waits for the answer: only a refusal is told."""
     size: int
     deadline: MonotonicMs
     topic_partitions: list[TopicPartition] = field(default_factory=list)
@@ -350,7 +351,7 @@ class _ProduceStream:
         request = _Request(
             self,
             header.correlation_id,
-            wants_answer=header.acks != 0,
+            is_awaited=header.acks != 0,
             size=size,
             deadline=MonotonicMs(monotonic_now() + timeout_ms),
         )
@@ -444,11 +445,12 @@ class _ProduceStream:
                 self._answer(request)
 
     def _answer(self, request: _Request) -> None:
-        if request.is_answered or not request.wants_answer:
+        if request.is_answered:
             self._drained.set()
             return
         request.is_answered = True
         results = []
+        is_refused = False
         for topic_partition, outcome, log_start_offset in zip(
             request.topic_partitions, request.outcomes, request.log_start_offsets, strict=True
         ):
@@ -465,6 +467,7 @@ class _ProduceStream:
                     "the request's time-out: an idempotent retry is safe"
                 )
             if error is not None:
+                is_refused = True
                 if outcome is not error:  # What was refused at once is counted already.
                     self._service.metrics.refused(error)
                 said = wire_error(self._service.partitions, error, topic_partition, is_write=True)
@@ -478,7 +481,10 @@ class _ProduceStream:
                         log_start_offset=log_start_offset,
                     )
                 )
-        self._send(pb.ProduceAnswer(correlation_id=request.correlation_id, results=results))
+        if request.is_awaited or is_refused:
+            self._send(pb.ProduceAnswer(correlation_id=request.correlation_id, results=results))
+        else:
+            self._drained.set()
 
     def _send(self, answer: pb.ProduceAnswer) -> None:
         self._outgoing.append(answer)

@@ -46,7 +46,6 @@ from millrace.core.ids import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    UNKNOWN_OFFSET,
     BrokerId,
     Leader,
     LeaderEpoch,
@@ -55,7 +54,6 @@ from millrace.core.ids import (
     ProducerId,
     TopicId,
     TopicPartition,
-    WallMs,
 )
 from millrace.core.producer.batch import BatchState, ProducerBatch
 from millrace.core.producer.delivery import Acknowledged
@@ -95,7 +93,8 @@ class SenderConfig:
 class Transmit:
     """Effect: write a request with these batches to the broker's produce stream.
 
-    The answer goes to `on_answer` with the correlation id; with `acks=0` there is none.
+    The answer goes to `on_answer` with the correlation id. With `acks=0` that is said when the
+    transport has taken the request: until then it counts among those in flight.
     """
 
     broker_id: BrokerId
@@ -356,6 +355,13 @@ class Sender:
             else:
                 self._on_refused(batch, answer, now, refused_by=broker_id, pause=True)
 
+    def on_late_refusal(self, broker_id: BrokerId) -> None:
+        """A broker refused what had counted as done (`acks=0`): look up who leads instead of it."""
+        for topic_partition, leader in self._leaders.items():
+            partition = self._partitions.get(topic_partition)
+            if leader.broker_id == broker_id and partition is not None:
+                self._miss_leader(partition.topic)
+
     # The step that follows every event, and every moment that `next_wake` named.
 
     def poll(self, now: MonotonicMs) -> list[Effect]:
@@ -523,10 +529,6 @@ class Sender:
         correlation_id = self._next_correlation
         self._next_correlation += 1
         self._effects.append(Transmit(broker.broker_id, correlation_id, batches))
-        if self._config.acks == 0:
-            for batch, _ in batches:
-                self._on_acknowledged(batch, Acknowledged(UNKNOWN_OFFSET, WallMs(-1)), now)
-            return
         deadline = MonotonicMs(now + self._config.request_timeout_ms + _ANSWER_GRACE_MS)
         for batch, _ in batches:
             batch.request = correlation_id

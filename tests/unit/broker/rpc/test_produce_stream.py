@@ -22,7 +22,7 @@ from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.errors import MillraceError, NotLeaderError
+from millrace.core.errors import FencedLeaderEpochError, MillraceError, NotLeaderError
 from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -71,12 +71,12 @@ class Call:
     async def write(self, message: bytes) -> None:
         self.responses.put_nowait(message)
 
-    def produce(self, number: int, epoch: int, timeout_ms: int = 30_000) -> None:
+    def produce(self, number: int, epoch: int, timeout_ms: int = 30_000, *, acks: int = 1) -> None:
         """Send the producer's batch of this number, with one record."""
         prepared = prepare(TOPIC_PARTITION, Columns(1, wall_now(), values=[b"%d" % number]))
         sealed = prepared.finish(PRODUCER, ProducerEpoch(0), number)
         batch = sealed + bytes(prepared.body)
-        header = pb.ProduceHeader(correlation_id=number, acks=1, request_timeout_ms=timeout_ms)
+        header = pb.ProduceHeader(correlation_id=number, acks=acks, request_timeout_ms=timeout_ms)
         header.partitions.add(
             topic_id=TOPIC_PARTITION.topic_id,
             partition=TOPIC_PARTITION.partition,
@@ -242,6 +242,23 @@ def test_news_that_never_come_are_not_waited_for_longer_than_the_setting_says() 
             found = await call.answers(1)
             assert found[0].error.code == NotLeaderError.code
             assert the.log.log_end_offset == 0
+
+    asyncio.run(story())
+
+
+def test_without_acknowledgement_only_what_is_refused_is_told() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            call.produce(0, epoch=2, acks=0)
+            call.produce(1, epoch=2, acks=0)
+            call.produce(2, epoch=1, acks=0)
+            found = await call.answers(1)
+            assert found[2].error.code == FencedLeaderEpochError.code
+            call.produce(2, epoch=2)
+            found = await call.answers(1)
+            assert found[2].base_offset == 2
+            assert call.responses.empty()
 
     asyncio.run(story())
 

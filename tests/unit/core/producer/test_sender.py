@@ -554,12 +554,42 @@ def test_with_acks_1_a_broken_connection_is_final() -> None:
     assert batch.outcome.appended is Appended.MAYBE
 
 
-def test_with_acks_0_a_batch_is_through_when_it_is_sent() -> None:
+def test_with_acks_0_what_the_transport_has_not_taken_is_in_flight() -> None:
     sender = make(acks=0)
+    batches = [batch_of(size=999) for _ in range(2)]
+    sender.on_batches(batches)
+    assert sender.poll(at(0)) == [Transmit(BROKER, 1, [(batches[0], EPOCH)])]
+    written = Acknowledged(Offset(-1), WallMs(-1))
+    sender.on_answer(BROKER, 1, [written], 0, at(1))
+    assert sender.poll(at(1)) == [
+        Complete(batches[0]),
+        Transmit(BROKER, 2, [(batches[1], EPOCH)]),
+    ]
+    assert batches[0].outcome == written
+    sender.on_disconnected(BROKER, "reset", at(2))
+    assert completed(sender.poll(at(2))) == [batches[1]]
+    assert isinstance(batches[1].outcome, ConnectionFailedError)
+
+
+def test_with_acks_0_a_refusal_of_what_is_done_lets_the_leaders_be_looked_up_once() -> None:
+    sender = make(acks=0)
+    sender.on_batches([batch_of()])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 1, [Acknowledged(Offset(-1), WallMs(-1))], 0, at(1))
+    sender.poll(at(1))
+    sender.on_late_refusal(OTHER_BROKER)  # It leads nothing that was sent to.
+    assert sender.poll(at(1)) == []
+    sender.on_late_refusal(BROKER)
+    sender.on_late_refusal(BROKER)
+    assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
+    sender.on_late_refusal(BROKER)
+    assert sender.poll(at(2)) == []
+    sender.on_leaders({PLACES[0]: Leader(OTHER_BROKER, LeaderEpoch(EPOCH + 1))})
+    sender.on_connected(OTHER_BROKER)
+    sender.on_refreshed(at(3))
     batch = batch_of()
     sender.on_batches([batch])
-    assert sender.poll(at(0)) == [Transmit(BROKER, 1, [(batch, EPOCH)]), Complete(batch)]
-    assert batch.outcome == Acknowledged(Offset(-1), WallMs(-1))
+    assert Transmit(OTHER_BROKER, 2, [(batch, LeaderEpoch(EPOCH + 1))]) in sender.poll(at(3))
 
 
 def test_sequences_wrap_to_zero() -> None:
