@@ -273,7 +273,7 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
         broker_crc,
     ) = _WHOLE.unpack_from(data, at)  # fmt: skip
     if magic != MAGIC:
-        _refuse_magic(magic)
+        _refuse_magic(magic, memoryview(data)[at : at + _BROKER_CRC_AT], broker_crc)
     found = crc32c.crc32c(memoryview(data)[at : at + _BROKER_CRC_AT])
     if found != broker_crc:
         raise CorruptBatchError(
@@ -308,7 +308,12 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
     )  # fmt: skip
 
 
-def _refuse_magic(magic: bytes) -> NoReturn:
+def _refuse_magic(magic: bytes, header: memoryview, checksum: int) -> NoReturn:
+    if crc32c.crc32c(MAGIC + bytes(header[len(MAGIC) :])) == checksum:
+        raise CorruptBatchError(
+            f"the bytes begin with {magic!r}, and the header's checksum fits {MAGIC!r}: the batch "
+            "is damaged"
+        )
     if magic[:3] == MAGIC[:3]:
         raise UnsupportedFormatError(
             f"the batch has format version {magic[3]}; this release reads version {MAGIC[3]}"
