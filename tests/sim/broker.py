@@ -1022,6 +1022,7 @@ class SimulatedBroker:
     def _produce(self, stream: Stream, message: Produce) -> None:
         header = check(message.topic_partition, message.batch, LIMITS)
         leader = self._leader_of(message.topic_partition)
+        leader.check_epoch(message.leader_epoch)
         acks = message.acks or Acks.LEADER
         owner = None if message.acks is None else (stream, message.number)
         waiter = leader.append(header, acks, owner, self._machine.clock.wall())

@@ -352,7 +352,8 @@ class Producer(Client):
         return [at for at, batch in enumerate(self._burst) if batch.base_offset is None]
 
     def message(self, number: int, part: int) -> object:
-        return Produce(number, self.topic_partition, self._burst[part].data, self.load.acks)
+        data = self._burst[part].data
+        return Produce(number, self.topic_partition, self._leader_epoch, data, self.load.acks)
 
     def send(self, target: str, message: object) -> None:
         if self._stream is None or self._stream.remote != target:

@@ -137,6 +137,7 @@ class Produce:
 
     number: int
     topic_partition: TopicPartition
+    leader_epoch: LeaderEpoch
     batch: bytes
     acks: Acks | None
     """None: nobody wants an answer."""

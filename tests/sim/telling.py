@@ -81,7 +81,7 @@ def told(message: object) -> str:
 
 def _of_clients(message: object) -> str:
     match message:
-        case Produce(number, topic_partition, batch, acks):
+        case Produce(number, topic_partition, _, batch, acks):
             wants = "no acks" if acks is None else f"acks={acks.name.lower()}"
             return f"produce #{number} to {named(topic_partition)}, {wants}: {_batches(batch)}"
         case Produced(number, base_offset, error):

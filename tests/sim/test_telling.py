@@ -56,7 +56,7 @@ def stamped() -> bytes:
     ("message", "text"),
     [
         (
-            Received("producer-0", Produce(5, PARTITION, batch(), Acks.ALL)),
+            Received("producer-0", Produce(5, PARTITION, LeaderEpoch(3), batch(), Acks.ALL)),
             "produce #5 to t1-2, acks=all: 2 records of producer 4, sequence 6",
         ),
         (Produced(5, Offset(10)), "produced #5: at offset 10"),
