@@ -92,6 +92,8 @@ class StateWitness:
         self._wipes: dict[str, int] = {}
         self._fenced_since: dict[BrokerLife, int] = {}
         self._were_alive: set[BrokerLife] = set()
+        self._durability: dict[tuple[TopicPartition, BrokerLife], Durability] = {}
+        """Of the topic when a life was written into a state: it may change before the grant."""
 
     # --- What is stored ----------------------------------------------------------------------
 
@@ -144,8 +146,7 @@ class StateWitness:
                     raise Violation(f"{broker.life} begins, and {life} is in {state}")
                 if start is None:
                     continue
-                topic = self._cluster.stored_topics[topic_partition.topic_id]
-                is_flushed = topic.config.durability is Durability.FSYNC
+                is_flushed = self._durability[topic_partition, life] is Durability.FSYNC
                 if start.wipes != wipes:
                     raise Violation(f"{life} stays in {state}, with another disk")
                 if not is_flushed and not start.was_closed:
@@ -191,6 +192,8 @@ class StateWitness:
         min_isr = topic.config.effective_min_insync_replicas(after.replication_factor)
         if len(after.isr) >= min_isr and after.elr:
             raise Violation(f"enough are in sync, and others are eligible: {what}")
+        for life in (*after.isr, *after.elr):
+            self._durability.setdefault((topic_partition, life), topic.config.durability)
         if before is None:
             return
         leads = after.leader_life
