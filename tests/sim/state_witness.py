@@ -24,7 +24,7 @@ from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.world import SECOND, Violation
 
 from millrace.core.errors import MalformedRequestError, TopicAlreadyExistsError
-from millrace.core.ids import NO_BROKER, TopicId, TopicPartition
+from millrace.core.ids import NO_BROKER, ControllerEpoch, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
     BrokerLife,
@@ -88,6 +88,7 @@ class StateWitness:
         self._replicas = replicas
         self._is_led = is_led
         self._not_led_at = 0
+        self._led_epoch: ControllerEpoch | None = None
         self._written: dict[tuple[str, int], StoredObject] = {}
         self._wipes: dict[str, int] = {}
         self._fenced_since: dict[BrokerLife, int] = {}
@@ -166,7 +167,10 @@ class StateWitness:
     def look(self) -> None:
         """Judge what only time can tell; to be called now and then."""
         now = self._cluster.now
-        if not self._is_led():
+        stored = self._cluster.stored_cluster
+        epoch = None if stored is None else stored.controller_epoch
+        if not self._is_led() or epoch != self._led_epoch:
+            self._led_epoch = epoch  # Nobody may have looked between the last one and this one.
             self._not_led_at = now
         if self._cluster.has_odd_store or now - self._not_led_at < _ELECTED_US:
             return
