@@ -34,7 +34,12 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.elections import Rules
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import BrokerLife, ClusterState, PartitionState
+from millrace.core.metadata.model import (
+    BrokerLife,
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+)
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replication.follower import RecordsLost
 from millrace.core.replication.leader import Acks, PartitionLeader
@@ -88,6 +93,8 @@ class Invariants:
         self._controllers: dict[ControllerEpoch, str] = {}
         self._followed: dict[tuple[str, int], ControllerEpoch] = {}
         """By each machine with each of its disks: what it knew goes with the disk."""
+        self._disks: dict[BrokerLife, int] = {}
+        """Which of its disks each life has; a new topic may name one whose process is dead."""
         self._disk_in_sync: dict[tuple[TopicPartition, BrokerId], int] = {}
         """Which of its disks a replica had when it last came in sync."""
         self._unfit_since: dict[BrokerLife, int] = {}
@@ -107,6 +114,7 @@ class Invariants:
         nodes = self._nodes_by_life()
         for broker_id, broker in after.brokers.items():
             old = None if before is None else before.brokers.get(broker_id)
+            self._disks.setdefault(broker.life, self._disk_of(broker))
             if broker.is_fenced:
                 self._unfit_since.setdefault(broker.life, self._cluster.now)
             else:
@@ -130,8 +138,7 @@ class Invariants:
             self._judge_change(topic_partition, before, after)
         for life in after.isr:
             if before is None or life not in before.isr:
-                disk = self._disk_of(life.broker_id)
-                self._disk_in_sync[topic_partition, life.broker_id] = disk
+                self._disk_in_sync[topic_partition, life.broker_id] = self._disks[life]
 
     def _judge_change(
         self, topic_partition: TopicPartition, before: PartitionState, after: PartitionState
@@ -188,15 +195,14 @@ class Invariants:
         if chosen in ends and ends[chosen] < max(ends.values()):
             raise Violation(f"{chosen} is elected uncleanly, and not the best of {ends}")
 
-    def _disk_of(self, broker_id: BrokerId) -> int:
+    def _disk_of(self, broker: BrokerRegistration) -> int:
         """How often the disk of a broker's machine was replaced."""
-        assert self._cluster.stored_cluster is not None
-        name = self._cluster.stored_cluster.brokers[broker_id].name
-        return self._cluster.machines[name].disk.wipes
+        return self._cluster.machines[broker.name].disk.wipes
 
     def _has_lost(self, topic_partition: TopicPartition, broker_id: BrokerId) -> bool:
         """Whether a replica got an empty disk, and has not been in sync since."""
-        disk = self._disk_of(broker_id)
+        assert self._cluster.stored_cluster is not None
+        disk = self._disk_of(self._cluster.stored_cluster.brokers[broker_id])
         return disk != self._disk_in_sync.get((topic_partition, broker_id), 0)
 
     # --- At what brokers do ------------------------------------------------------------------
