@@ -195,7 +195,8 @@ class SimulatedBroker:
     Attributes:
         replicas: once this life is registered.
         logs: those that are open.
-        renewed: partitions that this life has begun anew because their logs were damaged.
+        renewed: partitions that this life has begun anew because their logs were damaged, and
+            when it did so last.
     """
 
     def __init__(
@@ -211,7 +212,7 @@ class SimulatedBroker:
         self.replicas: Replicas | None = None
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.is_fenced = True
-        self.renewed: list[TopicPartition] = []
+        self.renewed: dict[TopicPartition, int] = {}
         self._config = config
         self._replication = replication
         self._judge = judge
@@ -710,7 +711,7 @@ class SimulatedBroker:
                 self._fail(result)
             else:
                 self._machine.world.note(f"{self._machine.name} begins {topic_partition} anew")
-                self.renewed.append(topic_partition)
+                self.renewed[topic_partition] = self._machine.world.now
                 self._perform(self.replicas.on_set_aside(topic_partition))
 
         self._judge.on_deleting(self._machine.name, topic_partition)

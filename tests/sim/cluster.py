@@ -426,18 +426,24 @@ class SimulatedCluster:
                     f"{producer.name} was told of {count} values only, though all is quiet; "
                     f"{self.describe()}"
                 )
-        for state in self.states.values():
+        for topic_partition, state in self.states.items():
             is_moving = bool(state.adding or state.removing)
-            if self._behind(state) or (is_moving and not self._just_replaced()):
+            if self._behind(topic_partition, state) or (is_moving and not self._just_replaced()):
                 raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
         if any(self._tombstones.values()):
             raise Violation(f"deletions are not done, though all is quiet: {self._tombstones}")
 
-    def _behind(self, state: PartitionState) -> list[BrokerId]:
+    def _behind(self, topic_partition: TopicPartition, state: PartitionState) -> list[BrokerId]:
         """Replicas that should be in sync and are not: damage may be found late, even in quiet."""
         assert self.stored_cluster is not None
+        since = self._world.now - _IN_SYNC_US
         in_sync = [life.broker_id for life in state.isr]
         late = self._just_replaced()
+        late += [
+            name
+            for name, node in self.nodes().items()
+            if node.is_damaged or node.renewed.get(topic_partition, since) > since
+        ]
         brokers = self.stored_cluster.brokers
         return [
             each
