@@ -442,7 +442,7 @@ class SimulatedCluster:
         late += [
             name
             for name, node in self.nodes().items()
-            if node.is_damaged or node.renewed.get(topic_partition, since) > since
+            if node.renewed.get(topic_partition, since) > since
         ]
         brokers = self.stored_cluster.brokers
         return [
