@@ -49,11 +49,11 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             yield Loss(place, why, beginning, is_other_topic=True)
         elif offset < beginning:
             yield Loss(place, f"the log begins at {beginning}, after {offset}", beginning)
+        elif place in lost_from:  # Counts first: new records may be below an end that is passed.
+            why = f"an unclean election has replaced the records from {lost_from[place]} on"
+            yield Loss(place, why, max(beginning, min(end, lost_from[place])))
         elif offset > end:
             yield Loss(place, f"the log ends at {end}, before {offset}", end)
-        elif place in lost_from:
-            why = f"an unclean election has replaced the records from {lost_from[place]} on"
-            yield Loss(place, why, max(beginning, lost_from[place]))
 
 
 def raise_for(found: list[Loss]) -> None:

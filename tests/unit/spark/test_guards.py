@@ -30,6 +30,8 @@ def test_nothing_is_missing_within_the_log() -> None:
         (at(21), log(10, 20), {}, "the log ends at 20, before 21", 20),
         (at(15), log(10, 20), {PLACE: 12}, "unclean election has replaced the records from 12", 12),
         (at(15), log(10, 20), {PLACE: 7}, "unclean election", 10),
+        (at(21), log(10, 20), {PLACE: 12}, "unclean election", 12),
+        (at(30), log(10, 20), {PLACE: 25}, "unclean election", 20),
         (at(15, "older"), log(0, 20), {}, "was deleted and made anew", 0),
     ],
 )
