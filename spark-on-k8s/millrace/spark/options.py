@@ -141,7 +141,8 @@ class SourceOptions:
     )  # fmt: skip
     request_timeout_ms: int = option(
         "requestTimeoutMs", number(1, INT32_MAX), 30_000,
-        "How long a look-up of offsets may take, elections and retries included.",
+        "How long a look-up of offsets may take: elections, and brokers that restart, are waited "
+        "for.",
         aliases=("kafka.request.timeout.ms",),
     )  # fmt: skip
     latest_offset_wait_ms: int = option(

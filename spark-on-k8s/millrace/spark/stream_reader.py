@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             option, at = self._options.start(Use.STREAM)
             start = self._lookups.resolve(option, at, at_start=True)
             if self._options.group_id:
-                start = keep_initial(self._lookups.admin, self._options.group_id, start)
+                start = keep_initial(self._lookups, self._options.group_id, start)
             self._initial = start.to_dict()
         return self._initial
 
@@ -236,7 +236,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         if moved:
             begin = self._without_losses(begin, self._lookups.log(ends.positions))
-        starts = self._lookups.admin.look_up_offsets(dict.fromkeys(new, "beginning")) if new else {}
+        starts = self._lookups.offsets(dict.fromkeys(new, "beginning")) if new else {}
         return [
             Range(
                 *place,

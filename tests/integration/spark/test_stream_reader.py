@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 
-from millrace.client import SyncAdmin, SyncProducer
+from millrace.client import ConnectionFailedError, SyncAdmin, SyncProducer
 from millrace.spark.errors import DataLossError, InvalidOptionError
 from millrace.spark.option import Use
 from millrace.spark.options import parse_options
@@ -23,6 +24,12 @@ stream_reader = pytest.importorskip("millrace.spark.stream_reader")
 MakeReader = Callable[..., Any]
 
 
+def new_reader(broker: RunningBroker, **others: str) -> Any:
+    given = {"bootstrap.servers": broker.address, "startingOffsets": "earliest", **others}
+    columns = schema.source_schema(with_headers=False)
+    return stream_reader.StreamReader(parse_options(given, Use.STREAM), columns)
+
+
 @pytest.fixture
 def make_reader(shared_broker: RunningBroker, topic_name: str) -> Iterator[MakeReader]:
     """Make readers of this test's topic, of two partitions."""
@@ -31,14 +38,7 @@ def make_reader(shared_broker: RunningBroker, topic_name: str) -> Iterator[MakeR
     made = []
 
     def make(**others: str) -> Any:
-        given = {
-            "bootstrap.servers": shared_broker.address,
-            "subscribe": topic_name,
-            "startingOffsets": "earliest",
-            **others,
-        }
-        columns = schema.source_schema(with_headers=False)
-        made.append(stream_reader.StreamReader(parse_options(given, Use.STREAM), columns))
+        made.append(new_reader(shared_broker, **{"subscribe": topic_name, **others}))
         return made[-1]
 
     yield make
@@ -238,3 +238,34 @@ def test_a_trigger_that_waits_in_vain_returns_the_start(make_reader: MakeReader)
     began = time.monotonic()
     assert reader.latestOffset(start, limits.ReadAllAvailable()) == start
     assert time.monotonic() - began >= 0.06
+
+
+def test_a_broker_that_restarts_is_waited_for(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic("clicks", 1)
+    with SyncProducer(broker.address) as producer:
+        producer.send("clicks", b"1")
+    reader = new_reader(broker, subscribe="clicks")
+    asks: list[Callable[[], Any]] = [
+        new_reader(broker, subscribe="clicks", groupId="etl").initialOffset,
+        lambda: reader.latestOffset(reader.initialOffset(), limits.ReadAllAvailable()),
+        lambda: reader.partitions(reader.initialOffset(), end),
+    ]
+    start, end = reader.initialOffset(), asks[1]()
+    answers = []
+    for ask in asks:
+        with broker.killed_for(1):
+            answers.append(ask())
+    assert answers[:2] == [start, end]
+    assert spans(answers[2]) == [(0, 0, 1)]
+
+
+def test_no_broker_is_told_when_the_time_is_over(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    reader = new_reader(broker, subscribe="clicks", requestTimeoutMs="700")
+    broker.kill()
+    began = time.monotonic()
+    with pytest.raises(ConnectionFailedError, match="no broker can be reached"):
+        reader.initialOffset()
+    assert 0.5 < time.monotonic() - began < 5
