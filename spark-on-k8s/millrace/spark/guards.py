@@ -29,6 +29,22 @@ class Loss:
     is_other_topic: bool = False
 
 
+def with_new_partitions(begin: Offsets, until: Offsets, log: Log) -> Offsets:
+    """Return where a batch begins, also in partitions that have come since: at their beginning.
+
+    Args:
+        begin: where the batch before ended.
+        until: where this one ends; it says which topics the new partitions are of.
+        log: the partitions as they are.
+    """
+    new = {
+        place: LogPosition(log.beginnings.get(place, 0))
+        for place in until.positions
+        if place not in begin.positions
+    }
+    return Offsets({**new, **begin.positions}, {**until.topic_ids, **begin.topic_ids})
+
+
 def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Loss]:
     """Return what is missing of the records from these offsets on.
 

@@ -24,7 +24,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from millrace.spark.errors import DataLossError
-from millrace.spark.guards import check_is_of_this_query, losses, raise_for, read_on
+from millrace.spark.guards import (
+    check_is_of_this_query,
+    losses,
+    raise_for,
+    read_on,
+    with_new_partitions,
+)
 from millrace.spark.initial import keep_initial
 from millrace.spark.lookups import Lookups
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
@@ -130,19 +136,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             DataLossError: records between them are gone.
+            CheckpointError: they are not of this query.
         """
         begin, until = Offsets.from_dict(start), Offsets.from_dict(end)
-        check_is_of_this_query(begin, {topic for topic, _ in until.positions})
         log = self._log_of(end)
-        begin = self._without_losses(begin, log)
+        for each in (begin, until):  # Of a batch that is repeated both are the checkpoint's.
+            check_is_of_this_query(each, {topic for topic, _ in log.beginnings})
+        begin = self._without_losses(with_new_partitions(begin, until, log), log)
         ranges = []
         for place, position in until.positions.items():
-            if place not in log.beginnings:
+            if place not in begin.positions:
                 continue  # Its loss was told.
-            first = begin.positions.get(place, LogPosition(log.beginnings[place])).offset
+            first = begin.positions[place].offset
             last = min(position.offset, log.ends.positions[place].offset)
+            name = f"{place[0]}-{place[1]}"
             if last < position.offset:
-                self._tell(f"{place[0]}-{place[1]} ends at {last}, before {position.offset}")
+                self._tell(f"{name} ends at {last}, before {position.offset}")
+            elif first > last:
+                self._tell(f"{name} was to be read up to {last}, and is read from {first} on")
             ranges.append(Range(*place, first, last))
         tasks = plan_tasks(
             ranges,
@@ -216,8 +227,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if end is None:
                     continue
                 target = end
-            at = begin.positions.get(place)
-            positions[place] = at if at is not None and at.offset > target.offset else target
+            at = begin.positions.get(place, target)
+            # Never beyond the end: that the log became shorter is a loss.
+            positions[place] = at if target.offset < at.offset <= end.offset else target
         return Offsets(positions, ends.topic_ids)
 
     def _backlog(self, begin: Offsets, ends: Offsets) -> list[Range]:

@@ -11,7 +11,12 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import ConnectionFailedError, SyncAdmin, SyncProducer
-from millrace.spark.errors import DataLossError, InvalidOptionError
+from millrace.spark.errors import (
+    CheckpointError,
+    DataLossError,
+    InvalidOptionError,
+    TopicRecreatedError,
+)
 from millrace.spark.option import Use
 from millrace.spark.options import parse_options
 
@@ -24,26 +29,30 @@ stream_reader = pytest.importorskip("millrace.spark.stream_reader")
 MakeReader = Callable[..., Any]
 
 
-def new_reader(broker: RunningBroker, **others: str) -> Any:
-    given = {"bootstrap.servers": broker.address, "startingOffsets": "earliest", **others}
-    columns = schema.source_schema(with_headers=False)
-    return stream_reader.StreamReader(parse_options(given, Use.STREAM), columns)
-
-
 @pytest.fixture
-def make_reader(shared_broker: RunningBroker, topic_name: str) -> Iterator[MakeReader]:
-    """Make readers of this test's topic, of two partitions."""
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, 2)
+def open_reader() -> Iterator[MakeReader]:
+    """Make readers of any broker, which end with the test."""
     made = []
 
-    def make(**others: str) -> Any:
-        made.append(new_reader(shared_broker, **{"subscribe": topic_name, **others}))
+    def make(broker: RunningBroker, **others: str) -> Any:
+        given = {"bootstrap.servers": broker.address, "startingOffsets": "earliest", **others}
+        columns = schema.source_schema(with_headers=False)
+        made.append(stream_reader.StreamReader(parse_options(given, Use.STREAM), columns))
         return made[-1]
 
     yield make
     for reader in made:
         reader.stop()
+
+
+@pytest.fixture
+def make_reader(
+    shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str
+) -> MakeReader:
+    """Make readers of this test's topic, of two partitions."""
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(topic_name, 2)
+    return lambda **others: open_reader(shared_broker, **{"subscribe": topic_name, **others})
 
 
 @pytest.fixture
@@ -168,8 +177,11 @@ def test_a_start_beyond_the_end_is_refused(
     send(10)
     start = reader.initialOffset()
     beyond = {**start, topic_name: {"0": 99, "1": 0}}
+    ending = make_reader()
+    ending.prepareForTriggerAvailableNow()
     asks: list[Callable[[], Any]] = [
         lambda: reader.latestOffset(beyond, reader.getDefaultReadLimit()),
+        lambda: ending.latestOffset(beyond, reader.getDefaultReadLimit()),
         lambda: reader.partitions(beyond, reader.latestOffset(start, reader.getDefaultReadLimit())),
         lambda: reader.partitions(start, beyond),
     ]
@@ -178,6 +190,72 @@ def test_a_start_beyond_the_end_is_refused(
             ask()
     lenient = make_reader(failOnDataLoss="false")
     assert spans(lenient.partitions(start, beyond)) == [(0, 0, 10)]
+    lenient.prepareForTriggerAvailableNow()
+    goes_on = lenient.latestOffset(beyond, limits.ReadAllAvailable())
+    assert ends(goes_on, topic_name) == [10, 10]
+    assert spans(lenient.partitions(beyond, goes_on)) == [(1, 0, 10)]
+
+
+def test_a_batch_that_ends_before_it_begins_has_lost_records(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    """As where retention has passed a first batch that was planned before a restart."""
+    reader = make_reader()
+    send(10)
+    end = {**reader.initialOffset(), topic_name: {"0": 5, "1": 10}}
+    start = {**end, topic_name: {"0": 8, "1": 0}}
+    with pytest.raises(DataLossError, match="0 was to be read up to 5, and is read from 8 on"):
+        reader.partitions(start, end)
+    lenient = make_reader(failOnDataLoss="false")
+    assert spans(lenient.partitions(start, end)) == [(1, 0, 10)]
+
+
+def test_a_batch_of_another_topic_s_checkpoint_is_refused(
+    shared_broker: RunningBroker, make_reader: MakeReader, topic_name: str
+) -> None:
+    other = f"{topic_name}-2"
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(other, 1)
+    before = make_reader().initialOffset()
+    for lenience in ("true", "false"):
+        reader = make_reader(subscribe=other, failOnDataLoss=lenience)
+        for start in (before, reader.initialOffset()):  # The latter before the first batch is done.
+            with pytest.raises(CheckpointError, match=rf"is of \['{topic_name}'\], and the query"):
+                reader.partitions(start, before)
+
+
+def test_a_topic_that_came_in_a_batch_and_is_gone_or_another_is_a_loss(
+    shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str
+) -> None:
+    """The batch was planned, and the driver died before it was read."""
+    pattern, new = f"{topic_name}.*", f"{topic_name}-new"
+
+    def create(topic: str, records: int) -> None:
+        with SyncAdmin(shared_broker.address) as admin:
+            admin.create_topic(topic, 1)
+        with SyncProducer(shared_broker.address) as producer:
+            for _ in range(records):
+                producer.send(topic, b"")
+
+    def partitions(fail: str) -> Any:
+        reader = open_reader(shared_broker, subscribePattern=pattern, failOnDataLoss=fail)
+        return reader.partitions(start, end)
+
+    create(topic_name, 0)
+    reader = open_reader(shared_broker, subscribePattern=pattern)
+    start = reader.initialOffset()
+    create(new, 5)
+    end = reader.latestOffset(start, limits.ReadAllAvailable())
+    assert spans(partitions("true")) == [(0, 0, 5)]
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(new)
+    with pytest.raises(DataLossError, match=f"{new}-0: the partition does not exist any more"):
+        partitions("true")
+    assert partitions("false") == []
+    create(new, 7)
+    with pytest.raises(TopicRecreatedError, match=f"'{new}' was deleted and made anew"):
+        partitions("true")
+    assert spans(partitions("false")) == [(0, 0, 5)]
 
 
 def test_a_checkpoint_without_a_partition_it_had_is_refused(
@@ -240,15 +318,17 @@ def test_a_trigger_that_waits_in_vain_returns_the_start(make_reader: MakeReader)
     assert time.monotonic() - began >= 0.06
 
 
-def test_a_broker_that_restarts_is_waited_for(start_broker: StartBroker) -> None:
+def test_a_broker_that_restarts_is_waited_for(
+    start_broker: StartBroker, open_reader: MakeReader
+) -> None:
     broker = start_broker()
     with SyncAdmin(broker.address) as admin:
         admin.create_topic("clicks", 1)
     with SyncProducer(broker.address) as producer:
         producer.send("clicks", b"1")
-    reader = new_reader(broker, subscribe="clicks")
+    reader = open_reader(broker, subscribe="clicks")
     asks: list[Callable[[], Any]] = [
-        new_reader(broker, subscribe="clicks", groupId="etl").initialOffset,
+        open_reader(broker, subscribe="clicks", groupId="etl").initialOffset,
         lambda: reader.latestOffset(reader.initialOffset(), limits.ReadAllAvailable()),
         lambda: reader.partitions(reader.initialOffset(), end),
     ]
@@ -261,9 +341,11 @@ def test_a_broker_that_restarts_is_waited_for(start_broker: StartBroker) -> None
     assert spans(answers[2]) == [(0, 0, 1)]
 
 
-def test_no_broker_is_told_when_the_time_is_over(start_broker: StartBroker) -> None:
+def test_no_broker_is_told_when_the_time_is_over(
+    start_broker: StartBroker, open_reader: MakeReader
+) -> None:
     broker = start_broker()
-    reader = new_reader(broker, subscribe="clicks", requestTimeoutMs="700")
+    reader = open_reader(broker, subscribe="clicks", requestTimeoutMs="700")
     broker.kill()
     began = time.monotonic()
     with pytest.raises(ConnectionFailedError, match="no broker can be reached"):

@@ -3,7 +3,14 @@
 import pytest
 
 from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
-from millrace.spark.guards import Loss, check_is_of_this_query, losses, raise_for, read_on
+from millrace.spark.guards import (
+    Loss,
+    check_is_of_this_query,
+    losses,
+    raise_for,
+    read_on,
+    with_new_partitions,
+)
 from millrace.spark.offsets import Log, LogPosition, Offsets
 
 PLACE = ("clicks", 0)
@@ -44,6 +51,27 @@ def test_what_is_missing_is_told_and_where_it_goes_on(
     goes_on = read_on(begin, [loss], now)
     assert goes_on.positions == {PLACE: LogPosition(read_on_at)}
     assert goes_on.topic_ids == {"clicks": "id"}
+
+
+def test_a_partition_that_has_come_is_read_from_its_beginning_and_guarded_like_the_others() -> None:
+    begin = Offsets({("views", 0): LogPosition(3, 1)}, {"views": "v"})
+    until = Offsets({("views", 0): LogPosition(4, 1), **at(15).positions}, at(15).topic_ids)
+    now = Log(
+        {("views", 0): 0, PLACE: 10},
+        Offsets(
+            {("views", 0): LogPosition(4, 1), **at(20).positions},
+            {"views": "v", **at(20).topic_ids},
+        ),
+    )
+    whole = with_new_partitions(begin, until, now)
+    assert whole.positions == {**begin.positions, PLACE: LogPosition(10)}
+    assert list(losses(whole, now, {})) == []
+    anew = Log(now.beginnings, Offsets(now.ends.positions, {"views": "v", "clicks": "newer"}))
+    (loss,) = losses(with_new_partitions(begin, until, anew), anew, {})
+    assert (loss.place, loss.read_on_at, loss.is_other_topic) == (PLACE, 10, True)
+    gone = Log({("views", 0): 0}, Offsets(begin.positions, begin.topic_ids))
+    (loss,) = losses(with_new_partitions(begin, until, gone), gone, {})
+    assert (loss.place, loss.read_on_at) == (PLACE, None)
 
 
 def test_a_partition_that_is_gone_is_left_out() -> None:
