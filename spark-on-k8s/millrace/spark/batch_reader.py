@@ -36,7 +36,7 @@ class BatchReader(DataSourceReader):
             DataLossError: they ask for records that are not in the log.
         """
         try:
-            ranges, topic_ids = self._ranges()
+            ranges, topic_ids = self._lookups.settle(self._ranges)
         finally:
             self._lookups.close()
         tasks = plan_tasks(

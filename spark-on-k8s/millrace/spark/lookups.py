@@ -6,6 +6,7 @@ restarts, it says so at once; here it is asked again, for as long as a look-up m
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from millrace.client import (
@@ -32,6 +33,7 @@ _WAIT_S_MAX: Final = 1.0
 """After which it is looked whether there are more partitions."""
 _PAUSE_S: Final = 0.01
 _RETRY_PAUSE_S: Final = 0.1
+_DECISIONS_MAX: Final = 5
 
 _Answer = TypeVar("_Answer")
 _Asked: TypeAlias = Literal["beginning", "end"] | int | AfterBytes
@@ -80,6 +82,20 @@ class Lookups:
             )
         admin = self._admin
         return until_answered(lambda: question(admin), self._options.request_timeout_ms)
+
+    def settle(self, decide: Callable[[], _Answer]) -> _Answer:
+        """Return a decision that takes several look-ups, made anew where a topic goes meanwhile.
+
+        One that matches a pattern is not in the next list; whether that is a loss is decided then.
+
+        Raises:
+            UnknownTopicOrPartitionError: one that is named is not there.
+        """
+        if isinstance(self._options.subscription, TopicPattern):
+            for _ in range(_DECISIONS_MAX - 1):
+                with suppress(UnknownTopicOrPartitionError):
+                    return decide()
+        return decide()
 
     def close(self) -> None:
         """Let go of the connections; they are opened again when they are needed."""

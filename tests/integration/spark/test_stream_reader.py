@@ -1,5 +1,6 @@
 """What the driver's reader answers Spark, asked without Spark."""
 
+import itertools
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -17,12 +18,14 @@ from millrace.spark.errors import (
     InvalidOptionError,
     TopicRecreatedError,
 )
+from millrace.spark.lookups import Lookups
 from millrace.spark.option import Use
-from millrace.spark.options import parse_options
+from millrace.spark.options import SourceOptions, parse_options
 
 limits = pytest.importorskip(
     "pyspark.sql.streaming.datasource", reason="needs pyspark: sh requirements/install.sh spark"
 )
+batch_reader = pytest.importorskip("millrace.spark.batch_reader")
 schema = pytest.importorskip("millrace.spark.schema")
 stream_reader = pytest.importorskip("millrace.spark.stream_reader")
 
@@ -351,3 +354,59 @@ def test_no_broker_is_told_when_the_time_is_over(
     with pytest.raises(ConnectionFailedError, match="no broker can be reached"):
         reader.initialOffset()
     assert 0.5 < time.monotonic() - began < 5
+
+
+class DeletingLookups(Lookups):
+    """Deletes a topic before one of its questions."""
+
+    def __init__(self, options: SourceOptions, topic: str, number: int) -> None:
+        super().__init__(options)
+        self._topic = topic
+        self.left = number
+        """Questions until it is deleted."""
+
+    def ask(self, question: Callable[[SyncAdmin], Any]) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            super().ask(lambda admin: admin.delete_topic(self._topic))
+        return super().ask(question)
+
+
+@pytest.mark.parametrize("reads", ["stream", "available now", "batch"])
+def test_a_topic_of_a_pattern_may_go_between_any_two_look_ups(
+    shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str, reads: str
+) -> None:
+    stays, goes = f"{topic_name}-stays", f"{topic_name}-goes"
+
+    def create(topic: str) -> None:
+        with SyncAdmin(shared_broker.address) as admin:
+            admin.create_topic(topic, 1)
+        with SyncProducer(shared_broker.address) as producer:
+            for _ in range(5):
+                producer.send(topic, bytes(100))
+
+    create(stays)
+    for number in itertools.count(1):
+        create(goes)
+        options = {"subscribePattern": f"{topic_name}.*", "failOnDataLoss": "false"}
+        if reads == "batch":
+            given = {"bootstrap.servers": shared_broker.address, **options}
+            reader = batch_reader.BatchReader(parse_options(given, Use.BATCH), None)
+        else:
+            reader = open_reader(
+                shared_broker, groupId=f"{topic_name}-{number}", maxBytesPerTrigger="1m", **options
+            )
+        reader._lookups = lookups = DeletingLookups(reader._options, goes, number)
+        if reads == "batch":
+            tasks = reader.partitions()
+        else:
+            if reads == "available now":
+                reader.prepareForTriggerAvailableNow()
+            start = reader.initialOffset()
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            tasks = reader.partitions(start, end)
+        ranges = [task.value.ranges[0] for task in tasks]
+        assert [each.end for each in ranges if each.topic == stays] == [5]
+        if lookups.left > 0:
+            assert number > 5
+            return
