@@ -72,8 +72,12 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             yield Loss(place, f"the log ends at {end}, before {offset}", end)
 
 
-def raise_for(found: list[Loss]) -> None:
+def raise_for(found: list[Loss], name: str | None = None) -> None:
     """Raise what was lost, if anything was.
+
+    Args:
+        found: what was lost.
+        name: under which the brokers keep where the query began.
 
     Raises:
         DataLossError: with every loss, and what to do.
@@ -81,7 +85,11 @@ def raise_for(found: list[Loss]) -> None:
     if found:
         kind = TopicRecreatedError if any(loss.is_other_topic for loss in found) else DataLossError
         told = "; ".join(f"{loss.place[0]}-{loss.place[1]}: {loss.why}" for loss in found)
-        raise kind(f"records that were to be read are gone: {told}. {_WHAT_TO_DO}")
+        # A new checkpoint of the same name would begin where this one did.
+        once = (
+            f", once millrace positions delete {name!r} has forgotten the old one" if name else ""
+        )
+        raise kind(f"records that were to be read are gone: {told}. {_WHAT_TO_DO}{once}")
 
 
 def read_on(at: Offsets, found: list[Loss], log: Log) -> Offsets:

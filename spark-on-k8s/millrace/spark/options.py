@@ -124,8 +124,8 @@ class SourceOptions:
     group_id: str | None = option(
         "groupId", str, None,
         "The name under which the brokers keep where the stream began, and how far it is. It "
-        "assigns no partitions: what else uses the name does no harm, but give each checkpoint one "
-        "of its own.",
+        "assigns no partitions. Give each checkpoint a name of its own: another query of the name "
+        "begins where the first one did, and is refused where its options say something else.",
         use=Use.STREAM, aliases=("kafka.group.id",),
     )  # fmt: skip
     commit_offsets: bool | None = option(

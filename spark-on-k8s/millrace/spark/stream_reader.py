@@ -162,11 +162,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begin(self) -> Offsets:
         """Return where the query begins, or began."""
-        option, at = self._options.start(Use.STREAM)
-        start = self._lookups.resolve(option, at, at_start=True)
-        if self._options.group_id:
-            start = keep_initial(self._lookups, self._options.group_id, start)
-        return start
+        option, where = self._options.start(Use.STREAM)
+        start = self._lookups.resolve(option, where, at_start=True)
+        name = self._options.group_id
+        return keep_initial(self._lookups, name, start, option, where) if name else start
 
     def _next_end(self, begin: Offsets, limit: ReadLimit) -> Offsets | None:
         """Return where the next batch ends; None: it is not due yet."""
@@ -292,7 +291,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost_from = self._lookups.lost_from(Offsets(elected)) if elected else {}
         found = list(losses(begin, log, lost_from))
         if self._options.fail_on_data_loss:
-            raise_for(found)
+            raise_for(found, self._options.group_id)
         elif found:
             _log.warning("records are gone, and the query goes on: %s", found)
         return read_on(begin, found, log) if found else begin

@@ -34,6 +34,16 @@ class AtTime:
 At: TypeAlias = End | AtOffset | AtTime
 
 
+def text_of(at: At) -> str:
+    """Return a position as a text: the same for the same, however the option was written."""
+    match at:
+        case AtOffset():
+            return f"offset {at.offset}"
+        case AtTime():
+            return f"time {at.timestamp_ms}"
+    return at
+
+
 @dataclass(slots=True, frozen=True)
 class Topics:
     """Topics that are read with all their partitions."""

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 
-from millrace.client import ConnectionFailedError, SyncAdmin, SyncProducer
+from millrace.client import ConnectionFailedError, Position, SyncAdmin, SyncProducer
 from millrace.spark.errors import (
     CheckpointError,
     DataLossError,
@@ -300,6 +300,35 @@ def test_a_restart_before_the_first_batch_begins_where_the_query_began(
     assert make_reader(startingOffsets="latest", groupId=topic_name).initialOffset() == start
     other = make_reader(startingOffsets="latest", groupId=f"{topic_name}-2").initialOffset()
     assert ends(other, topic_name) == [20, 20]
+
+
+def test_a_name_under_which_another_query_began_elsewhere_is_refused(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    send(10)
+    make_reader(startingOffsets="latest", groupId=topic_name).initialOffset()
+    told = (
+        rf"'{topic_name}' began at latest in {topic_name}-0, and startingOffsets says earliest.*"
+        rf"millrace positions delete '{topic_name}'"
+    )
+    for _ in range(2):
+        with pytest.raises(InvalidOptionError, match=told):
+            make_reader(groupId=topic_name).initialOffset()
+    same = f'{{"{topic_name}":{{"0":-1,"1":-1}}}}'
+    start = make_reader(startingOffsets=same, groupId=topic_name).initialOffset()
+    assert ends(start, topic_name) == [10, 10]
+
+
+def test_a_position_that_says_nothing_of_options_is_taken_and_a_loss_tells_how_to_forget_it(
+    shared_broker: RunningBroker, make_reader: MakeReader, topic_name: str
+) -> None:
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.resolve_initial(topic_name, {(topic_name, each): Position(7) for each in (0, 1)})
+    reader = make_reader(groupId=topic_name)
+    start = reader.initialOffset()
+    assert ends(start, topic_name) == [7, 7]
+    with pytest.raises(DataLossError, match=f"once millrace positions delete '{topic_name}' has"):
+        reader.latestOffset(start, limits.ReadAllAvailable())
 
 
 def test_a_trigger_that_may_wait_ends_when_records_come(

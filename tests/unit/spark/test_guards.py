@@ -84,6 +84,8 @@ def test_a_partition_that_is_gone_is_left_out() -> None:
 def test_a_loss_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(DataLossError, match=r"clicks-0: why\. Nothing was skipped\. failOnData"):
         raise_for([Loss(PLACE, "why", 3)])
+    with pytest.raises(DataLossError, match="once millrace positions delete 'etl' has forgotten"):
+        raise_for([Loss(PLACE, "why", 3)], "etl")
     with pytest.raises(TopicRecreatedError):
         raise_for([Loss(PLACE, "why", 3), Loss(PLACE, "why", 3, is_other_topic=True)])
 
