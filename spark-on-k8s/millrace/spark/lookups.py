@@ -34,6 +34,7 @@ _WAIT_S_MAX: Final = 1.0
 _PAUSE_S: Final = 0.01
 _RETRY_PAUSE_S: Final = 0.1
 _DECISIONS_MAX: Final = 5
+"""How often one is made while topics of a pattern go."""
 
 _Answer = TypeVar("_Answer")
 _Asked: TypeAlias = Literal["beginning", "end"] | int | AfterBytes
