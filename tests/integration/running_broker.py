@@ -6,8 +6,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -125,6 +127,17 @@ class RunningBroker:
             return self._process.wait(seconds)
         finally:
             self.abandon()
+
+    @contextmanager
+    def killed_for(self, seconds: float) -> Iterator[None]:
+        """Kill it, and start it again so much later, while the block goes on."""
+        self.kill()
+        restart = threading.Timer(seconds, self.start)
+        restart.start()
+        try:
+            yield
+        finally:
+            restart.join()
 
     def abandon(self) -> None:
         """Leave nothing running, whatever happened before."""

@@ -36,7 +36,7 @@ class BatchReader(DataSourceReader):
             DataLossError: they ask for records that are not in the log.
         """
         try:
-            ranges, topic_ids = self._ranges()
+            ranges, topic_ids = self._lookups.settle(self._ranges)
         finally:
             self._lookups.close()
         tasks = plan_tasks(
@@ -74,7 +74,7 @@ class BatchReader(DataSourceReader):
             ranges.append(Range(topic, partition, max(begin, first), min(stop, last)))
         since = self._wanted.since_ms
         if since is not None:
-            found = self._lookups.admin.look_up_offsets({each.place: since for each in ranges})
+            found = self._lookups.offsets({each.place: since for each in ranges})
             begins = {place: each.offset for place, each in found.items()}
         else:
             begins = {}

@@ -29,6 +29,22 @@ class Loss:
     is_other_topic: bool = False
 
 
+def with_new_partitions(begin: Offsets, until: Offsets, log: Log) -> Offsets:
+    """Return where a batch begins, also in partitions that have come since: at their beginning.
+
+    Args:
+        begin: where the batch before ended.
+        until: where this one ends; it says which topics the new partitions are of.
+        log: the partitions as they are.
+    """
+    new = {
+        place: LogPosition(log.beginnings.get(place, 0))
+        for place in until.positions
+        if place not in begin.positions
+    }
+    return Offsets({**new, **begin.positions}, {**until.topic_ids, **begin.topic_ids})
+
+
 def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Loss]:
     """Return what is missing of the records from these offsets on.
 
@@ -49,15 +65,19 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             yield Loss(place, why, beginning, is_other_topic=True)
         elif offset < beginning:
             yield Loss(place, f"the log begins at {beginning}, after {offset}", beginning)
+        elif place in lost_from:  # Counts first: new records may be below an end that is passed.
+            why = f"an unclean election has replaced the records from {lost_from[place]} on"
+            yield Loss(place, why, max(beginning, min(end, lost_from[place])))
         elif offset > end:
             yield Loss(place, f"the log ends at {end}, before {offset}", end)
-        elif place in lost_from:
-            why = f"an unclean election has replaced the records from {lost_from[place]} on"
-            yield Loss(place, why, max(beginning, lost_from[place]))
 
 
-def raise_for(found: list[Loss]) -> None:
+def raise_for(found: list[Loss], name: str | None = None) -> None:
     """Raise what was lost, if anything was.
+
+    Args:
+        found: what was lost.
+        name: under which the brokers keep where the query began.
 
     Raises:
         DataLossError: with every loss, and what to do.
@@ -65,7 +85,11 @@ def raise_for(found: list[Loss]) -> None:
     if found:
         kind = TopicRecreatedError if any(loss.is_other_topic for loss in found) else DataLossError
         told = "; ".join(f"{loss.place[0]}-{loss.place[1]}: {loss.why}" for loss in found)
-        raise kind(f"records that were to be read are gone: {told}. {_WHAT_TO_DO}")
+        # A new checkpoint of the same name would begin where this one did.
+        once = (
+            f", once millrace positions delete {name!r} has forgotten the old one" if name else ""
+        )
+        raise kind(f"records that were to be read are gone: {told}. {_WHAT_TO_DO}{once}")
 
 
 def read_on(at: Offsets, found: list[Loss], log: Log) -> Offsets:

@@ -1,22 +1,49 @@
-"""Where a stream began, kept by the brokers under the query's name."""
+"""Where a stream began, kept by the brokers under the query's name.
 
-from millrace.client import Position, SyncAdmin
+Beside each position stands what the options asked for. So a query that is to begin elsewhere does
+not take the place of another one, or of itself before its checkpoint was deleted, without a word.
+"""
+
+from millrace.client import Position
+from millrace.spark.errors import InvalidOptionError
+from millrace.spark.lookups import Lookups
 from millrace.spark.offsets import LogPosition, Offsets
+from millrace.spark.where import Where, text_of
 
 
-def keep_initial(admin: SyncAdmin, name: str, proposed: Offsets) -> Offsets:
+def keep_initial(
+    lookups: Lookups, name: str, proposed: Offsets, option: str, where: Where
+) -> Offsets:
     """Return where the query of this name began: as proposed now, or the first time.
 
     Spark asks again for the initial position after a first batch has failed. One that is later then
     would skip records in silence.
+
+    Args:
+        lookups: asks the brokers.
+        name: of the query.
+        proposed: where it would begin now.
+        option: the option that says so.
+        where: its value.
+
+    Raises:
+        InvalidOptionError: the query began where the option says something else.
     """
-    kept = admin.resolve_initial(
-        name,
-        {
-            place: Position(each.offset, each.leader_epoch)
-            for place, each in proposed.positions.items()
-        },
-    )
+    asked = {
+        place: text_of(at) for place, at in where.of(option, frozenset(proposed.positions)).items()
+    }
+    proposals = {
+        place: Position(each.offset, each.leader_epoch, asked[place])
+        for place, each in proposed.positions.items()
+    }
+    kept = lookups.ask(lambda admin: admin.resolve_initial(name, proposals))
+    for place, each in sorted(kept.items()):
+        if each.metadata not in (asked[place], ""):  # Others may keep positions without a text.
+            raise InvalidOptionError(
+                f"the query of groupId {name!r} began at {each.metadata} in {place[0]}-{place[1]}, "
+                f"and {option} says {asked[place]}: give each query a name of its own, or forget "
+                f"where that one began: millrace positions delete {name!r}"
+            )
     return Offsets(
         {place: LogPosition(each.offset, each.leader_epoch) for place, each in kept.items()},
         proposed.topic_ids,

@@ -1,10 +1,21 @@
-"""What the driver asks the brokers: which partitions there are, and where they begin and end."""
+"""What the driver asks the brokers: which partitions there are, and where they begin and end.
+
+The client follows leaders that move. When no broker at all can be reached, as while the only one
+restarts, it says so at once; here it is asked again, for as long as a look-up may take.
+"""
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, Literal, TypeAlias, TypeVar
 
-from millrace.client import AfterBytes, OffsetAndTimestamp, SyncAdmin, UnknownTopicOrPartitionError
+from millrace.client import (
+    AfterBytes,
+    ConnectionFailedError,
+    OffsetAndTimestamp,
+    SyncAdmin,
+    UnknownTopicOrPartitionError,
+)
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.offsets import (
     UNKNOWN_EPOCH,
@@ -21,6 +32,28 @@ CLIENT_ID: Final = "millrace-spark"
 _WAIT_S_MAX: Final = 1.0
 """After which it is looked whether there are more partitions."""
 _PAUSE_S: Final = 0.01
+_RETRY_PAUSE_S: Final = 0.1
+_DECISIONS_MAX: Final = 5
+"""How often one is made while topics of a pattern go."""
+
+_Answer = TypeVar("_Answer")
+_Asked: TypeAlias = Literal["beginning", "end"] | int | AfterBytes
+
+
+def until_answered(ask: Callable[[], _Answer], timeout_ms: int) -> _Answer:
+    """Return what brokers answer; while none can be reached they are asked again.
+
+    Raises:
+        ConnectionFailedError: none could be reached in this time.
+    """
+    deadline = time.monotonic() + timeout_ms / 1000
+    while True:
+        try:
+            return ask()
+        except ConnectionFailedError:
+            if time.monotonic() + _RETRY_PAUSE_S >= deadline:
+                raise
+        time.sleep(_RETRY_PAUSE_S)
 
 
 class Lookups:
@@ -36,16 +69,34 @@ class Lookups:
     def __setstate__(self, options: SourceOptions) -> None:
         self.__init__(options)  # type: ignore[misc]
 
-    @property
-    def admin(self) -> SyncAdmin:
-        """Return the connection to the brokers."""
+    def ask(self, question: Callable[[SyncAdmin], _Answer]) -> _Answer:
+        """Return what the brokers answer.
+
+        Raises:
+            ConnectionFailedError: none could be reached for `requestTimeoutMs`.
+        """
         if self._admin is None:
             self._admin = SyncAdmin(
                 self._options.bootstrap_servers,
                 client_id=CLIENT_ID,
                 request_timeout_ms=self._options.request_timeout_ms,
             )
-        return self._admin
+        admin = self._admin
+        return until_answered(lambda: question(admin), self._options.request_timeout_ms)
+
+    def settle(self, decide: Callable[[], _Answer]) -> _Answer:
+        """Return a decision that takes several look-ups, made anew where a topic goes meanwhile.
+
+        One that matches a pattern is not in the next list; whether that is a loss is decided then.
+
+        Raises:
+            UnknownTopicOrPartitionError: one that is named is not there.
+        """
+        if isinstance(self._options.subscription, TopicPattern):
+            for _ in range(_DECISIONS_MAX - 1):
+                with suppress(UnknownTopicOrPartitionError):
+                    return decide()
+        return decide()
 
     def close(self) -> None:
         """Let go of the connections; they are opened again when they are needed."""
@@ -64,7 +115,7 @@ class Lookups:
             case Topics():
                 names: Iterable[str] = subscription.names
             case TopicPattern():
-                names = filter(subscription.matches, self.admin.list_topics())
+                names = filter(subscription.matches, self.ask(lambda admin: admin.list_topics()))
             case Partitions():
                 names = {topic for topic, _ in subscription.places}
         there = self._partitions_of(sorted(names))
@@ -78,7 +129,7 @@ class Lookups:
 
     def _partitions_of(self, names: list[str]) -> frozenset[Place]:
         check_topic_names(names)
-        topics = self.admin.describe_topics(names)
+        topics = self.ask(lambda admin: admin.describe_topics(names))
         return frozenset(
             (topic.name, each.partition) for topic in topics.values() for each in topic.partitions
         )
@@ -86,21 +137,26 @@ class Lookups:
     def log(self, places: Iterable[Place], ends: Offsets | None = None) -> Log:
         """Return where partitions begin and end; `ends` where that is known."""
         places = list(places)
-        beginnings = self.admin.look_up_offsets(dict.fromkeys(places, "beginning"))
+        beginnings = self.offsets(dict.fromkeys(places, "beginning"))
         return Log(
             {place: each.offset for place, each in beginnings.items()}, ends or self.ends(places)
         )
 
+    def offsets(self, wanted: Mapping[Place, _Asked]) -> dict[Place, OffsetAndTimestamp]:
+        """Return an offset for each partition."""
+        return self.ask(lambda admin: admin.look_up_offsets(wanted))
+
     def ends(self, places: Iterable[Place]) -> Offsets:
         """Return where partitions end."""
-        return _offsets(self.admin.look_up_offsets(dict.fromkeys(places, "end")))
+        return _offsets(self.offsets(dict.fromkeys(places, "end")))
 
     def wait_for_news(self, ends: Offsets, timeout_s: float) -> None:
         """Wait until a partition ends elsewhere, or the time is over, which may be earlier."""
         began = time.monotonic()
         known = {place: each.offset for place, each in ends.positions.items()}
         if known:
-            self.admin.wait_for_news(known, int(min(timeout_s, _WAIT_S_MAX) * 1000))
+            wait_ms = int(min(timeout_s, _WAIT_S_MAX) * 1000)
+            self.ask(lambda admin: admin.wait_for_news(known, wait_ms))
         # A broker that cannot wait is asked again as often as Spark would by itself.
         waited = time.monotonic() - began
         if waited < _PAUSE_S:
@@ -114,7 +170,7 @@ class Lookups:
         """
         wanted = where.of(option, self.places())
         looked_up = {place: at for place, at in wanted.items() if not isinstance(at, AtOffset)}
-        found = self.admin.look_up_offsets({place: _asked(at) for place, at in looked_up.items()})
+        found = self.offsets({place: _asked(at) for place, at in looked_up.items()})
         late = [place for place, each in found.items() if each.offset < 0]
         if late and at_start and self._options.starting_strategy == "error":
             raise InvalidOptionError(
@@ -123,7 +179,7 @@ class Lookups:
             )
         exact = {place: at for place, at in wanted.items() if isinstance(at, AtOffset)}
         # Asked even where the offset is known: the answer names the topic.
-        ends = _offsets(self.admin.look_up_offsets(dict.fromkeys([*exact, *late], "end")))
+        ends = _offsets(self.offsets(dict.fromkeys([*exact, *late], "end")))
         offsets = _offsets(found)
         return Offsets(
             {
@@ -145,7 +201,7 @@ class Lookups:
             for place, each in offsets.positions.items()
             if each.leader_epoch != UNKNOWN_EPOCH
         }
-        ends = self.admin.find_epoch_ends(epochs) if epochs else {}
+        ends = self.ask(lambda admin: admin.find_epoch_ends(epochs)) if epochs else {}
         return {
             place: end for place, end in ends.items() if 0 <= end < offsets.positions[place].offset
         }
@@ -153,19 +209,20 @@ class Lookups:
     def within_bytes(self, starts: Mapping[Place, int], sizes: Mapping[Place, int]) -> Offsets:
         """Return up to where so many bytes of each partition reach: one batch at the least."""
         wanted = {place: AfterBytes(starts[place], size) for place, size in sizes.items()}
-        return _offsets(self.admin.look_up_offsets(wanted))
+        return _offsets(self.offsets(wanted))
 
     def record_bytes(self, topics: Iterable[str]) -> dict[Place, float]:
         """Return the average size of a stored record in each partition that has any."""
+        names = list(topics)
+        logs = self.ask(lambda admin: [log for name in names for log in admin.describe_logs(name)])
         return {
             (log.topic, log.partition): log.size_bytes / (log.log_end_offset - log.log_start_offset)
-            for topic in topics
-            for log in self.admin.describe_logs(topic)
+            for log in logs
             if log.leads and log.log_end_offset > log.log_start_offset
         }
 
 
-def _asked(at: At) -> "Literal['beginning', 'end'] | int":
+def _asked(at: At) -> _Asked:
     if isinstance(at, AtTime):
         return at.timestamp_ms
     return "beginning" if at == "earliest" else "end"

@@ -124,8 +124,8 @@ class SourceOptions:
     group_id: str | None = option(
         "groupId", str, None,
         "The name under which the brokers keep where the stream began, and how far it is. It "
-        "assigns no partitions: what else uses the name does no harm, but give each checkpoint one "
-        "of its own.",
+        "assigns no partitions. Give each checkpoint a name of its own: another query of the name "
+        "begins where the first one did, and is refused where its options say something else.",
         use=Use.STREAM, aliases=("kafka.group.id",),
     )  # fmt: skip
     commit_offsets: bool | None = option(
@@ -141,7 +141,8 @@ class SourceOptions:
     )  # fmt: skip
     request_timeout_ms: int = option(
         "requestTimeoutMs", number(1, INT32_MAX), 30_000,
-        "How long a look-up of offsets may take, elections and retries included.",
+        "How long a look-up of offsets may take: elections, and brokers that restart, are waited "
+        "for.",
         aliases=("kafka.request.timeout.ms",),
     )  # fmt: skip
     latest_offset_wait_ms: int = option(

@@ -30,7 +30,7 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.spark.errors import DataLossError, ReadStalledError, TopicRecreatedError
-from millrace.spark.lookups import CLIENT_ID
+from millrace.spark.lookups import CLIENT_ID, until_answered
 from millrace.spark.offsets import Place
 from millrace.spark.options import SourceOptions
 from millrace.spark.planning import Range
@@ -92,7 +92,10 @@ class _Reading:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the records, until every range is read to its end."""
-        self._consumer.assign(self._next, ends=self._ends)
+        until_answered(
+            lambda: self._consumer.assign(self._next, ends=self._ends),
+            self._options.request_timeout_ms,
+        )
         heard_at = time.monotonic()
         while self._next:
             before = dict(self._next)

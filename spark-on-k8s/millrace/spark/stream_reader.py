@@ -8,6 +8,7 @@ it whatever happens meanwhile.
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +24,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from millrace.client import UnknownTopicOrPartitionError
 from millrace.spark.errors import DataLossError
-from millrace.spark.guards import check_is_of_this_query, losses, raise_for, read_on
+from millrace.spark.guards import (
+    check_is_of_this_query,
+    losses,
+    raise_for,
+    read_on,
+    with_new_partitions,
+)
 from millrace.spark.initial import keep_initial
 from millrace.spark.lookups import Lookups
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
@@ -63,11 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # Spark's name, as those below.
         """Return where the query begins. Spark asks twice, and again after a first batch failed."""
         if self._initial is None:
-            option, at = self._options.start(Use.STREAM)
-            start = self._lookups.resolve(option, at, at_start=True)
-            if self._options.group_id:
-                start = keep_initial(self._lookups.admin, self._options.group_id, start)
-            self._initial = start.to_dict()
+            self._initial = self._lookups.settle(self._begin).to_dict()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -92,29 +96,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             CheckpointError: `start` is not of this query.
         """
         begin = Offsets.from_dict(start)
-        ends = self._wait_for_news(begin)
-        self._latest = ends
-        check_is_of_this_query(begin, {topic for topic, _ in ends.positions})
-        if self._target is not None:
-            ends = self._up_to_target(begin, ends)
-        backlog = self._backlog(begin, ends)
-        is_limited = not isinstance(limit, ReadAllAvailable)
-        if is_limited and self._target is None and not self._is_due(backlog):
+        end = self._lookups.settle(lambda: self._next_end(begin, limit))
+        if end is None:
             return start
-        limits = Limits()
-        if is_limited:
-            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            limits = Limits(rows, self._options.max_bytes_per_trigger)
-        sizes = self._sizes(backlog, limits)
-        until = admit(backlog, limits, sizes)
-        if limits.size_bytes is not None:
-            until = self._within_bytes(backlog, until, limits.size_bytes, sizes)
         self._last_batch_at = time.monotonic()
-        positions = {
-            place: LogPosition(until.get(place, each.offset), each.leader_epoch)
-            for place, each in ends.positions.items()
-        }
-        self._decided = Offsets(positions, ends.topic_ids).with_known_epochs(begin).to_dict()
+        self._decided = end.to_dict()
         return self._decided
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -123,34 +109,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Note where the log ends: the query reads so far and then ends."""
-        self._target = self._lookups.ends(self._lookups.places())
+        self._target = self._lookups.settle(lambda: self._lookups.ends(self._lookups.places()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return what each task reads between two offsets: always the same for the same.
 
         Raises:
             DataLossError: records between them are gone.
+            CheckpointError: they are not of this query.
         """
         begin, until = Offsets.from_dict(start), Offsets.from_dict(end)
-        check_is_of_this_query(begin, {topic for topic, _ in until.positions})
-        log = self._log_of(end)
-        begin = self._without_losses(begin, log)
-        ranges = []
-        for place, position in until.positions.items():
-            if place not in log.beginnings:
-                continue  # Its loss was told.
-            first = begin.positions.get(place, LogPosition(log.beginnings[place])).offset
-            last = min(position.offset, log.ends.positions[place].offset)
-            if last < position.offset:
-                self._tell(f"{place[0]}-{place[1]} ends at {last}, before {position.offset}")
-            ranges.append(Range(*place, first, last))
+        ranges, topic_ids = self._lookups.settle(
+            lambda: self._ranges(begin, until, self._log_of(end))
+        )
         tasks = plan_tasks(
             ranges,
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
             max_partitions=self._options.max_partitions,
         )
-        return [InputPartition(Task(task, dict(log.ends.topic_ids))) for task in tasks]
+        return [InputPartition(Task(task, topic_ids)) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Report how far the query is, for people: the checkpoint keeps the offsets.
@@ -182,10 +160,64 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Decisions of the driver.
 
+    def _begin(self) -> Offsets:
+        """Return where the query begins, or began."""
+        option, where = self._options.start(Use.STREAM)
+        start = self._lookups.resolve(option, where, at_start=True)
+        name = self._options.group_id
+        return keep_initial(self._lookups, name, start, option, where) if name else start
+
+    def _next_end(self, begin: Offsets, limit: ReadLimit) -> Offsets | None:
+        """Return where the next batch ends; None: it is not due yet."""
+        ends = self._wait_for_news(begin)
+        self._latest = ends
+        check_is_of_this_query(begin, {topic for topic, _ in ends.positions})
+        if self._target is not None:
+            ends = self._up_to_target(begin, ends)
+        backlog = self._backlog(begin, ends)
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        if is_limited and self._target is None and not self._is_due(backlog):
+            return None
+        limits = Limits()
+        if is_limited:
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            limits = Limits(rows, self._options.max_bytes_per_trigger)
+        sizes = self._sizes(backlog, limits)
+        until = admit(backlog, limits, sizes)
+        if limits.size_bytes is not None:
+            until = self._within_bytes(backlog, until, limits.size_bytes, sizes)
+        positions = {
+            place: LogPosition(until.get(place, each.offset), each.leader_epoch)
+            for place, each in ends.positions.items()
+        }
+        return Offsets(positions, ends.topic_ids).with_known_epochs(begin)
+
+    def _ranges(
+        self, begin: Offsets, until: Offsets, log: Log
+    ) -> tuple[list[Range], dict[str, str]]:
+        """Return what is to be read between two offsets, and of which topics."""
+        for each in (begin, until):  # Of a batch that is repeated both are the checkpoint's.
+            check_is_of_this_query(each, {topic for topic, _ in log.beginnings})
+        begin = self._without_losses(with_new_partitions(begin, until, log), log)
+        ranges = []
+        for place, position in until.positions.items():
+            if place not in begin.positions:
+                continue  # Its loss was told.
+            first = begin.positions[place].offset
+            last = min(position.offset, log.ends.positions[place].offset)
+            name = f"{place[0]}-{place[1]}"
+            if last < position.offset:
+                self._tell(f"{name} ends at {last}, before {position.offset}")
+            elif first > last:
+                self._tell(f"{name} was to be read up to {last}, and is read from {first} on")
+            ranges.append(Range(*place, first, last))
+        return ranges, dict(log.ends.topic_ids)
+
     def _log_of(self, end: dict[str, Any]) -> Log:
         """Return where the log begins now, and where it ends: known of an end of a moment ago."""
         if self._latest is not None and end == self._decided:
-            return self._lookups.log(self._latest.positions, self._latest)
+            with suppress(UnknownTopicOrPartitionError):  # A topic has gone since.
+                return self._lookups.log(self._latest.positions, self._latest)
         return self._lookups.log(self._lookups.places())
 
     def _wait_for_news(self, begin: Offsets) -> Offsets:
@@ -216,8 +248,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if end is None:
                     continue
                 target = end
-            at = begin.positions.get(place)
-            positions[place] = at if at is not None and at.offset > target.offset else target
+            at = begin.positions.get(place, target)
+            # Never beyond the end: that the log became shorter is a loss.
+            positions[place] = at if target.offset < at.offset <= end.offset else target
         return Offsets(positions, ends.topic_ids)
 
     def _backlog(self, begin: Offsets, ends: Offsets) -> list[Range]:
@@ -236,7 +269,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         if moved:
             begin = self._without_losses(begin, self._lookups.log(ends.positions))
-        starts = self._lookups.admin.look_up_offsets(dict.fromkeys(new, "beginning")) if new else {}
+        starts = self._lookups.offsets(dict.fromkeys(new, "beginning")) if new else {}
         return [
             Range(
                 *place,
@@ -258,7 +291,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost_from = self._lookups.lost_from(Offsets(elected)) if elected else {}
         found = list(losses(begin, log, lost_from))
         if self._options.fail_on_data_loss:
-            raise_for(found)
+            raise_for(found, self._options.group_id)
         elif found:
             _log.warning("records are gone, and the query goes on: %s", found)
         return read_on(begin, found, log) if found else begin

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
+from millrace.core.settings import INT64_MAX
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.offsets import Place
 
@@ -31,6 +32,16 @@ class AtTime:
 
 
 At: TypeAlias = End | AtOffset | AtTime
+
+
+def text_of(at: At) -> str:
+    """Return a position as a text: the same for the same, however the option was written."""
+    match at:
+        case AtOffset():
+            return f"offset {at.offset}"
+        case AtTime():
+            return f"time {at.timestamp_ms}"
+    return at
 
 
 @dataclass(slots=True, frozen=True)
@@ -130,7 +141,7 @@ def timestamps(text: str) -> Where:
 def timestamp(text: str) -> Where:
     """Parse one time for all partitions: ms UTC, or ISO 8601 with a zone."""
     if text.strip().isdigit():
-        return Where(AtTime(int(text)))
+        return Where(AtTime(_natural(int(text))))
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError as error:
@@ -170,8 +181,8 @@ def _list(value: object) -> list[Any]:
 
 
 def _natural(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no whole number from 0")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
+        raise ValueError(f"{value!r} is no whole number from 0 to {INT64_MAX}")
     return value
 
 

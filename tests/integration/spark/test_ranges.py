@@ -138,6 +138,16 @@ def test_a_range_goes_on_when_the_leader_is_killed(tmp_path: Path) -> None:
         cluster.abandon()
 
 
+def test_a_task_that_begins_while_its_broker_restarts_waits_for_it(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    fill(broker.address, "clicks", 10)
+    task = Task((Range("clicks", 0, 0, 10),), {})
+    with broker.killed_for(1):
+        assert len(rows(read_task(task, options(broker.address), SCHEMA))) == 10
+
+
 def test_no_broker_is_told(start_broker: StartBroker) -> None:
     broker = start_broker()
     fill(broker.address, "clicks", 1)

@@ -134,13 +134,18 @@ class Copying:
         )
         write(frame, self.broker, topic="in")
 
-    def run(self, *columns: str, topic: str = "out", **options: str) -> None:
-        (
+    def read(self) -> Any:
+        return (
             self.spark.readStream.format("millrace")
             .option("bootstrap.servers", self.broker.address)
             .option("subscribe", "in")
             .option("startingOffsets", "earliest")
             .load()
+        )
+
+    def run(self, *columns: str, topic: str = "out", **options: str) -> None:
+        (
+            self.read()
             .selectExpr(*(columns or ("value",)))
             .writeStream.format("millrace")
             .queryName("copying")
@@ -173,6 +178,30 @@ def test_a_stream_writes_what_it_reads_and_a_repeated_micro_batch_is_written_aga
     copying.send(range(1500, 1600))
     copying.run()
     assert copying.numbers() == sorted([*range(1600), *range(1000, 1500)])
+
+
+def test_output_mode_complete_writes_all_rows_in_every_micro_batch(
+    spark: Any, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    copying = Copying(spark, start_broker(), tmp_path)
+    for numbers in (range(4), range(4, 6)):
+        copying.send(numbers)
+        (
+            copying.read()
+            .groupBy("partition")
+            .count()
+            .selectExpr("CAST(partition AS STRING) AS key", "CAST(count AS STRING) AS value")
+            .writeStream.format("millrace")
+            .outputMode("complete")
+            .option("bootstrap.servers", copying.broker.address)
+            .option("topic", "out")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+    counts = sorted((each.key, each.value) for each in records(copying.broker, "out"))
+    assert counts == [(b"0", b"2"), (b"0", b"3"), (b"1", b"2"), (b"1", b"3")]
 
 
 def test_a_stream_that_cannot_be_written_fails_before_it_writes(

@@ -62,6 +62,12 @@ def create(broker: RunningBroker, topic: str, partitions: int = 2) -> None:
         admin.create_topic(topic, partitions)
 
 
+def uncommit(folder: Path, batch: int) -> None:
+    """Leave a checkpoint as after a crash in the middle of a batch: planned, never committed."""
+    (folder / "checkpoint" / "commits" / f"{batch}").unlink()
+    (folder / "checkpoint" / "commits" / f".{batch}.crc").unlink(missing_ok=True)
+
+
 def test_what_is_there_is_read_in_limited_batches_and_a_restart_goes_on(
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -90,9 +96,7 @@ def test_a_batch_that_was_planned_before_a_crash_is_read_again_to_the_same_end(
     query.run()
     send(broker, "clicks", range(100, 200))
     query.run()
-    # As after a crash in the middle of batch 1: it was planned, and never committed.
-    (tmp_path / "checkpoint" / "commits" / "1").unlink()
-    (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
+    uncommit(tmp_path, 1)
     send(broker, "clicks", range(200, 300))
     query.run()
     assert query.offsets(1)["clicks"] == {"0": 100, "1": 100}
@@ -203,5 +207,8 @@ def test_a_checkpoint_of_another_topic_is_refused(
     send(broker, "clicks", range(10))
     send(broker, "views", range(20))
     Query(spark, broker, tmp_path, subscribe="clicks").run()
-    with pytest.raises(Exception, match=r"the checkpoint is of \['clicks'\]"):
-        Query(spark, broker, tmp_path, subscribe="views").run()
+    for ended in (True, False):
+        if not ended:
+            uncommit(tmp_path, 0)
+        with pytest.raises(Exception, match=r"the checkpoint is of \['clicks'\]"):
+            Query(spark, broker, tmp_path, subscribe="views").run()

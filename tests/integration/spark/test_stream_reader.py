@@ -1,5 +1,6 @@
 """What the driver's reader answers Spark, asked without Spark."""
 
+import itertools
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -7,16 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 
-from millrace.client import SyncAdmin, SyncProducer
-from millrace.spark.errors import DataLossError, InvalidOptionError
+from millrace.client import ConnectionFailedError, Position, SyncAdmin, SyncProducer
+from millrace.spark.errors import (
+    CheckpointError,
+    DataLossError,
+    InvalidOptionError,
+    TopicRecreatedError,
+)
+from millrace.spark.lookups import Lookups
 from millrace.spark.option import Use
-from millrace.spark.options import parse_options
+from millrace.spark.options import SourceOptions, parse_options
 
 limits = pytest.importorskip(
     "pyspark.sql.streaming.datasource", reason="needs pyspark: sh requirements/install.sh spark"
 )
+batch_reader = pytest.importorskip("millrace.spark.batch_reader")
 schema = pytest.importorskip("millrace.spark.schema")
 stream_reader = pytest.importorskip("millrace.spark.stream_reader")
 
@@ -24,19 +33,12 @@ MakeReader = Callable[..., Any]
 
 
 @pytest.fixture
-def make_reader(shared_broker: RunningBroker, topic_name: str) -> Iterator[MakeReader]:
-    """Make readers of this test's topic, of two partitions."""
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, 2)
+def open_reader() -> Iterator[MakeReader]:
+    """Make readers of any broker, which end with the test."""
     made = []
 
-    def make(**others: str) -> Any:
-        given = {
-            "bootstrap.servers": shared_broker.address,
-            "subscribe": topic_name,
-            "startingOffsets": "earliest",
-            **others,
-        }
+    def make(broker: RunningBroker, **others: str) -> Any:
+        given = {"bootstrap.servers": broker.address, "startingOffsets": "earliest", **others}
         columns = schema.source_schema(with_headers=False)
         made.append(stream_reader.StreamReader(parse_options(given, Use.STREAM), columns))
         return made[-1]
@@ -44,6 +46,16 @@ def make_reader(shared_broker: RunningBroker, topic_name: str) -> Iterator[MakeR
     yield make
     for reader in made:
         reader.stop()
+
+
+@pytest.fixture
+def make_reader(
+    shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str
+) -> MakeReader:
+    """Make readers of this test's topic, of two partitions."""
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(topic_name, 2)
+    return lambda **others: open_reader(shared_broker, **{"subscribe": topic_name, **others})
 
 
 @pytest.fixture
@@ -168,8 +180,11 @@ def test_a_start_beyond_the_end_is_refused(
     send(10)
     start = reader.initialOffset()
     beyond = {**start, topic_name: {"0": 99, "1": 0}}
+    ending = make_reader()
+    ending.prepareForTriggerAvailableNow()
     asks: list[Callable[[], Any]] = [
         lambda: reader.latestOffset(beyond, reader.getDefaultReadLimit()),
+        lambda: ending.latestOffset(beyond, reader.getDefaultReadLimit()),
         lambda: reader.partitions(beyond, reader.latestOffset(start, reader.getDefaultReadLimit())),
         lambda: reader.partitions(start, beyond),
     ]
@@ -178,6 +193,72 @@ def test_a_start_beyond_the_end_is_refused(
             ask()
     lenient = make_reader(failOnDataLoss="false")
     assert spans(lenient.partitions(start, beyond)) == [(0, 0, 10)]
+    lenient.prepareForTriggerAvailableNow()
+    goes_on = lenient.latestOffset(beyond, limits.ReadAllAvailable())
+    assert ends(goes_on, topic_name) == [10, 10]
+    assert spans(lenient.partitions(beyond, goes_on)) == [(1, 0, 10)]
+
+
+def test_a_batch_that_ends_before_it_begins_has_lost_records(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    """As where retention has passed a first batch that was planned before a restart."""
+    reader = make_reader()
+    send(10)
+    end = {**reader.initialOffset(), topic_name: {"0": 5, "1": 10}}
+    start = {**end, topic_name: {"0": 8, "1": 0}}
+    with pytest.raises(DataLossError, match="0 was to be read up to 5, and is read from 8 on"):
+        reader.partitions(start, end)
+    lenient = make_reader(failOnDataLoss="false")
+    assert spans(lenient.partitions(start, end)) == [(1, 0, 10)]
+
+
+def test_a_batch_of_another_topic_s_checkpoint_is_refused(
+    shared_broker: RunningBroker, make_reader: MakeReader, topic_name: str
+) -> None:
+    other = f"{topic_name}-2"
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(other, 1)
+    before = make_reader().initialOffset()
+    for lenience in ("true", "false"):
+        reader = make_reader(subscribe=other, failOnDataLoss=lenience)
+        for start in (before, reader.initialOffset()):  # The latter before the first batch is done.
+            with pytest.raises(CheckpointError, match=rf"is of \['{topic_name}'\], and the query"):
+                reader.partitions(start, before)
+
+
+def test_a_topic_that_came_in_a_batch_and_is_gone_or_another_is_a_loss(
+    shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str
+) -> None:
+    """The batch was planned, and the driver died before it was read."""
+    pattern, new = f"{topic_name}.*", f"{topic_name}-new"
+
+    def create(topic: str, records: int) -> None:
+        with SyncAdmin(shared_broker.address) as admin:
+            admin.create_topic(topic, 1)
+        with SyncProducer(shared_broker.address) as producer:
+            for _ in range(records):
+                producer.send(topic, b"")
+
+    def partitions(fail: str) -> Any:
+        reader = open_reader(shared_broker, subscribePattern=pattern, failOnDataLoss=fail)
+        return reader.partitions(start, end)
+
+    create(topic_name, 0)
+    reader = open_reader(shared_broker, subscribePattern=pattern)
+    start = reader.initialOffset()
+    create(new, 5)
+    end = reader.latestOffset(start, limits.ReadAllAvailable())
+    assert spans(partitions("true")) == [(0, 0, 5)]
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(new)
+    with pytest.raises(DataLossError, match=f"{new}-0: the partition does not exist any more"):
+        partitions("true")
+    assert partitions("false") == []
+    create(new, 7)
+    with pytest.raises(TopicRecreatedError, match=f"'{new}' was deleted and made anew"):
+        partitions("true")
+    assert spans(partitions("false")) == [(0, 0, 5)]
 
 
 def test_a_checkpoint_without_a_partition_it_had_is_refused(
@@ -221,6 +302,35 @@ def test_a_restart_before_the_first_batch_begins_where_the_query_began(
     assert ends(other, topic_name) == [20, 20]
 
 
+def test_a_name_under_which_another_query_began_elsewhere_is_refused(
+    make_reader: MakeReader, send: Callable[[int], None], topic_name: str
+) -> None:
+    send(10)
+    make_reader(startingOffsets="latest", groupId=topic_name).initialOffset()
+    told = (
+        rf"'{topic_name}' began at latest in {topic_name}-0, and startingOffsets says earliest.*"
+        rf"millrace positions delete '{topic_name}'"
+    )
+    for _ in range(2):
+        with pytest.raises(InvalidOptionError, match=told):
+            make_reader(groupId=topic_name).initialOffset()
+    same = f'{{"{topic_name}":{{"0":-1,"1":-1}}}}'
+    start = make_reader(startingOffsets=same, groupId=topic_name).initialOffset()
+    assert ends(start, topic_name) == [10, 10]
+
+
+def test_a_position_that_says_nothing_of_options_is_taken_and_a_loss_tells_how_to_forget_it(
+    shared_broker: RunningBroker, make_reader: MakeReader, topic_name: str
+) -> None:
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.resolve_initial(topic_name, {(topic_name, each): Position(7) for each in (0, 1)})
+    reader = make_reader(groupId=topic_name)
+    start = reader.initialOffset()
+    assert ends(start, topic_name) == [7, 7]
+    with pytest.raises(DataLossError, match=f"once millrace positions delete '{topic_name}' has"):
+        reader.latestOffset(start, limits.ReadAllAvailable())
+
+
 def test_a_trigger_that_may_wait_ends_when_records_come(
     make_reader: MakeReader, send: Callable[[int], None], topic_name: str
 ) -> None:
@@ -238,3 +348,94 @@ def test_a_trigger_that_waits_in_vain_returns_the_start(make_reader: MakeReader)
     began = time.monotonic()
     assert reader.latestOffset(start, limits.ReadAllAvailable()) == start
     assert time.monotonic() - began >= 0.06
+
+
+def test_a_broker_that_restarts_is_waited_for(
+    start_broker: StartBroker, open_reader: MakeReader
+) -> None:
+    broker = start_broker()
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic("clicks", 1)
+    with SyncProducer(broker.address) as producer:
+        producer.send("clicks", b"1")
+    reader = open_reader(broker, subscribe="clicks")
+    asks: list[Callable[[], Any]] = [
+        open_reader(broker, subscribe="clicks", groupId="etl").initialOffset,
+        lambda: reader.latestOffset(reader.initialOffset(), limits.ReadAllAvailable()),
+        lambda: reader.partitions(reader.initialOffset(), end),
+    ]
+    start, end = reader.initialOffset(), asks[1]()
+    answers = []
+    for ask in asks:
+        with broker.killed_for(1):
+            answers.append(ask())
+    assert answers[:2] == [start, end]
+    assert spans(answers[2]) == [(0, 0, 1)]
+
+
+def test_no_broker_is_told_when_the_time_is_over(
+    start_broker: StartBroker, open_reader: MakeReader
+) -> None:
+    broker = start_broker()
+    reader = open_reader(broker, subscribe="clicks", requestTimeoutMs="700")
+    broker.kill()
+    began = time.monotonic()
+    with pytest.raises(ConnectionFailedError, match="no broker can be reached"):
+        reader.initialOffset()
+    assert 0.5 < time.monotonic() - began < 5
+
+
+class DeletingLookups(Lookups):
+    """Deletes a topic before one of its questions."""
+
+    def __init__(self, options: SourceOptions, topic: str, number: int) -> None:
+        super().__init__(options)
+        self._topic = topic
+        self.left = number
+        """Questions until it is deleted."""
+
+    def ask(self, question: Callable[[SyncAdmin], Any]) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            super().ask(lambda admin: admin.delete_topic(self._topic))
+        return super().ask(question)
+
+
+@pytest.mark.parametrize("reads", ["stream", "available now", "batch"])
+def test_a_topic_of_a_pattern_may_go_between_any_two_look_ups(
+    shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str, reads: str
+) -> None:
+    stays, goes = f"{topic_name}-stays", f"{topic_name}-goes"
+
+    def create(topic: str) -> None:
+        with SyncAdmin(shared_broker.address) as admin:
+            admin.create_topic(topic, 1)
+        with SyncProducer(shared_broker.address) as producer:
+            for _ in range(5):
+                producer.send(topic, bytes(100))
+
+    create(stays)
+    for number in itertools.count(1):
+        create(goes)
+        options = {"subscribePattern": f"{topic_name}.*", "failOnDataLoss": "false"}
+        if reads == "batch":
+            given = {"bootstrap.servers": shared_broker.address, **options}
+            reader = batch_reader.BatchReader(parse_options(given, Use.BATCH), None)
+        else:
+            reader = open_reader(
+                shared_broker, groupId=f"{topic_name}-{number}", maxBytesPerTrigger="1m", **options
+            )
+        reader._lookups = lookups = DeletingLookups(reader._options, goes, number)
+        if reads == "batch":
+            tasks = reader.partitions()
+        else:
+            if reads == "available now":
+                reader.prepareForTriggerAvailableNow()
+            start = reader.initialOffset()
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            tasks = reader.partitions(start, end)
+        ranges = [task.value.ranges[0] for task in tasks]
+        assert [each.end for each in ranges if each.topic == stays] == [5]
+        if lookups.left > 0:
+            assert number > 5
+            return

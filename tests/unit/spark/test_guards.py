@@ -3,7 +3,14 @@
 import pytest
 
 from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
-from millrace.spark.guards import Loss, check_is_of_this_query, losses, raise_for, read_on
+from millrace.spark.guards import (
+    Loss,
+    check_is_of_this_query,
+    losses,
+    raise_for,
+    read_on,
+    with_new_partitions,
+)
 from millrace.spark.offsets import Log, LogPosition, Offsets
 
 PLACE = ("clicks", 0)
@@ -30,6 +37,8 @@ def test_nothing_is_missing_within_the_log() -> None:
         (at(21), log(10, 20), {}, "the log ends at 20, before 21", 20),
         (at(15), log(10, 20), {PLACE: 12}, "unclean election has replaced the records from 12", 12),
         (at(15), log(10, 20), {PLACE: 7}, "unclean election", 10),
+        (at(21), log(10, 20), {PLACE: 12}, "unclean election", 12),
+        (at(30), log(10, 20), {PLACE: 25}, "unclean election", 20),
         (at(15, "older"), log(0, 20), {}, "was deleted and made anew", 0),
     ],
 )
@@ -44,6 +53,27 @@ def test_what_is_missing_is_told_and_where_it_goes_on(
     assert goes_on.topic_ids == {"clicks": "id"}
 
 
+def test_a_partition_that_has_come_is_read_from_its_beginning_and_guarded_like_the_others() -> None:
+    begin = Offsets({("views", 0): LogPosition(3, 1)}, {"views": "v"})
+    until = Offsets({("views", 0): LogPosition(4, 1), **at(15).positions}, at(15).topic_ids)
+    now = Log(
+        {("views", 0): 0, PLACE: 10},
+        Offsets(
+            {("views", 0): LogPosition(4, 1), **at(20).positions},
+            {"views": "v", **at(20).topic_ids},
+        ),
+    )
+    whole = with_new_partitions(begin, until, now)
+    assert whole.positions == {**begin.positions, PLACE: LogPosition(10)}
+    assert list(losses(whole, now, {})) == []
+    anew = Log(now.beginnings, Offsets(now.ends.positions, {"views": "v", "clicks": "newer"}))
+    (loss,) = losses(with_new_partitions(begin, until, anew), anew, {})
+    assert (loss.place, loss.read_on_at, loss.is_other_topic) == (PLACE, 10, True)
+    gone = Log({("views", 0): 0}, Offsets(begin.positions, begin.topic_ids))
+    (loss,) = losses(with_new_partitions(begin, until, gone), gone, {})
+    assert (loss.place, loss.read_on_at) == (PLACE, None)
+
+
 def test_a_partition_that_is_gone_is_left_out() -> None:
     nothing = Log({}, Offsets({}))
     (loss,) = losses(at(5), nothing, {})
@@ -54,6 +84,8 @@ def test_a_partition_that_is_gone_is_left_out() -> None:
 def test_a_loss_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(DataLossError, match=r"clicks-0: why\. Nothing was skipped\. failOnData"):
         raise_for([Loss(PLACE, "why", 3)])
+    with pytest.raises(DataLossError, match="once millrace positions delete 'etl' has forgotten"):
+        raise_for([Loss(PLACE, "why", 3)], "etl")
     with pytest.raises(TopicRecreatedError):
         raise_for([Loss(PLACE, "why", 3), Loss(PLACE, "why", 3, is_other_topic=True)])
 
