@@ -2,7 +2,7 @@
 
 import importlib.util
 import os
-import shutil
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +12,7 @@ from pathlib import Path
 
 STOP_SECONDS_MAX = 60.0
 JOBS = Path(__file__).resolve().parents[1] / "spark-on-k8s" / "jobs"
+_JAVA_VERSION_MIN = 17
 _KILL_SECONDS_MAX = 20.0
 _KILL_POLL_SECONDS = 0.002
 _LOG_LINES_SHOWN = 60
@@ -26,13 +27,30 @@ def missing() -> str:
     """Return what Spark lacks here, and how to get it; empty: nothing."""
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed: run `make demo`"
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+    home = os.environ.get("JAVA_HOME")  # It counts before the path for Spark, too.
+    version = _java_version(str(Path(home, "bin", "java")) if home else "java")
+    if version >= _JAVA_VERSION_MIN:
+        return ""
+    found = f"Java {version}" if version else "none"
+    if home:
         return (
-            "Spark needs Java 17 or later. On Debian and Ubuntu: "
-            "sudo apt-get install openjdk-17-jre-headless"
+            f"Spark needs Java {_JAVA_VERSION_MIN} or later, found at JAVA_HOME={home}: {found}. "
+            "Correct it, or unset it"
         )
-    return ""
+    return (
+        f"Spark needs Java {_JAVA_VERSION_MIN} or later, found {found}. On Debian and Ubuntu: "
+        "sudo apt-get install openjdk-17-jre-headless"
+    )
+
+
+def _java_version(java: str) -> int:
+    """Return which Java a program is; 0: none."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr)  # Java 8 said 1.8.
+    return int(found[1]) if found else 0
 
 
 class SparkProgram:

@@ -11,7 +11,7 @@ A run that is killed is made good by the next one: no record is missing, and non
 import argparse
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, from_json
+from pyspark.sql.functions import coalesce, col, from_json, when
 
 from millrace.spark.stopping import await_queries
 
@@ -26,13 +26,19 @@ def flights_of(records: DataFrame) -> DataFrame:
 
     `values.json_to_columns` ends the query at what is no flight, or makes it null; here it is kept.
     """
-    value = from_json(
-        col("value").cast("string"),
-        f"{FLIGHT}, unparsed STRING",
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "unparsed"},
+    text = col("value").cast("string")
+    flight = from_json(
+        text,
+        f"{FLIGHT}, broken STRING",
+        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "broken"},
     )
-    return records.select("partition", "offset", "timestamp", value.alias("flight")).select(
-        "partition", "offset", "timestamp", "flight.*"
+    # Of a value without anything in it, Spark makes a flight that is null, and not a broken one.
+    unparsed = coalesce("flight.broken", when(col("flight").isNull(), col("value")))
+    place = ("partition", "offset", "timestamp")
+    return (
+        records.select(*place, text.alias("value"), flight.alias("flight"))
+        .select(*place, "flight.*", unparsed.alias("unparsed"))
+        .drop("broken")
     )
 
 

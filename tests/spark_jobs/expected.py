@@ -69,7 +69,7 @@ def ingest_flights(flights: pa.Table, bad: Counter[str], bootstrap: str, topic: 
         pa.timestamp("us", "UTC")
     )
     log = log.set_column(log.column_names.index("time_hour"), "time_hour", times)
-    assert Counter(row["unparsed"] for row in rows if row["unparsed"]) == bad
+    assert Counter(row["unparsed"] for row in rows if row["unparsed"] is not None) == bad
     sent = log.filter(pc.is_null(log.column("unparsed"))).select(INGESTED)
     assert difference(sent, flights.select(INGESTED)) == "", "the log is not what was sent"
     return log

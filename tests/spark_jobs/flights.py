@@ -14,7 +14,7 @@ FLIGHTS, WEATHER = "flights", "weather"
 PARTITIONS = 4
 REPLICAS = 3
 DELIVERY_TIMEOUT_MS = 120_000
-BAD = ("not a flight", '{"carrier":')
+BAD = ("not a flight", '{"carrier":', "", " ")
 """Values that are no JSON, as a job may meet them."""
 
 

@@ -110,7 +110,8 @@ class SourceOptions:
         "minPartitions",
         number(1, 100_000),
         None,
-        "Tasks at least: large partitions are read by several.",
+        "Tasks at least: large partitions are read by several. Beside `maxPartitions` about as "
+        "many.",
     )
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition", number(), None, "Offsets that one task reads at the most."

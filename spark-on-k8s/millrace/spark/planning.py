@@ -102,7 +102,8 @@ def plan_tasks(
 
     Args:
         ranges: at most one for each partition.
-        min_partitions: as many tasks at least, where there are as many records.
+        min_partitions: as many tasks at least, where there are as many records; about as many
+            where `max_partitions` makes some share one.
         max_records: how many offsets a task may span.
         max_partitions: as many tasks at most: small partitions share one.
     """

@@ -186,7 +186,6 @@ class SparkColumns:
     def __init__(self, schema: pa.Schema, batch_rows: int) -> None:
         self._schema = schema
         self._rows = batch_rows
-        self._repeated: dict[Place, tuple[pa.Array, pa.Array]] = {}
         self._create_time = pa.repeat(pa.scalar(_CREATE_TIME, pa.int32()), batch_rows)
 
     def joined(self, batches: Iterable[tuple[Place, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
@@ -213,18 +212,13 @@ class SparkColumns:
     def of(self, place: Place, records: pa.RecordBatch) -> pa.RecordBatch:
         """Return Spark's columns of at most `batch_rows` records."""
         count = len(records)
-        if place not in self._repeated:
-            self._repeated[place] = (
-                pa.repeat(pa.scalar(place[0], pa.string()), self._rows),
-                pa.repeat(pa.scalar(place[1], pa.int32()), self._rows),
-            )
-        topic, partition = self._repeated[place]
         offsets, times, keys, values, headers = records.columns
         columns = [
             keys,
             values,
-            topic.slice(0, count),
-            partition.slice(0, count),
+            # Made anew: kept for each place, they would grow with the number of partitions.
+            pa.repeat(pa.scalar(place[0], pa.string()), count),
+            pa.array(np.full(count, place[1], np.int32)),
             offsets,
             _microseconds(times),
             self._create_time.slice(0, count),

@@ -2,7 +2,8 @@
 
 A task hands its Arrow batches to a producer and ends when all its rows are acknowledged by all
 in-sync replicas. Columns go through as they are: no row is touched by Python. What is under way is
-bounded by the producer's buffer; where that is full, the task waits, and Spark with it.
+bounded by the producer's buffer, and what is held for errors to name it by twice that; where either
+is full, the task waits, and Spark with it.
 
 Spark repeats tasks that fail, and a micro-batch that was not committed; what they had written stays
 and is written again. An exactly-once sink stages rows in `write`, so that nobody reads them, says
@@ -46,6 +47,8 @@ from millrace.spark.option import Use
 from millrace.spark.sink_options import SinkOptions, parse_sink_options
 from millrace.spark.sink_rows import Part, RowsOfTask, check_columns, not_written
 
+_HELD_BUFFERS: Final = 2
+"""How many times `bufferBytes` a task holds of rows that it has sent: not all are under way."""
 _PAUSE_S: Final = 0.05
 _NEW_TOPIC_S: Final = 1.0
 """How long a topic may be unknown: a broker may hear of a new one later than its creator."""
@@ -192,6 +195,7 @@ class _Writing:
         self._options = options
         self._partition_counts: dict[str, int] = {}
         self._under_way: deque[tuple[BatchHandle, Part]] = deque()
+        self._held_bytes = 0
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Write all rows; return how many they are."""
@@ -205,6 +209,7 @@ class _Writing:
             for part in parts:
                 handle = self._producer.send_batch(part.topic, part.records)
                 self._under_way.append((handle, part))
+                self._held_bytes += part.records.nbytes
             self._settle(is_end=False)
         with suppress(MillraceError):  # Told by the handles, which know the rows.
             self._producer.flush()
@@ -232,13 +237,20 @@ class _Writing:
             time.sleep(_PAUSE_S)
 
     def _settle(self, *, is_end: bool) -> None:
-        """Let go of what is acknowledged; at the end, wait for it.
+        """Let go of what is acknowledged, in its order; at the end, wait for it.
+
+        Also where rows wait for a leader and too much that was sent after them is acknowledged: the
+        producer's buffer has room for more then, and these would be held without a bound.
 
         Raises:
             MillraceError: a row was not written.
         """
-        while self._under_way and (is_end or self._under_way[0][0].done()):
+        held_max = _HELD_BUFFERS * self._options.buffer_bytes
+        while self._under_way and (
+            is_end or self._held_bytes > held_max or self._under_way[0][0].done()
+        ):
             handle, part = self._under_way.popleft()
+            self._held_bytes -= part.records.nbytes
             try:
                 handle.result()
             except MillraceError as error:

@@ -69,7 +69,7 @@ class SinkOptions:
     )  # fmt: skip
     buffer_bytes: int = option(
         "bufferBytes", size(1 << 20, 1 << 40), 32 << 20,
-        "Bytes of rows that a task has on their way: what it holds in memory, beside what Spark "
+        "Bytes of rows that a task has on their way; it holds up to twice that, beside what Spark "
         "hands it. Not less than the largest row.",
         aliases=("kafka.buffer.memory",), default="32m",
     )  # fmt: skip

@@ -45,6 +45,8 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 _READERS_OWN: Final = ("offset", "timestampType")
 _ROW_OVERHEAD: Final = 64
 """Bytes that a row may take beside its key, value and headers."""
+_HEADER_OVERHEAD: Final = 8
+"""Bytes that a header takes beside its name and value."""
 _KEY_SHOWN: Final = 40
 
 
@@ -210,18 +212,34 @@ class RowsOfTask:
             index, told = min(wrong)
             named = _name(self._task, first + index, batch, index)
             raise InvalidRowError(f"{named} {told}. Nothing of its Arrow batch was sent")
+        sizes = _sizes(columns, len(batch))
+        too_large = sizes > self._row_bytes_max - _ROW_OVERHEAD
+        if too_large.any():
+            index = int(too_large.argmax())
+            raise MessageTooLargeError(
+                f"{_name(self._task, first + index, batch, index)} has {sizes[index]} bytes, with "
+                f"headers, more than bufferBytes={self._row_bytes_max} holds: write less, or raise "
+                "it and the topic's max.message.bytes. Nothing of its Arrow batch was sent"
+            )
+
+
+def _sizes(columns: Mapping[str, pa.Array], count: int) -> Any:
+    """Return the bytes of each row's key, value and headers, int64."""
+    sizes = np.zeros(count, np.int64)
+    for name in ("key", "value"):
+        if name in columns:
+            sizes += _lengths(columns[name])
+    if "headers" in columns:
+        entries = columns["headers"].flatten()
+        of_entries = np.full(len(entries), _HEADER_OVERHEAD)
         for name in ("key", "value"):
-            if name not in columns:
-                continue
-            lengths = pc.binary_length(columns[name])
-            at = _first(pc.greater(lengths, self._row_bytes_max - _ROW_OVERHEAD))
-            if at is not None:
-                raise MessageTooLargeError(
-                    f"{_name(self._task, first + at, batch, at)} has a {name} of "
-                    f"{lengths[at].as_py()} bytes, more than bufferBytes={self._row_bytes_max} "
-                    "holds: write less, or raise it and the topic's max.message.bytes. Nothing of "
-                    "its Arrow batch was sent"
-                )
+            of_entries += _lengths(pc.struct_field(entries, name))
+        np.add.at(sizes, pc.list_parent_indices(columns["headers"]).to_numpy(), of_entries)
+    return sizes
+
+
+def _lengths(cells: pa.Array) -> Any:
+    return pc.fill_null(pc.binary_length(cells), 0).to_numpy()
 
 
 def _name(task: str, row: int, columns: pa.RecordBatch, index: int) -> str:

@@ -60,7 +60,9 @@ def json_to_columns(
     whole = F.col(_PARSED)
     if strict:
         told = F.concat(_place(kept), F.lit(" is not the JSON that was asked for: "), _beginning())
-        is_broken = F.col(f"{_PARSED}.{_BROKEN}").isNotNull()
+        # Of a value without anything in it Spark makes null, as of one that is null.
+        is_empty = F.col("value").isNotNull() & whole.isNull()
+        is_broken = is_empty | whole[_BROKEN].isNotNull()
         whole = F.when(is_broken, F.raise_error(told)).otherwise(whole)
     return staged.withColumn(_PARSED, whole).select(
         *kept, *(F.col(_PARSED)[each.name].alias(each.name) for each in fields)

@@ -79,6 +79,20 @@ def test_json_that_is_none_is_told_with_its_record_or_is_null(
     assert rows(fine.select("page")) == [("a",), (None,)]
 
 
+@pytest.mark.parametrize("value", [b"", b" \n", b"[]", b"null"])
+def test_a_value_that_is_there_and_holds_nothing_is_no_json(
+    spark: Any, shared_broker: RunningBroker, topic: str, value: bytes
+) -> None:
+    with SyncProducer(shared_broker.address) as producer:
+        producer.send(topic, value, partition=1)
+    records = read(spark, shared_broker, topic)
+    lenient = values.json_to_columns(records, "page string, count long", strict=False)
+    assert rows(lenient.select("offset", "page", "count")) == [(0, None, None)]
+    strict = values.json_to_columns(records, "page string, count long")
+    with pytest.raises(Exception, match=f"at offset 0 of {topic}-1 is not the JSON that was asked"):
+        strict.collect()
+
+
 def test_arrow_rows_come_back(spark: Any, shared_broker: RunningBroker, topic: str) -> None:
     packed = values.columns_to_arrow(pages(spark).drop("key"), rows_per_record=30)
     assert packed.columns == ["value"]

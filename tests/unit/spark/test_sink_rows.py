@@ -146,9 +146,27 @@ def test_a_name_that_is_no_topic_s_is_told_with_its_row() -> None:
 
 
 def test_a_row_that_no_buffer_holds_is_refused() -> None:
-    with pytest.raises(MessageTooLargeError, match="row 1 of task 3 has a value of 1000 bytes"):
+    with pytest.raises(MessageTooLargeError, match="row 1 of task 3 has 1000 bytes, with head"):
         parts(batch(value=["", "x" * 1000]), "clicks")
     assert parts(batch(value=["x" * 900]), "clicks")
+
+
+def test_key_value_and_headers_count_together() -> None:
+    half = "x" * 450
+    header = [{"key": half, "value": None}]
+    headers = pa.array([None, header, [], header * 2], HEADERS)
+    fine = batch(key=[None, half, half, "k"], value=[half, "v", None, half[:30]], headers=headers)
+    assert parts(fine.slice(0, 3), "clicks")
+    task = rows("clicks")
+    assert task.parts(fine.slice(0, 1), NOW)
+    with pytest.raises(MessageTooLargeError, match=r"row 3 of task 3 \(key 'k'\) has 947 bytes"):
+        task.parts(fine.slice(1), NOW)
+    wide = batch(
+        key=pa.array(["k" * 500] * 2, pa.large_string()),
+        value=pa.array([None, b"x" * 500], pa.large_binary()),
+    )
+    with pytest.raises(MessageTooLargeError, match=r"row 1 of task 3 .* has 1000 bytes.*bufferB"):
+        parts(wide, "clicks")
 
 
 def test_a_partition_that_the_topic_does_not_have_is_told() -> None:

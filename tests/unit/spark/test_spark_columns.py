@@ -105,6 +105,16 @@ def test_large_batches_are_not_copied_and_keep_their_place() -> None:
     assert shown[2].address == own[2].address
 
 
+def test_nothing_is_kept_of_a_partition() -> None:
+    columns, received = SparkColumns(WITHOUT_HEADERS, 20_000), records(0, 10)
+    before = pa.total_allocated_bytes()
+    for number in range(200):
+        (batch,) = columns.joined([(("clicks", number), received)])
+        assert batch.column("partition").to_pylist() == [number] * 10
+    del batch
+    assert pa.total_allocated_bytes() - before < 20_000
+
+
 def test_a_time_that_spark_cannot_tell_is_refused() -> None:
     last = (1 << 63) // 1000 - 1
     times = pa.array([0, last], pa.int64())
