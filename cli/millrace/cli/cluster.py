@@ -11,6 +11,7 @@ from millrace.core.errors import MillraceError
 if TYPE_CHECKING:
     from millrace.client import SyncAdmin, SyncProducer
 
+DEFAULT_BOOTSTRAP = "127.0.0.1:7092"
 CLIENT_ID = "millrace-cli"
 SUGGESTION_TIMEOUT_MS = 1000
 """How long the names of topics may take, for a suggestion or a completion."""

@@ -8,11 +8,10 @@ from typing import Any, NoReturn
 
 import click
 
+from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode, Failure
 from millrace.core.errors import MillraceError
-
-DEFAULT_BOOTSTRAP = "127.0.0.1:7092"
 
 
 class _Teaching(click.Command):

@@ -136,8 +136,9 @@ def test_a_broker_that_should_be_there_and_does_not_answer_is_named(
 def test_where_nobody_answers_one_is_told_why(run: Run) -> None:
     async def story() -> None:
         async with Admin("127.0.0.1:1") as admin:
-            with pytest.raises(ConnectionFailedError, match="no broker can be reached"):
+            with pytest.raises(ConnectionFailedError, match="no broker can be reached") as met:
                 await admin.describe_health()
+        assert "no broker listens at 127.0.0.1:1" in met.value.message
 
     run(story())
 

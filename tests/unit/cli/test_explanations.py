@@ -2,6 +2,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode
@@ -60,8 +61,41 @@ def test_a_mistake_of_our_own_is_not_hidden() -> None:
     assert CliRunner().invoke(failing(error), []).exception is error
 
 
-def test_no_broker_is_answered_with_how_to_start_one() -> None:
-    assert "millrace up" in explain(errors.ConnectionFailedError("nobody there"), {}).hint
+def unreachable(*addresses: str, paused: str = "") -> errors.ConnectionFailedError:
+    """The client's error when nobody listens at some addresses, and one does not answer."""
+    problems = [f"no broker listens at {each}" for each in addresses]
+    problems += [f"the broker at {paused} did not answer in 10 s"] if paused else []
+    return errors.ConnectionFailedError("no broker can be reached: " + "; ".join(problems))
+
+
+def test_no_broker_at_the_usual_address_is_answered_with_how_to_start_one() -> None:
+    usual = {"bootstrap": DEFAULT_BOOTSTRAP}
+    assert "millrace up" in explain(unreachable(DEFAULT_BOOTSTRAP), usual).hint
+
+
+@pytest.mark.parametrize(
+    ("error", "bootstrap"),
+    [
+        (unreachable("a:1", "b:1"), "a:1,b:1"),
+        (unreachable("a:1", paused="b:1"), "a:1,b:1"),
+        (unreachable(paused=DEFAULT_BOOTSTRAP), DEFAULT_BOOTSTRAP),
+    ],
+)
+def test_brokers_of_ones_own_that_cannot_be_reached_are_not_started_on_this_machine(
+    error: errors.ConnectionFailedError, bootstrap: str
+) -> None:
+    failure = explain(error, {"bootstrap": bootstrap})
+    assert failure.message == error.message
+    assert "millrace up" not in failure.hint
+    assert "--bootstrap" in failure.hint
+
+
+def test_one_broker_that_cannot_be_reached_is_not_taken_for_all_of_them() -> None:
+    error = errors.ConnectionFailedError("no broker listens at 127.0.0.1:7102")
+    failure = explain(error, {"bootstrap": DEFAULT_BOOTSTRAP})
+    assert failure.message == error.message
+    assert "millrace cluster health" in failure.hint
+    assert "millrace up" not in failure.hint
 
 
 def test_hints_name_the_topic_of_the_command() -> None:
