@@ -19,10 +19,12 @@ class _Teaching(click.Command):
 
     Args:
         examples: command lines, one a line, with `#` comments between them.
+        writes: it changes something, so that after some errors nobody knows whether it did.
     """
 
-    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, examples: str = "", writes: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.writes = writes
         self.examples = [line.strip() for line in examples.strip().splitlines()]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -40,7 +42,7 @@ class Command(_Teaching):
         try:
             return super().invoke(ctx)
         except MillraceError as error:
-            raise explain(error, ctx.params) from error
+            raise explain(error, ctx.params, writes=self.writes) from error
         except BrokenPipeError:  # `millrace consume flights | head`: the reader has what it wanted.
             _drop_output()
             ctx.exit(ExitCode.DONE)

@@ -21,6 +21,7 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
 }
 
 _HINTS: dict[type[errors.MillraceError], str] = {
+    errors.NotLeaderError: "`millrace cluster health` says what to do about it",
     errors.TopicAlreadyExistsError: (
         "see it with `millrace topic describe {topic}`, "
         "change it with `millrace topic alter {topic}`"
@@ -47,12 +48,15 @@ _NOBODY_REACHED = "no broker can be reached"
 _MAYBE_APPENDED = "it is not known whether the write was done: look before you repeat it"
 
 
-def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failure:
+def explain(
+    error: errors.MillraceError, parameters: Mapping[str, Any], *, writes: bool = False
+) -> Failure:
     """Turn an error of Millrace into what a person needs.
 
     Args:
         error: what happened.
         parameters: the parameters of the command that met it.
+        writes: the command changes something, records or the cluster.
     """
     topics = _topics(parameters)
     hint = _HINTS.get(type(error), "").format(topic=topics[0] if topics else "TOPIC")
@@ -60,7 +64,7 @@ def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failu
         hint = _hint_for_unknown_topic(topics, parameters.get("bootstrap"))
     elif isinstance(error, errors.ConnectionFailedError):
         hint = _hint_for_unreachable(error.message, parameters.get("bootstrap"))
-    elif not hint and error.appended is errors.Appended.MAYBE:
+    elif not hint and writes and error.appended is errors.Appended.MAYBE:
         hint = _MAYBE_APPENDED
     return Failure(
         error.message,

@@ -469,6 +469,12 @@ class SyncAdmin:
         """Return an offset per partition: see `Admin.list_offsets`."""
         return self._thread.call(self._admin.list_offsets(topic, at, partitions))
 
+    def try_list_offsets(
+        self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None
+    ) -> dict[int, OffsetAndTimestamp | MillraceError]:
+        """Return an offset per partition, or why there is none: see `Admin.try_list_offsets`."""
+        return self._thread.call(self._admin.try_list_offsets(topic, at, partitions))
+
     def look_up_offsets(self, wanted: Mapping[Place, OffsetAt]) -> dict[Place, OffsetAndTimestamp]:
         """Return an offset for each partition: see `Admin.look_up_offsets`."""
         return self._thread.call(self._admin.look_up_offsets(wanted))

@@ -12,10 +12,12 @@ from millrace.client import (
     Admin,
     BrokerIdNotRegisteredError,
     ConnectionFailedError,
+    OffsetAndTimestamp,
     Producer,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.errors import CorruptLogError, NotLeaderError
 from millrace.proto.v1.cluster_pb2 import BrokerMetadata
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -163,6 +165,28 @@ def test_what_was_changed_through_one_broker_is_read_from_another_one_that_knows
             assert (await admin.describe_topic("orders")).topic_id == topic.topic_id
             await catching_up
         await late.stop()
+
+    run(story())
+
+
+def test_what_cannot_be_looked_up_is_told_beside_what_can(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Admin(broker.address, request_timeout_ms=1000) as admin,
+        ):
+            broker.create_topic("orders", 3)
+            broker.log("orders", 0).has_leader = False
+            broker.log("orders", 1).damage = CorruptLogError("a flipped bit")
+            with pytest.raises(NotLeaderError):
+                await admin.list_offsets("orders")
+            found = await admin.try_list_offsets("orders")
+            assert list(map(type, found.values())) == [
+                NotLeaderError,
+                CorruptLogError,
+                OffsetAndTimestamp,
+            ]
+            assert list(await admin.try_list_offsets("orders", "end", [2])) == [2]
 
     run(story())
 

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -6,6 +8,7 @@ from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode
+from millrace.cli.main import cli
 from millrace.core import errors
 
 LEAVES = sorted(errors.ERRORS_BY_CODE.values(), key=lambda leaf: leaf.code)
@@ -104,5 +107,38 @@ def test_hints_name_the_topic_of_the_command() -> None:
 
 
 def test_a_write_that_may_have_been_done_is_not_to_be_repeated_blindly() -> None:
-    assert "look before you repeat" in explain(errors.DeliveryTimedOutError("late"), {}).hint
-    assert explain(errors.BrokerBusyError("busy"), {}).hint == ""
+    late = errors.DeliveryTimedOutError("late")
+    assert "look before you repeat" in explain(late, {}, writes=True).hint
+    assert explain(errors.BrokerBusyError("busy"), {}, writes=True).hint == ""
+
+
+def test_what_writes_nothing_has_no_write_that_may_have_been_done() -> None:
+    assert explain(errors.RequestTimedOutError("late"), {}).hint == ""
+    assert "millrace cluster health" in explain(errors.NotLeaderError("nobody leads"), {}).hint
+
+
+def test_commands_that_change_something_say_so() -> None:
+    writing = {
+        "produce",
+        "perf produce",
+        "topic create",
+        "topic alter",
+        "topic delete",
+        "cluster drain",
+        "cluster undrain",
+        "cluster unregister",
+        "elect-leaders",
+        "reassign apply",
+        "reassign cancel",
+        "positions delete",
+    }
+    assert {name for name, each in commands(cli) if each.writes} == writing
+
+
+def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, Command]]:
+    """Every command with its name."""
+    for name, each in group.commands.items():
+        if isinstance(each, click.Group):
+            yield from commands(each, f"{prefix}{name} ")
+        elif isinstance(each, Command):
+            yield prefix + name, each

@@ -56,6 +56,7 @@ def _interval_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @command.command(
     "produce",
+    writes=True,
     examples="""
     millrace perf produce speed --records 1000000 --size 100
     millrace perf produce speed --records 200000 --size 1024 --acks 1 --compression lz4

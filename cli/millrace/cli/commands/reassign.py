@@ -175,6 +175,7 @@ def _candidates(
 
 @command.command(
     "apply",
+    writes=True,
     examples="""
     millrace reassign apply plan.json
     millrace reassign apply plan.json            # again, after Ctrl-C: it goes on where it was
@@ -340,6 +341,7 @@ def _rows(each: list[Copy], partition: "PartitionDescription", place: Place) -> 
 
 @command.command(
     "cancel",
+    writes=True,
     examples="""
     millrace reassign cancel flights:0
     millrace reassign cancel                     # everything that is under way

@@ -59,6 +59,7 @@ _validate_option = click.option(
 
 @command.command(
     "create",
+    writes=True,
     examples="""
     millrace topic create greetings
     millrace topic create flights --partitions 4 --set retention.ms=-1
@@ -193,6 +194,7 @@ def _next(description: "TopicDescription", *, is_damaged: bool) -> Iterator[str]
 
 @command.command(
     "alter",
+    writes=True,
     examples="""
     millrace topic alter flights --set retention.ms=86400000 --set retention.bytes=-1
     millrace topic alter flights --unset retention.ms             # back to the default
@@ -238,6 +240,7 @@ def alter(
 
 @command.command(
     "delete",
+    writes=True,
     examples="""
     millrace topic delete greetings
     millrace topic delete old-flights older-flights --yes
