@@ -324,7 +324,12 @@ class SyncConsumer:
         self._consumer.resume(*partitions)
 
     def position(self, partition: Place) -> int:
-        """Return the offset of the next record that `poll` will hand out."""
+        """Return the offset of the next record that `poll` will hand out.
+
+        Raises:
+            MillraceError: it had to be looked up, and for `request_timeout_ms` nobody could tell:
+                the last reason.
+        """
         return self._thread.call(self._consumer.position(partition))
 
     def lag(self) -> dict[Place, int]:

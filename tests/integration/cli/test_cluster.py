@@ -231,6 +231,25 @@ def test_what_is_left_of_a_topic_can_be_read_while_a_partition_has_no_leader(
     assert time.monotonic() - began < 20
 
 
+def test_reading_says_what_it_waits_for_and_gives_up_in_time(cluster: RunningCluster) -> None:
+    millrace = CommandLine(cluster.bootstrap)
+    millrace.ok("topic", "create", "t", "--partitions", "1", "--replication-factor", "1")
+    line = "v" * 1000 + "\n"
+    millrace.ok("produce", "t", stdin=line * 100_000)  # More than is read ahead.
+    with millrace.start("consume", "t", "--timeout", "3") as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.readline() == line.encode(), command.stderr.read()
+        cluster[described(millrace, "t")[0]["leader"]].kill()
+        while command.stdout.read(1 << 20):
+            pass
+        assert command.wait(60) == ExitCode.TIMED_OUT
+        said = command.stderr.read().decode()
+    assert "waiting for t-0 ..." in said
+    assert "nothing came for 3 s" in said
+    assert "millrace cluster health" in said
+
+
 def test_a_cluster_whose_controller_has_just_died_is_not_healthy(
     cluster: RunningCluster,
 ) -> None:
