@@ -271,8 +271,7 @@ class Pipeline:
         if self._timer is not None:
             self._timer.cancel()
         if self.config.acks == 0:
-            for stream in list(self._streams.values()):
-                await stream.drain()
+            await asyncio.gather(*(stream.drain() for stream in self._streams.values()))
         streams = list(self._streams.values())
         for stream in streams:
             stream.close()

@@ -109,10 +109,13 @@ class ProduceStream:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def drain(self) -> None:
-        """Hand everything queued to the transport and wait until the broker has taken it."""
+        """Hand everything queued to the transport and wait until the broker has taken it.
+
+        Not longer than for the answer to a request: a broker that is paused takes nothing.
+        """
         self._is_ending = True
         self._has_message.set()
-        await asyncio.wait(self._tasks)
+        await asyncio.wait(self._tasks, timeout=self._request_timeout_ms / 1000)
 
     async def _write(self) -> None:
         try:

@@ -546,6 +546,20 @@ def test_with_acks_0_a_refusal_lets_the_producer_look_up_who_leads(run: Run) -> 
     run(story())
 
 
+def test_with_acks_0_a_broker_that_stands_still_is_not_waited_for_for_ever(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            producer = Producer(broker.address, acks=0, request_timeout_ms=500)
+            broker.gate.clear()
+            await producer.send("orders", b"v")
+            async with asyncio.timeout(10):
+                await producer.close()
+            broker.gate.set()
+
+    run(story())
+
+
 def test_a_closed_producer_says_so(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker:
