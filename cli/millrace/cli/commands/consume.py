@@ -202,7 +202,8 @@ def _copy(
         Failure: nothing came for too long.
     """
     count = 0
-    reading = Reading(ends or {})
+    until = ends or {}
+    reading = Reading(until)
     stall = Stall(reading, say)
     last_came = time.monotonic()
     while ends is None or reading.left:
@@ -221,7 +222,7 @@ def _copy(
                 return count
         stream.flush()  # Somebody may be watching.
         reading.count += len(batches)
-        reading.left = [each for each in reading.left if consumer.position(each) < ends[each]]
+        reading.left = [each for each in reading.left if consumer.position(each) < until[each]]
         now = time.monotonic()
         stall.look(now)
         if batches:
