@@ -47,12 +47,7 @@ def advice(found: "ClusterHealth") -> list[str]:
             "shows how far (LAG)"
         )
     if gone:
-        number = min(gone)
-        lines.append(
-            f"{_brokers(gone)}: not there. To bring one back, start it; to do without it, "
-            f"`millrace reassign plan --remove-broker {number} | millrace reassign apply -`, then "
-            f"`millrace cluster unregister {number}`"
-        )
+        lines.append(_about_gone(found, gone))
     for reason in sorted({each.reluctance for each in found.reluctant_brokers}):
         numbers = [each.broker_id for each in found.reluctant_brokers if each.reluctance == reason]
         lines.append(
@@ -65,6 +60,21 @@ def advice(found: "ClusterHealth") -> list[str]:
             f"recovering: {places} settle by themselves; their leaders' logs say what went"
         )
     return lines
+
+
+def _about_gone(found: "ClusterHealth", gone: set[int]) -> str:
+    number = min(gone)
+    held = [each for each in found.under_replicated if number in each.missing]
+    needed = max((len({*each.isr, *each.missing}) for each in held), default=0)
+    left = len(found.usable_brokers)
+    first = ""
+    if needed > left:  # Each replica needs a broker of its own.
+        first = f"start another broker first, or add `--replication-factor {max(left, 1)}`: "
+    return (
+        f"{_brokers(gone)}: not there. To bring one back, start it; to do without it, {first}"
+        f"`millrace reassign plan --remove-broker {number} | millrace reassign apply -`, then "
+        f"`millrace cluster unregister {number}`"
+    )
 
 
 def _missing(partitions: "Iterable[PartitionHealth]") -> set[int]:

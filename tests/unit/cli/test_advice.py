@@ -11,8 +11,8 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
     return tuple(map(BrokerId, numbers))
 
 
-def lacking(*missing: int, leader: int = 0) -> PartitionHealth:
-    return PartitionHealth("orders", 3, BrokerId(leader), ids(), ids(*missing), 2)
+def lacking(*missing: int, leader: int = 0, isr: Sequence[int] = ()) -> PartitionHealth:
+    return PartitionHealth("orders", 3, BrokerId(leader), ids(*isr), ids(*missing), 2)
 
 
 def health(
@@ -24,6 +24,7 @@ def health(
     unreachable: Sequence[int] = (),
     has_controller: bool = True,
     reluctant: Sequence[BrokerInfo] = (),
+    usable: Sequence[int] = (0, 1, 3),
 ) -> ClusterHealth:
     return ClusterHealth(
         has_controller,
@@ -34,6 +35,7 @@ def health(
         ids(*fenced),
         unreachable_brokers=ids(*unreachable),
         reluctant_brokers=tuple(reluctant),
+        usable_brokers=ids(*usable),
     )
 
 
@@ -53,6 +55,16 @@ def test_a_broker_that_is_not_there_is_started_or_done_without() -> None:
     (line,) = advice(health(under_replicated=[lacking(2)], fenced=[2]))
     assert "reassign plan --remove-broker 2 | millrace reassign apply -" in line
     assert "millrace cluster unregister 2" in line
+
+
+def test_where_too_few_brokers_would_be_left_another_one_comes_first() -> None:
+    partition = lacking(2, isr=[0, 1])
+    (line,) = advice(health(under_replicated=[partition], fenced=[2], usable=[0, 1]))
+    assert "start another broker first" in line
+    assert "--replication-factor 2" in line
+    assert "millrace cluster unregister 2" in line
+    (line,) = advice(health(under_replicated=[partition], fenced=[2], usable=[0, 1, 3]))
+    assert "--replication-factor" not in line
 
 
 def test_a_broker_that_does_not_answer_has_just_gone_or_is_out_of_reach() -> None:
