@@ -104,7 +104,7 @@ class Admin:
         self._cluster = Cluster(
             bootstrap,
             client_id=client_id,
-            timeout_ms=request_timeout_ms,
+            timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
             metadata_timeout_ms=bounded("metadata_timeout_ms", metadata_timeout_ms, 1, INT32_MAX),
         )
         self._positions = KeptPositions(self._cluster)

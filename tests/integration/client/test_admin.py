@@ -12,6 +12,7 @@ from millrace.client import (
     Admin,
     BrokerIdNotRegisteredError,
     ConnectionFailedError,
+    InvalidConfigError,
     OffsetAndTimestamp,
     Producer,
     TopicAlreadyExistsError,
@@ -131,6 +132,16 @@ def test_a_broker_that_should_be_there_and_does_not_answer_is_named(
         await there.stop()
         if is_paused:
             await gone.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize("name", ["request_timeout_ms", "metadata_timeout_ms"])
+@pytest.mark.parametrize("value", [0, -1, 2**31, 1.5])
+def test_a_time_out_that_is_none_is_refused(run: Run, name: str, value: Any) -> None:
+    async def story() -> None:
+        with pytest.raises(InvalidConfigError, match=name):
+            Admin("127.0.0.1:1", **{name: value})
 
     run(story())
 
