@@ -1,16 +1,20 @@
 """What a person may do about what is wrong with a cluster, in the order of what hurts most."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 from millrace.cli.places import listed
+from millrace.cli.trash import IN_TRASH
 
 if TYPE_CHECKING:
     from millrace.client import ClusterHealth, PartitionHealth
 
 _CURES: Final = {
     "slow disk": "Look at its disk, and at what else uses that",
-    "full disk": "Free some space there, lower the retention, or move replicas to other brokers",
+    "full disk": (
+        "Lower the retention, delete topics, or move replicas to other brokers. What was deleted "
+        f"or moved away {IN_TRASH}"
+    ),
 }
 
 
@@ -62,7 +66,7 @@ def advice(found: "ClusterHealth") -> list[str]:
     return lines
 
 
-def _about_gone(found: "ClusterHealth", gone: set[int]) -> str:
+def _about_gone(found: "ClusterHealth", gone: Collection[int]) -> str:
     number = min(gone)
     held = [each for each in found.under_replicated if number in each.missing]
     needed = max((len({*each.isr, *each.missing}) for each in held), default=0)

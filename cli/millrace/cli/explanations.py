@@ -6,6 +6,7 @@ from typing import Any
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP, topic_names
 from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.places import parse
+from millrace.cli.trash import IN_TRASH
 from millrace.core import errors
 
 _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
@@ -29,8 +30,8 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     errors.OffsetOutOfRangeError: "see which offsets there are with `millrace offsets {topic}`",
     errors.LogTruncatedError: "see which offsets there are with `millrace offsets {topic}`",
     errors.StorageFullError: (
-        "free space on the broker's disk, or keep less: "
-        "`millrace topic alter {topic} --set retention.bytes=...`"
+        "keep less: `millrace topic alter {topic} --set retention.bytes=...`; what was deleted "
+        f"{IN_TRASH}"
     ),
     errors.StorageBusyError: (
         "raise the broker's limit of open files (`ulimit -n`), or lower storage.file_handles_max"

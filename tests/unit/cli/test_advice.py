@@ -85,7 +85,8 @@ def test_a_broker_with_a_bad_disk_leads_less_until_somebody_looks_at_it() -> Non
     found = health(reluctant=[broker(0, "slow disk"), broker(2, "full disk"), broker(1, "new")])
     full, new, slow = advice(found)
     assert full.startswith("broker 2: full disk: ")
-    assert "Free some space" in full
+    assert "Lower the retention" in full
+    assert "`.deleted`" in full
     assert new.endswith("Its log says more")
     assert slow.startswith("broker 0: slow disk: ")
     assert found.is_healthy

@@ -12,6 +12,7 @@ from millrace.cli.damage import damage_document, offline_on, print_damage
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, print_result, print_table, say, size
 from millrace.cli.places import count
+from millrace.cli.trash import IN_TRASH
 
 if TYPE_CHECKING:
     from millrace.client import LogDescription, TopicDescription
@@ -250,7 +251,11 @@ def alter(
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @bootstrap_option
 def delete(topics: tuple[str, ...], yes: bool, bootstrap: str) -> None:
-    """Delete TOPICS with all their records. There is no way back."""
+    """Delete TOPICS with all their records. There is no way back.
+
+    The files stay on the brokers' disks for storage.trash_delay_ms, a day by default, as
+    directories that end in `.deleted`. Remove these to have the space at once.
+    """
     with connect_admin(bootstrap) as admin:
         for topic in topics:
             admin.describe_topic(topic)  # A misspelt name must not be found half-way.
@@ -259,6 +264,7 @@ def delete(topics: tuple[str, ...], yes: bool, bootstrap: str) -> None:
         for topic in topics:
             admin.delete_topic(topic)
             say(f"deleted {topic}")
+    say(f"what was deleted {IN_TRASH}")
 
 
 def _confirm(topics: tuple[str, ...]) -> None:
