@@ -62,6 +62,10 @@ class FakeLog:
     producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
     refusals: deque[MillraceError] = field(default_factory=deque)
     """Errors that the next produced batches get instead of being appended."""
+    has_leader: bool = True
+    """Else look-ups of metadata say that nobody leads it."""
+    damage: MillraceError | None = None
+    """What look-ups of offsets get."""
 
     @property
     def end_offset(self) -> int:
@@ -287,7 +291,7 @@ class FakeBroker:
                 cluster_pb2.PartitionMetadata(
                     partition=number,
                     leader=common_pb2.PartitionLeader(
-                        broker_id=self.broker_id,
+                        broker_id=self.broker_id if log.has_leader else -1,
                         leader_epoch=log.leader_epoch,
                         address=self.address,
                     ),
@@ -425,6 +429,8 @@ class FakeBroker:
             place = query.topic_partition
             try:
                 log = self._find(place.topic_id, place.partition)
+                if log.damage is not None:
+                    raise log.damage
             except MillraceError as error:
                 listed.error.CopyFrom(wire_error(error))
                 continue

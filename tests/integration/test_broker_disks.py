@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.integration.cli.command_line import CommandLine
 from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of
 from tests.integration.running_broker import RunningBroker, wait_until
@@ -303,6 +304,12 @@ def test_scrubbing_takes_a_damaged_partition_offline_and_no_other(
         assert (refused.error.code, refused.error.appended) == (CORRUPT, APPENDED_NO)
         assert client.produce_batch(other, batch_of(other)).base_offset == 1000
     assert broker.log_has("partition is offline")
+    wait_until(lambda: broker.metrics()["millrace_offline_partitions"] == 1, "people are woken")
+    described = CommandLine(broker.address).run("topic", "describe", "scrubbed")
+    first, second = (line.split() for line in described.stdout.splitlines()[2:4])
+    assert (first[:2], first[3:7]) == (["0", "-"], ["0", "0", "-", "0"])  # Offline, without leader.
+    assert (second[:2], second[3:7]) == (["1", "0"], ["0", "0", "-", "-"])
+    assert "millrace cluster health" in described.stderr
     assert broker.stop() == 0
 
 

@@ -367,7 +367,9 @@ class StorageConfig:
     )
     trash_delay_ms: int = setting(
         86_400_000,
-        "How long files of a deleted topic stay in the trash, so that a mistake can be undone. "
+        "How long files of a deleted topic, or of a replica that was moved away, stay in the log "
+        "directory, under names that end in `.deleted`, and take space. Who removes them has the "
+        "space at once. The topic does not come back; its records can be read there until then. "
         "Kafka's `file.delete.delay.ms`, which is a minute there.",
         unit=Unit.MILLISECONDS,
     )

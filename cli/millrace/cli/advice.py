@@ -1,16 +1,20 @@
 """What a person may do about what is wrong with a cluster, in the order of what hurts most."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 from millrace.cli.places import listed
+from millrace.cli.trash import IN_TRASH
 
 if TYPE_CHECKING:
     from millrace.client import ClusterHealth, PartitionHealth
 
 _CURES: Final = {
     "slow disk": "Look at its disk, and at what else uses that",
-    "full disk": "Free some space there, lower the retention, or move replicas to other brokers",
+    "full disk": (
+        "Lower the retention, delete topics, or move replicas to other brokers. What was deleted "
+        f"or moved away {IN_TRASH}"
+    ),
 }
 
 
@@ -47,12 +51,7 @@ def advice(found: "ClusterHealth") -> list[str]:
             "shows how far (LAG)"
         )
     if gone:
-        number = min(gone)
-        lines.append(
-            f"{_brokers(gone)}: not there. To bring one back, start it; to do without it, "
-            f"`millrace reassign plan --remove-broker {number} | millrace reassign apply -`, then "
-            f"`millrace cluster unregister {number}`"
-        )
+        lines.append(_about_gone(found, gone))
     for reason in sorted({each.reluctance for each in found.reluctant_brokers}):
         numbers = [each.broker_id for each in found.reluctant_brokers if each.reluctance == reason]
         lines.append(
@@ -65,6 +64,21 @@ def advice(found: "ClusterHealth") -> list[str]:
             f"recovering: {places} settle by themselves; their leaders' logs say what went"
         )
     return lines
+
+
+def _about_gone(found: "ClusterHealth", gone: Collection[int]) -> str:
+    number = min(gone)
+    held = [each for each in found.under_replicated if number in each.missing]
+    needed = max((len({*each.isr, *each.missing}) for each in held), default=0)
+    left = len(found.usable_brokers)
+    first = ""
+    if needed > left:  # Each replica needs a broker of its own.
+        first = f"start another broker first, or add `--replication-factor {max(left, 1)}`: "
+    return (
+        f"{_brokers(gone)}: not there. To bring one back, start it; to do without it, {first}"
+        f"`millrace reassign plan --remove-broker {number} | millrace reassign apply -`, then "
+        f"`millrace cluster unregister {number}`"
+    )
 
 
 def _missing(partitions: "Iterable[PartitionHealth]") -> set[int]:

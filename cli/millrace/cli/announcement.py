@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.command import DEFAULT_BOOTSTRAP
+from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.output import print_json
 
 if TYPE_CHECKING:

@@ -1,16 +1,19 @@
 """What several commands ask of a cluster: its topics, and where their partitions begin and end."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from millrace.cli.failures import ExitCode, Failure
-from millrace.core.errors import MillraceError
+from millrace.cli.output import say
+from millrace.cli.places import Place, say_refused
+from millrace.core.errors import MillraceError, NotLeaderError
 
 if TYPE_CHECKING:
-    from millrace.client import SyncAdmin, SyncProducer
+    from millrace.client import OffsetAndTimestamp, SyncAdmin, SyncProducer
 
+DEFAULT_BOOTSTRAP = "127.0.0.1:7092"
 CLIENT_ID = "millrace-cli"
 SUGGESTION_TIMEOUT_MS = 1000
 """How long the names of topics may take, for a suggestion or a completion."""
@@ -45,15 +48,44 @@ def ranges_of(
     Raises:
         Failure: the topic has not all of these partitions.
     """
-    earliest = admin.list_offsets(topic, "beginning")
-    latest = admin.list_offsets(topic, "end")
-    for partition in partitions:
-        if partition not in earliest:
-            raise _no_partition(topic, partition, len(earliest))
-    return {
-        each: (earliest[each].offset, latest[each].offset)
-        for each in partitions or sorted(earliest)
-    }
+    if partitions:
+        there = len(admin.describe_topic(topic).partitions)
+        for partition in partitions:
+            if partition >= there:
+                raise _no_partition(topic, partition, there)
+    earliest = admin.list_offsets(topic, "beginning", partitions or None)
+    latest = admin.list_offsets(topic, "end", partitions or None)
+    return {each: (at.offset, latest[each].offset) for each, at in earliest.items()}
+
+
+def try_offsets(
+    admin: "SyncAdmin",
+    topic: str,
+    at: Literal["beginning", "end"] | int,
+    partitions: Iterable[int] | None = None,
+) -> "dict[int, OffsetAndTimestamp | MillraceError]":
+    """Return an offset for each partition, or why nobody can tell it.
+
+    What nobody leads is not waited for: it may stay so, and a person waits here.
+
+    Args:
+        admin: a client for administration.
+        topic: the topic.
+        at: an end of the log, or a time in ms.
+        partitions: only these; None: all.
+    """
+    leaders = {each.partition: each.leader for each in admin.describe_topic(topic).partitions}
+    wanted = sorted(leaders if partitions is None else partitions)
+    led = [each for each in wanted if leaders.get(each, 0) >= 0]
+    found = admin.try_list_offsets(topic, at, led)
+    return {each: found.get(each, NotLeaderError("nobody leads it")) for each in wanted}
+
+
+def say_unknown(unknown: "Mapping[Place, MillraceError]") -> None:
+    """Tell the person why something is not known of partitions, if so, and who knows more."""
+    if unknown:
+        say_refused(unknown)
+        say("what is missing, and what to do about it: `millrace cluster health`")
 
 
 def check_topic(producer: "SyncProducer", topic: str, partition: int | None = None) -> None:
@@ -74,12 +106,6 @@ def _no_partition(topic: str, partition: int, count: int) -> Failure:
         f"it has {count}, counted from 0",
         exit_code=ExitCode.NOT_FOUND,
     )
-
-
-def offsets_at(admin: "SyncAdmin", topic: str, timestamp_ms: int) -> dict[int, int | None]:
-    """Return by partition the offset of the first record of this time or later, None: no record."""
-    found = admin.list_offsets(topic, timestamp_ms)
-    return {partition: at.offset if at.offset >= 0 else None for partition, at in found.items()}
 
 
 def topic_argument(

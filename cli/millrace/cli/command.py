@@ -8,11 +8,10 @@ from typing import Any, NoReturn
 
 import click
 
+from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode, Failure
 from millrace.core.errors import MillraceError
-
-DEFAULT_BOOTSTRAP = "127.0.0.1:7092"
 
 
 class _Teaching(click.Command):
@@ -20,10 +19,12 @@ class _Teaching(click.Command):
 
     Args:
         examples: command lines, one a line, with `#` comments between them.
+        writes: it changes something, so that after some errors nobody knows whether it did.
     """
 
-    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, examples: str = "", writes: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.writes = writes
         self.examples = [line.strip() for line in examples.strip().splitlines()]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -41,7 +42,7 @@ class Command(_Teaching):
         try:
             return super().invoke(ctx)
         except MillraceError as error:
-            raise explain(error, ctx.params) from error
+            raise explain(error, ctx.params, writes=self.writes) from error
         except BrokenPipeError:  # `millrace consume flights | head`: the reader has what it wanted.
             _drop_output()
             ctx.exit(ExitCode.DONE)

@@ -22,6 +22,15 @@ def print_damage(replicas: "Iterable[DamagedReplica]") -> None:
             )
 
 
+def offline_on(replicas: "Iterable[DamagedReplica]") -> dict[int, set[int]]:
+    """Return by partition of one topic the brokers that run, and on which its log is offline."""
+    found: dict[int, set[int]] = {}
+    for each in replicas:
+        if each.error:
+            found.setdefault(each.partition, set()).add(each.broker_id)
+    return found
+
+
 def damage_document(replica: "DamagedReplica") -> dict[str, Any]:
     """Return a replica as JSON has it."""
     return {

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from millrace.cli.cluster import topic_names
+from millrace.cli.cluster import DEFAULT_BOOTSTRAP, topic_names
 from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.places import parse
+from millrace.cli.trash import IN_TRASH
 from millrace.core import errors
 
 _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
@@ -21,10 +22,7 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
 }
 
 _HINTS: dict[type[errors.MillraceError], str] = {
-    errors.ConnectionFailedError: (
-        "start a broker on this machine with `millrace up`, "
-        "or name one with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP"
-    ),
+    errors.NotLeaderError: "`millrace cluster health` says what to do about it",
     errors.TopicAlreadyExistsError: (
         "see it with `millrace topic describe {topic}`, "
         "change it with `millrace topic alter {topic}`"
@@ -32,8 +30,8 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     errors.OffsetOutOfRangeError: "see which offsets there are with `millrace offsets {topic}`",
     errors.LogTruncatedError: "see which offsets there are with `millrace offsets {topic}`",
     errors.StorageFullError: (
-        "free space on the broker's disk, or keep less: "
-        "`millrace topic alter {topic} --set retention.bytes=...`"
+        "keep less: `millrace topic alter {topic} --set retention.bytes=...`; what was deleted "
+        f"{IN_TRASH}"
     ),
     errors.StorageBusyError: (
         "raise the broker's limit of open files (`ulimit -n`), or lower storage.file_handles_max"
@@ -46,29 +44,31 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     errors.UnsupportedFormatError: "compare `millrace --version` on both sides",
 }
 
-_REFUSED = "Connection refused"
-"""In gRPC's long text: all that it has to say is that nobody is there."""
+_NOBODY_REACHED = "no broker can be reached"
+"""How the client begins when none of the brokers that it knows answers."""
 _MAYBE_APPENDED = "it is not known whether the write was done: look before you repeat it"
 
 
-def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failure:
+def explain(
+    error: errors.MillraceError, parameters: Mapping[str, Any], *, writes: bool = False
+) -> Failure:
     """Turn an error of Millrace into what a person needs.
 
     Args:
         error: what happened.
         parameters: the parameters of the command that met it.
+        writes: the command changes something, records or the cluster.
     """
     topics = _topics(parameters)
     hint = _HINTS.get(type(error), "").format(topic=topics[0] if topics else "TOPIC")
     if isinstance(error, errors.UnknownTopicOrPartitionError):
         hint = _hint_for_unknown_topic(topics, parameters.get("bootstrap"))
-    elif not hint and error.appended is errors.Appended.MAYBE:
+    elif isinstance(error, errors.ConnectionFailedError):
+        hint = _hint_for_unreachable(error.message, parameters.get("bootstrap"))
+    elif not hint and writes and error.appended is errors.Appended.MAYBE:
         hint = _MAYBE_APPENDED
-    message = error.message
-    if isinstance(error, errors.ConnectionFailedError) and _REFUSED in message:
-        message = f"no broker listens at {parameters.get('bootstrap')}"
     return Failure(
-        message,
+        error.message,
         hint,
         code_name=error.name(),
         exit_code=_EXIT_CODES.get(type(error), ExitCode.FAILED),
@@ -84,6 +84,15 @@ def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(topics)
     # Where partitions are named they are TOPIC or TOPIC:PARTITION; with a topic they are numbers.
     return tuple(parse(name)[0] for name in parameters.get("partitions") or ())
+
+
+def _hint_for_unreachable(message: str, bootstrap: str | None) -> str:
+    if not message.startswith(_NOBODY_REACHED):
+        return "others may be there: `millrace cluster health` says which ones"
+    name_one = "name a broker that runs with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP"
+    if bootstrap == DEFAULT_BOOTSTRAP and f"no broker listens at {bootstrap}" in message:
+        return f"start one on this machine with `millrace up`, or {name_one}"
+    return name_one
 
 
 def _hint_for_unknown_topic(topics: tuple[str, ...], bootstrap: str | None) -> str:

@@ -35,7 +35,7 @@ _MEANINGS = {
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.UNREACHABLE: "no broker can be reached",
     ExitCode.NOT_FOUND: "no such topic, partition or offset",
-    ExitCode.TIMED_OUT: "not confirmed in time; a write may have been done",
+    ExitCode.TIMED_OUT: "not done in time; a write may have been done all the same",
     ExitCode.DAMAGED: "damaged data was found",
     ExitCode.UNHEALTHY: "the cluster lacks a leader, a replica or a controller",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C",

@@ -1,18 +1,19 @@
-"""Says on standard error that records wait for a broker, and when they go on, terminal or not."""
+"""Says on standard error that records wait, or are waited for, and when they go on."""
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from millrace.cli.output import say
+from millrace.cli.places import Place, listed
 
 if TYPE_CHECKING:
     from millrace.client import SyncProducer
 
 STALL_SECONDS: Final = 1.0
-"""How long nothing may be acknowledged before a person is told."""
+"""How long nothing may go on before a person is told."""
 _LOOK_SECONDS: Final = 0.2
 
 
@@ -22,38 +23,93 @@ class _Producer(Protocol):
     def awaited_brokers(self) -> list[str]: ...
 
 
-class Stall:
-    """Notices when a producer has records and none of them has its outcome.
+class Watched(Protocol):
+    """What may come to a standstill."""
+
+    again: str
+    """What to say when it goes on."""
+
+    def progress(self) -> int | None:
+        """Return a number that grows as it goes on; None: there is nothing to wait for."""
+
+    def awaited(self) -> str:
+        """Return whom or what it waits for."""
+
+
+class Sending:
+    """A producer: it waits when it has records and none of them has its outcome."""
+
+    again = "the broker takes records again"
+
+    def __init__(self, producer: _Producer) -> None:
+        self._producer = producer
+
+    def progress(self) -> int | None:
+        """Return how many records have their outcome; None: it has no others."""
+        metrics = self._producer.metrics()
+        if metrics["buffer_available_bytes"] == metrics["buffer_total_bytes"]:
+            return None
+        return metrics["acknowledged_records"] + metrics["failed_records"]
+
+    def awaited(self) -> str:
+        """Name the brokers, as far as they are known."""
+        brokers = " and ".join(self._producer.awaited_brokers())
+        return (
+            f"the broker at {brokers} ..." if brokers else "a broker that leads the partition ..."
+        )
+
+
+class Reading:
+    """A reader that ends where the records ended that were there: it waits when none come.
 
     Args:
-        producer: whose.
-        tell: takes a sentence, once when records begin to wait and once when they go on.
+        left: the partitions that are not read to their end; whoever reads keeps it up to date, and
+            counts what came.
     """
 
-    def __init__(self, producer: _Producer, tell: Callable[[str], None]) -> None:
-        self._producer = producer
+    again = "records come again"
+
+    def __init__(self, left: Collection[Place]) -> None:
+        self.left = left
+        self.count = 0
+
+    def progress(self) -> int | None:
+        """Return how much came; None: nothing is left."""
+        return self.count if self.left else None
+
+    def awaited(self) -> str:
+        """Name the partitions, and who knows more."""
+        return f"{listed(sorted(self.left))} ...: `millrace cluster health` says what is missing"
+
+
+class Stall:
+    """Notices when something comes to a standstill.
+
+    Args:
+        watched: what.
+        tell: takes a sentence, once when it stands still and once when it goes on.
+    """
+
+    def __init__(self, watched: Watched, tell: Callable[[str], None]) -> None:
+        self._watched = watched
         self._tell = tell
-        self._outcomes = 0
+        self._progress = 0
         self._since: float | None = None
-        """When records were on their way first, or had an outcome last; None: there are none."""
+        """When it went on last, or had something to wait for first; None: it has nothing."""
         self._is_told = False
 
     def look(self, now: float) -> None:
         """Compare with the last look; `now` is in seconds of a clock that never jumps."""
-        metrics = self._producer.metrics()
-        outcomes = metrics["acknowledged_records"] + metrics["failed_records"]
-        is_idle = metrics["buffer_available_bytes"] == metrics["buffer_total_bytes"]
-        if is_idle or self._since is None or outcomes != self._outcomes:
-            self._outcomes = outcomes
-            self._since = None if is_idle else now
+        progress = self._watched.progress()
+        if progress is None or self._since is None or progress != self._progress:
+            self._progress = progress or 0
+            self._since = None if progress is None else now
             if self._is_told:
                 self._is_told = False
-                self._tell("the broker takes records again")
+                self._tell(self._watched.again)
         elif not self._is_told and now - self._since >= STALL_SECONDS:
             self._is_told = True
-            brokers = " and ".join(self._producer.awaited_brokers())
-            whom = f"the broker at {brokers}" if brokers else "a broker that leads the partition"
-            self._tell(f"waiting for {whom} ...")
+            self._tell(f"waiting for {self._watched.awaited()}")
 
 
 class StallNotices:
@@ -64,7 +120,7 @@ class StallNotices:
     """
 
     def __init__(self, producer: "SyncProducer") -> None:
-        self._stall = Stall(producer, say)
+        self._stall = Stall(Sending(producer), say)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="millrace-stalls", daemon=True)
 

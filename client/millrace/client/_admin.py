@@ -104,7 +104,7 @@ class Admin:
         self._cluster = Cluster(
             bootstrap,
             client_id=client_id,
-            timeout_ms=request_timeout_ms,
+            timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
             metadata_timeout_ms=bounded("metadata_timeout_ms", metadata_timeout_ms, 1, INT32_MAX),
         )
         self._positions = KeptPositions(self._cluster)
@@ -418,13 +418,42 @@ class Admin:
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
         """
+        wanted = dict.fromkeys(await self._places_of(topic, partitions), at)
+        found = await look_up_offsets(self._cluster, wanted)
+        return {place.partition: offset for place, offset in found.items()}
+
+    async def try_list_offsets(
+        self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None
+    ) -> dict[int, OffsetAndTimestamp | MillraceError]:
+        """Return an offset per partition, or why there is none: the others are told all the same.
+
+            for partition, at in (await admin.try_list_offsets("orders")).items():
+                print(partition, at.message if isinstance(at, MillraceError) else at.offset)
+
+        A partition without a leader is waited for, as long as the client's time-out allows.
+
+        Args:
+            topic: its name.
+            at: as for `list_offsets`.
+            partitions: None: all.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic or partition.
+        """
+        places = await self._places_of(topic, partitions)
+        refused: dict[TopicPartition, MillraceError] = {}
+        found = await look_up_offsets(self._cluster, dict.fromkeys(places, at), refused)
+        return {each.partition: found.get(each) or refused[each] for each in places}
+
+    async def _places_of(
+        self, topic: str, partitions: Iterable[int] | None
+    ) -> list[TopicPartition]:
+        """Return a topic's partitions, or those that are named, by their numbers."""
         name = str(parse_topic_name(topic))
         await self._cluster.refresh([name])
         info = await self._cluster.topic(name)
-        numbers = range(len(info.partitions)) if partitions is None else list(partitions)
-        wanted = {await self._place(name, number): at for number in sorted(numbers)}
-        found = await look_up_offsets(self._cluster, wanted)
-        return {place.partition: offset for place, offset in found.items()}
+        numbers = range(len(info.partitions)) if partitions is None else partitions
+        return [await self._place(name, number) for number in sorted(numbers)]
 
     async def look_up_offsets(
         self, wanted: Mapping[Place, OffsetAt]

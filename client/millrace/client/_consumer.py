@@ -189,7 +189,12 @@ class Consumer:
             self._core.resume(partitions)
 
     async def position(self, partition: Place) -> int:
-        """Return the offset of the next record that `poll` will hand out."""
+        """Return the offset of the next record that `poll` will hand out.
+
+        Raises:
+            MillraceError: it had to be looked up, and for `request_timeout_ms` nobody could tell:
+                the last reason.
+        """
         with self._core.exclusive():
             return await self._core.position(partition)
 

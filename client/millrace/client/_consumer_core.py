@@ -38,6 +38,7 @@ from millrace.core.consumer.fetcher import (
 from millrace.core.errors import (
     ClosedError,
     ConcurrentUseError,
+    ConnectionFailedError,
     InvalidConfigError,
     InvalidRequestError,
     MillraceError,
@@ -62,6 +63,8 @@ Start = int | Literal["beginning", "end"]
 _RESPONSE_BYTES_MAX: Final = 1024 * 1024
 _INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest batch that is inflated: more is an attack, as no broker accepts it."""
+_REASON_GRACE_S: Final = 0.5
+"""How much longer than a look-up its user waits: to be told why it failed."""
 _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MS_MAX: Final = 1_000
 
@@ -142,6 +145,8 @@ class ConsumerCore:
         """Topics that are read with all their partitions, also those that come."""
         self._topics: dict[TopicPartition, str] = {}
         """Names of the topics of assigned partitions."""
+        self._look_up_errors: dict[TopicPartition, MillraceError] = {}
+        """What the last look-up of a position met, where it failed."""
         self._topic_ids: set[TopicId] = set()
         self._refresh_at = time.monotonic() + metadata_max_age_ms / 1000
         self._metadata_max_age_s = metadata_max_age_ms / 1000
@@ -332,16 +337,22 @@ class ConsumerCore:
             for place, topic in places.items():
                 self._fetcher.assign(topic, place, starts[place], until.get(place))
         self._topics = places
+        self._look_up_errors.clear()
         self._topic_ids = {place.topic_id for place in places}
         self._learn_leaders()
         self._step()
 
     async def position(self, place: Place) -> int:
-        """Return the offset of the next record to be handed out."""
+        """Return the offset of the next record to be handed out.
+
+        Raises:
+            MillraceError: it had to be looked up, and could not, for as long as a call may take.
+        """
         topic_partition = self._assigned(place)
         rest = self._rest_offset(topic_partition)
         if rest is not None:
             return rest
+        deadline = time.monotonic() + self.cluster.timeout_s + _REASON_GRACE_S
         while True:
             with self._lock:
                 position = self._fetcher.position(topic_partition)
@@ -350,7 +361,19 @@ class ConsumerCore:
                 raise error
             if position is not None:
                 return position
+            if time.monotonic() >= deadline:
+                raise self._why_unknown(topic_partition)
             await asyncio.sleep(0.005)
+
+    def _why_unknown(self, place: TopicPartition) -> MillraceError:
+        """Return why nobody has told an offset of a partition."""
+        leader = self.cluster.leader_of(place)
+        if leader is None or leader.broker_id < 0:
+            return NotLeaderError(f"nobody leads partition {place.partition} at present")
+        return self._look_up_errors.get(place) or ConnectionFailedError(
+            f"broker {leader.broker_id} did not say in {self.cluster.timeout_s:g} s where "
+            f"partition {place.partition} begins or ends"
+        )
 
     async def lag(self) -> dict[Place, int]:
         """Return how many records are still to be handed out, per partition."""
@@ -516,11 +539,13 @@ class ConsumerCore:
             end: OffsetAt = "beginning" if effect.reset is Reset.EARLIEST else "end"
             found = await look_up_offsets(self.cluster, {effect.topic_partition: end})
         except MillraceError as error:
+            self._look_up_errors[effect.topic_partition] = error
             with self._lock:
                 self._fetcher.on_look_up_failed(
                     effect.handle, error, error.retriable, monotonic_ms()
                 )
         else:
+            self._look_up_errors.pop(effect.topic_partition, None)
             with self._lock:
                 offset = found[effect.topic_partition].offset
                 self._fetcher.on_offset_found(effect.handle, offset)

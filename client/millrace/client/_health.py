@@ -52,6 +52,8 @@ class ClusterHealth:
     """Brokers that would rather not lead, as their `reluctance` says; the others lead for them."""
     controller_problem: str = ""
     """Why no controller can act, and what to do about it, where it is known."""
+    usable_brokers: tuple[BrokerId, ...] = ()
+    """Brokers that can take replicas: they are there, and neither stop nor are drained."""
 
     @property
     def is_healthy(self) -> bool:
@@ -90,6 +92,13 @@ def health_of(
             each for each in cluster.brokers if each.reluctance and not each.is_fenced
         ),
         controller_problem=cluster.controller_problem,
+        usable_brokers=tuple(
+            each.broker_id
+            for each in cluster.brokers
+            if not each.is_fenced
+            and not each.is_draining
+            and each.broker_id not in cluster.unreachable
+        ),
     )
 
 

@@ -61,17 +61,24 @@ _Ask: TypeAlias = Callable[
 
 
 async def look_up_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, OffsetAt]
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, OffsetAt],
+    refused: dict[TopicPartition, MillraceError] | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Return an offset for each partition, in the same order.
 
     Elections and moved brokers are waited for, as long as the client's time-out allows.
 
+    Args:
+        cluster: whose leaders to ask.
+        wanted: what to look up.
+        refused: takes why there is none for a partition, instead of raising it.
+
     Raises:
         UnknownTopicOrPartitionError: a topic is gone.
         MillraceError: the last refusal when the time is over, or one that time does not mend.
     """
-    return await _ask_leaders(cluster, wanted, _list_offsets)
+    return await _ask_leaders(cluster, wanted, _list_offsets, refused)
 
 
 async def find_epoch_ends(
@@ -122,18 +129,22 @@ async def _ask_leaders(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, Wanted],
     ask: _Ask[Wanted, Found],
+    refused: dict[TopicPartition, MillraceError] | None = None,
 ) -> dict[TopicPartition, Found]:
     deadline = time.monotonic() + cluster.timeout_s
     found: dict[TopicPartition, Found] = {}
+    missing = dict(wanted)
     while True:
-        missing = {place: wanted[place] for place in wanted if place not in found}
         errors = await _ask_each_once(cluster, missing, ask, found)
-        if not errors:
-            return {place: found[place] for place in wanted}
         is_over = time.monotonic() + _PAUSE_S >= deadline
-        for error in errors.values():
+        for place, error in list(errors.items()):
             if is_over or not error.retriable:
-                raise error
+                if refused is None:
+                    raise error
+                refused[place] = errors.pop(place)
+        if not errors:
+            return {place: found[place] for place in wanted if place in found}
+        missing = {place: wanted[place] for place in errors}
         # A refusal that names a leader who is news spares the look-up.
         learned = [_learn_leader(cluster, place, error) for place, error in errors.items()]
         if not all(learned):

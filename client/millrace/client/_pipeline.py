@@ -33,13 +33,22 @@ from millrace.core.errors import (
     ConnectionFailedError,
     InvalidConfigError,
     InvalidTopicError,
+    MessageTooLargeError,
     MillraceError,
     RefreshMetadataError,
     RetriableError,
     UnknownServerError,
 )
-from millrace.core.ids import BrokerId, MonotonicMs, ProducerId, TopicPartition
+from millrace.core.ids import (
+    UNKNOWN_OFFSET,
+    BrokerId,
+    MonotonicMs,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.producer.batch import ProducerBatch, encode
+from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.distributor import Distributor, TopicLayout
 from millrace.core.producer.intake import Intake, Intakes, Waiter
 from millrace.core.producer.partitioners import Partitioner
@@ -102,6 +111,7 @@ class ProducerCounters:
     acknowledged_records: int = 0
     failed_records: int = 0
     repeated_batches: int = 0
+    refused_requests: int = 0
 
 
 class Pipeline:
@@ -271,8 +281,7 @@ class Pipeline:
         if self._timer is not None:
             self._timer.cancel()
         if self.config.acks == 0:
-            for stream in list(self._streams.values()):
-                await stream.drain()
+            await asyncio.gather(*(stream.drain() for stream in self._streams.values()))
         streams = list(self._streams.values())
         for stream in streams:
             stream.close()
@@ -526,6 +535,7 @@ class Pipeline:
                 acks=self.config.acks,
                 request_timeout_ms=self.config.request_timeout_ms,
                 on_answer=self._on_answer,
+                on_written=self._on_written,
                 on_late_refusal=self._on_late_refusal,
                 on_broken=self._on_broken,
             )
@@ -547,9 +557,18 @@ class Pipeline:
         self._sender.on_answer(broker_id, correlation_id, answers, throttle_ms, monotonic_ms())
         self._step()
 
-    def _on_late_refusal(self, broker_id: BrokerId) -> None:
-        self._sender.on_late_refusal(broker_id)
+    def _on_written(self, broker_id: BrokerId, correlation_id: int, batches: int) -> None:
+        answers = [Acknowledged(UNKNOWN_OFFSET, WallMs(-1))] * batches
+        self._sender.on_answer(broker_id, correlation_id, answers, 0, monotonic_ms())
         self._step()
+
+    def _on_late_refusal(self, broker_id: BrokerId, errors: Sequence[MillraceError]) -> None:
+        self._pauses.on_answered(broker_id)
+        self.counters.refused_requests += 1
+        # No look-up mends the other errors.
+        if any(isinstance(each, RefreshMetadataError | MessageTooLargeError) for each in errors):
+            self._sender.on_late_refusal(broker_id)
+            self._step()
 
     def _on_broken(self, broker_id: BrokerId, stream: ProduceStream, reason: str) -> None:
         if self._streams.get(broker_id) is stream:

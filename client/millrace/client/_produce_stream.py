@@ -14,9 +14,9 @@ import grpc.aio
 
 from millrace.client import _wire
 from millrace.client._cluster import Connection, is_cancelled_by
-from millrace.core.ids import UNKNOWN_OFFSET, BrokerId, LeaderEpoch, WallMs
+from millrace.core.errors import MillraceError
+from millrace.core.ids import BrokerId, LeaderEpoch
 from millrace.core.producer.batch import ProducerBatch
-from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import Answer, Refusal
 from millrace.proto import codec
 from millrace.proto.errors import error_from_wire
@@ -25,7 +25,8 @@ from millrace.proto.v1 import produce_pb2
 _METHOD: Final = "/millrace.proto.v1.Produce/Produce"
 
 OnAnswer = Callable[[BrokerId, int, Sequence[Answer], int], None]
-OnLateRefusal = Callable[[BrokerId], None]
+OnWritten = Callable[[BrokerId, int, int], None]
+OnLateRefusal = Callable[[BrokerId, Sequence[MillraceError]], None]
 OnBroken = Callable[[BrokerId, "ProduceStream", str], None]
 
 
@@ -38,7 +39,8 @@ class ProduceStream:
         acks: of every request.
         request_timeout_ms: how long the broker may wait for replicas.
         on_answer: broker, correlation id, answers in the order of the request, pause asked for.
-        on_late_refusal: with `acks=0` the broker refused something.
+        on_written: with `acks=0` the transport has a request: broker, correlation id, batches.
+        on_late_refusal: with `acks=0` the broker refused something of a request: broker, errors.
         on_broken: the stream ended, by whichever side but `close()`.
     """
 
@@ -50,6 +52,7 @@ class ProduceStream:
         acks: int,
         request_timeout_ms: int,
         on_answer: OnAnswer,
+        on_written: OnWritten,
         on_late_refusal: OnLateRefusal,
         on_broken: OnBroken,
     ) -> None:
@@ -58,6 +61,7 @@ class ProduceStream:
         self._acks = acks
         self._request_timeout_ms = request_timeout_ms
         self._on_answer = on_answer
+        self._on_written = on_written
         self._on_late_refusal = on_late_refusal
         self._on_broken = on_broken
         self._sizes: dict[int, int] = {}
@@ -109,10 +113,13 @@ class ProduceStream:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def drain(self) -> None:
-        """Hand everything queued to the transport and wait until the broker has taken it."""
+        """Hand everything queued to the transport and wait until the broker has taken it.
+
+        Not longer than for the answer to a request: a broker that is paused takes nothing.
+        """
         self._is_ending = True
         self._has_message.set()
-        await asyncio.wait(self._tasks)
+        await asyncio.wait(self._tasks, timeout=self._request_timeout_ms / 1000)
 
     async def _write(self) -> None:
         try:
@@ -121,7 +128,8 @@ class ProduceStream:
                     correlation_id, message = self._messages.popleft()
                     await self._call.write(message)
                     if self._acks == 0:
-                        self._on_written(correlation_id)
+                        count = self._sizes.pop(correlation_id)
+                        self._on_written(self.broker_id, correlation_id, count)
                 if self._is_ending:
                     await self._call.done_writing()
                     return
@@ -146,14 +154,11 @@ class ProduceStream:
             self._break_if_given_up()
             raise
 
-    def _on_written(self, correlation_id: int) -> None:
-        count = self._sizes.pop(correlation_id)
-        answers = [Acknowledged(UNKNOWN_OFFSET, WallMs(-1))] * count
-        self._on_answer(self.broker_id, correlation_id, answers, 0)
-
     def _answer(self, response: produce_pb2.ProduceAnswer, throttle_time_ms: int) -> None:
         if self._acks == 0:
-            self._on_late_refusal(self.broker_id)
+            refused = [response.error, *(result.error for result in response.results)]
+            errors = [error_from_wire(each) for each in refused if each.code]
+            self._on_late_refusal(self.broker_id, errors)
             return
         count = self._sizes.pop(response.correlation_id, 0)
         answers: list[Answer]

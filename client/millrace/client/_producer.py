@@ -184,7 +184,12 @@ class RecordSink:
         return BatchHandle(topic, total, intakes, rejected)
 
     def metrics(self) -> dict[str, int]:
-        """Return counters since the start, and how much is under way now."""
+        """Return counters since the start, and how much is under way now.
+
+        With `acks=0` records count as acknowledged once the transport has them. Requests of which a
+        broker refused something afterwards are counted in `refused_requests`: what they held may be
+        lost.
+        """
         counters = self._pipeline.counters
         return {
             "records": counters.records,
@@ -195,6 +200,7 @@ class RecordSink:
             "acknowledged_records": counters.acknowledged_records,
             "repeated_batches": counters.repeated_batches,
             "failed_records": counters.failed_records,
+            "refused_requests": counters.refused_requests,
             "buffer_available_bytes": self._intakes.available,
             "buffer_total_bytes": self._intakes.buffer_memory,
         }

@@ -324,7 +324,12 @@ class SyncConsumer:
         self._consumer.resume(*partitions)
 
     def position(self, partition: Place) -> int:
-        """Return the offset of the next record that `poll` will hand out."""
+        """Return the offset of the next record that `poll` will hand out.
+
+        Raises:
+            MillraceError: it had to be looked up, and for `request_timeout_ms` nobody could tell:
+                the last reason.
+        """
         return self._thread.call(self._consumer.position(partition))
 
     def lag(self) -> dict[Place, int]:
@@ -468,6 +473,12 @@ class SyncAdmin:
     ) -> dict[int, OffsetAndTimestamp]:
         """Return an offset per partition: see `Admin.list_offsets`."""
         return self._thread.call(self._admin.list_offsets(topic, at, partitions))
+
+    def try_list_offsets(
+        self, topic: str, at: OffsetAt = "end", partitions: Iterable[int] | None = None
+    ) -> dict[int, OffsetAndTimestamp | MillraceError]:
+        """Return an offset per partition, or why there is none: see `Admin.try_list_offsets`."""
+        return self._thread.call(self._admin.try_list_offsets(topic, at, partitions))
 
     def look_up_offsets(self, wanted: Mapping[Place, OffsetAt]) -> dict[Place, OffsetAndTimestamp]:
         """Return an offset for each partition: see `Admin.look_up_offsets`."""

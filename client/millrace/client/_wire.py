@@ -31,6 +31,8 @@ Place = tuple[str, int]
 # Batches are at most 2^31 bytes by their header; what a broker takes is its own bound.
 _MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
 _UNKNOWN_EPOCH: Final = BrokerEpoch(-1)
+_REFUSED: Final = "Connection refused"
+"""In gRPC's long text: all that it has to say is that nobody is there."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -98,6 +100,8 @@ def error_from_rpc(error: grpc.RpcError, address: str) -> ConnectionFailedError:
     """Return the exception for a call that found no working broker."""
     code = error.code().name if callable(getattr(error, "code", None)) else "?"
     details = error.details() if callable(getattr(error, "details", None)) else str(error)
+    if _REFUSED in str(details):
+        return ConnectionFailedError(f"no broker listens at {address}")
     return ConnectionFailedError(f"the call to the broker at {address} failed: {code}: {details}")
 
 

@@ -367,7 +367,7 @@ def _allowed_text(each: NamedSetting, *, brief: bool = False) -> str:
     description = each.description
     unit = f" {description.unit.label}" if description.unit.label else ""
     bounds = f"{description.minimum} to {description.maximum}{unit}"
-    if brief and description.maximum in (INT32_MAX, INT64_MAX):
+    if brief and description.maximum == INT64_MAX:
         bounds = f"at least {description.minimum}{unit}"
     return bounds + (f", -1: {description.minus_one}" if description.minus_one else "")
 

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,46 @@ def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: RunningCluster)
     code, log = failed_start(cluster[2])
     assert code == 1
     assert "new log_dirs" in log
+
+
+def test_what_is_left_of_a_topic_can_be_read_while_a_partition_has_no_leader(
+    cluster: RunningCluster,
+) -> None:
+    millrace = CommandLine(cluster.bootstrap)
+    millrace.ok("topic", "create", "t", "--partitions", "3", "--replication-factor", "1")
+    millrace.ok("produce", "t", stdin="".join(f"{number}\n" for number in range(30)))
+    leaders = [each["leader"] for each in described(millrace, "t")]
+    gone = leaders[0]
+    cluster[gone].kill()
+    wait_until(lambda: described(millrace, "t")[0]["leader"] == -1, "nobody leads it")
+    began = time.monotonic()
+    shown = json.loads(millrace.ok("offsets", "t", "--at", "1h", "-o", "json"))
+    assert [each["latest"] is None for each in shown] == [each == gone for each in leaders]
+    assert shown[0]["records"] is shown[0]["at"] is None
+    lines = millrace.run("offsets", "t")
+    assert lines.stdout.splitlines()[1].split() == ["0", "-", "-", "-"]
+    assert "millrace cluster health" in lines.stderr
+    assert len(millrace.ok("consume", "t", "-p", "1").split()) == shown[1]["records"]
+    assert time.monotonic() - began < 20
+
+
+def test_reading_says_what_it_waits_for_and_gives_up_in_time(cluster: RunningCluster) -> None:
+    millrace = CommandLine(cluster.bootstrap)
+    millrace.ok("topic", "create", "t", "--partitions", "1", "--replication-factor", "1")
+    line = "v" * 1000 + "\n"
+    millrace.ok("produce", "t", stdin=line * 100_000)  # More than is read ahead.
+    with millrace.start("consume", "t", "--timeout", "3") as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.readline() == line.encode(), command.stderr.read()
+        cluster[described(millrace, "t")[0]["leader"]].kill()
+        while command.stdout.read(1 << 20):
+            pass
+        assert command.wait(60) == ExitCode.TIMED_OUT
+        said = command.stderr.read().decode()
+    assert "waiting for t-0 ..." in said
+    assert "nothing came for 3 s" in said
+    assert "millrace cluster health" in said
 
 
 def test_a_cluster_whose_controller_has_just_died_is_not_healthy(

@@ -110,6 +110,17 @@ def test_following_shows_what_comes_later_and_ends_quietly_on_ctrl_c(
         assert follower.stderr.read().strip() == b""
 
 
+def test_following_ends_when_nothing_came_for_too_long(millrace: CommandLine, topic: str) -> None:
+    millrace.ok("produce", topic, stdin="first\n")
+    followed = millrace.run("consume", topic, "--follow", "--timeout", "1")
+    assert followed.stdout == "first\n"
+    assert followed.exit_code == ExitCode.TIMED_OUT
+    assert "nothing came for 1 s" in followed.stderr
+    measured = millrace.run("perf", "consume", topic, "--records", "2", "--timeout", "1")
+    assert measured.exit_code == ExitCode.TIMED_OUT
+    assert "RECORDS" in measured.stdout.upper()
+
+
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(
     millrace: CommandLine, topic: str
 ) -> None:

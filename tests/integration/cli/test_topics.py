@@ -24,7 +24,9 @@ def test_a_topic_is_made_described_altered_and_deleted(millrace: CommandLine) ->
     assert "PARTITION" in table
     assert "retention.ms" in table
 
-    millrace.ok("topic", "delete", "metrics/cpu", "--yes")
+    deleted = millrace.run("topic", "delete", "metrics/cpu", "--yes")
+    assert deleted.exit_code == ExitCode.DONE
+    assert "`.deleted`" in deleted.stderr  # The space is not free yet.
     assert millrace.run("topic", "describe", "metrics/cpu").exit_code == ExitCode.NOT_FOUND
 
 

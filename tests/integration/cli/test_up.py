@@ -161,12 +161,14 @@ def answers(address: str) -> bool:
     return True
 
 
-def test_no_broker_is_answered_with_how_to_start_one() -> None:
+def test_no_broker_is_answered_with_how_to_name_one() -> None:
     with socket.socket() as taken:  # Bound, but not listening: nobody else can take the port.
         taken.bind(("127.0.0.1", 0))
-        result = CommandLine(f"127.0.0.1:{taken.getsockname()[1]}").run("topic", "list")
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = CommandLine(address).run("topic", "list")
     assert result.exit_code == ExitCode.UNREACHABLE
-    assert "millrace up" in result.stderr
+    assert f"no broker can be reached: no broker listens at {address}. " in result.stderr
+    assert "--bootstrap" in result.stderr
 
 
 def test_a_second_broker_on_the_same_data_is_refused(own_broker: BrokerProcess) -> None:

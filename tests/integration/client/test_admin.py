@@ -12,10 +12,13 @@ from millrace.client import (
     Admin,
     BrokerIdNotRegisteredError,
     ConnectionFailedError,
+    InvalidConfigError,
+    OffsetAndTimestamp,
     Producer,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.errors import CorruptLogError, NotLeaderError
 from millrace.proto.v1.cluster_pb2 import BrokerMetadata
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -133,11 +136,22 @@ def test_a_broker_that_should_be_there_and_does_not_answer_is_named(
     run(story())
 
 
+@pytest.mark.parametrize("name", ["request_timeout_ms", "metadata_timeout_ms"])
+@pytest.mark.parametrize("value", [0, -1, 2**31, 1.5])
+def test_a_time_out_that_is_none_is_refused(run: Run, name: str, value: Any) -> None:
+    async def story() -> None:
+        with pytest.raises(InvalidConfigError, match=name):
+            Admin("127.0.0.1:1", **{name: value})
+
+    run(story())
+
+
 def test_where_nobody_answers_one_is_told_why(run: Run) -> None:
     async def story() -> None:
         async with Admin("127.0.0.1:1") as admin:
-            with pytest.raises(ConnectionFailedError, match="no broker can be reached"):
+            with pytest.raises(ConnectionFailedError, match="no broker can be reached") as met:
                 await admin.describe_health()
+        assert "no broker listens at 127.0.0.1:1" in met.value.message
 
     run(story())
 
@@ -162,6 +176,28 @@ def test_what_was_changed_through_one_broker_is_read_from_another_one_that_knows
             assert (await admin.describe_topic("orders")).topic_id == topic.topic_id
             await catching_up
         await late.stop()
+
+    run(story())
+
+
+def test_what_cannot_be_looked_up_is_told_beside_what_can(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Admin(broker.address, request_timeout_ms=1000) as admin,
+        ):
+            broker.create_topic("orders", 3)
+            broker.log("orders", 0).has_leader = False
+            broker.log("orders", 1).damage = CorruptLogError("a flipped bit")
+            with pytest.raises(NotLeaderError):
+                await admin.list_offsets("orders")
+            found = await admin.try_list_offsets("orders")
+            assert list(map(type, found.values())) == [
+                NotLeaderError,
+                CorruptLogError,
+                OffsetAndTimestamp,
+            ]
+            assert list(await admin.try_list_offsets("orders", "end", [2])) == [2]
 
     run(story())
 

@@ -23,7 +23,7 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.client.serialization import to_json, to_str
-from millrace.core.errors import NotLeaderError
+from millrace.core.errors import CorruptLogError, MillraceError, NotLeaderError
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -412,5 +412,28 @@ def test_a_deleted_topic_is_told(run: Run) -> None:
             await broker.start()
             with pytest.raises(UnknownTopicOrPartitionError, match="deleted"):
                 await read(consumer, 1)
+
+    run(story())
+
+
+@pytest.mark.parametrize("error", [None, CorruptLogError("a flipped bit")])
+def test_a_position_that_nobody_can_tell_is_waited_for_no_longer_than_a_request(
+    run: Run, error: MillraceError | None
+) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Consumer(broker.address, request_timeout_ms=700) as consumer,
+        ):
+            broker.create_topic("orders", 2)
+            broker.log("orders", 1).has_leader = error is not None
+            broker.log("orders", 1).damage = error
+            await consumer.assign(["orders"], start="end")
+            assert await consumer.position(("orders", 0)) == 0
+            with pytest.raises(NotLeaderError if error is None else CorruptLogError):
+                await asyncio.wait_for(consumer.position(("orders", 1)), 10)
+            broker.log("orders", 1).has_leader = True
+            broker.log("orders", 1).damage = None
+            assert await asyncio.wait_for(consumer.position(("orders", 1)), 10) == 0
 
     run(story())

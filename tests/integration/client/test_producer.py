@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -542,6 +543,54 @@ def test_with_acks_0_a_refusal_lets_the_producer_look_up_who_leads(run: Run) -> 
                         break
                     await asyncio.sleep(0.01)
                 assert b"after" in broker.log("orders").values()
+
+    run(story())
+
+
+def test_with_acks_0_what_is_refused_is_counted_and_leaders_are_left_alone(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            broker.log("orders").refusals.extend([InvalidTimestampError("too old")] * 50)
+            async with Producer(broker.address, acks=0) as producer:
+                for _ in range(100):
+                    await producer.send("orders", b"v")
+                    await asyncio.sleep(0.005)
+                await broker.until(lambda: not broker.log("orders").refusals)
+                await broker.until(lambda: producer.metrics()["refused_requests"] == 50)
+                assert producer.metrics()["acknowledged_records"] == 100
+            assert broker.look_ups < 5
+
+    run(story())
+
+
+def test_with_acks_0_what_was_written_is_no_answer_of_the_broker(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            broker.lost_requests = 10_000  # It accepts connections, and breaks every stream.
+            producer = Producer(broker.address, acks=0, retry_backoff_ms=20)
+            for _ in range(200):
+                producer.send("orders", b"v")
+                await asyncio.sleep(0.01)
+            assert len(broker.software) < 12  # Pauses of 20, 40, 80, 160, 320, 640 ms, and 1 s.
+            broker.lost_requests = 0
+            with suppress(ConnectionFailedError):  # Of those that were lost.
+                await producer.close()
+
+    run(story())
+
+
+def test_with_acks_0_a_broker_that_stands_still_is_not_waited_for_for_ever(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            producer = Producer(broker.address, acks=0, request_timeout_ms=500)
+            broker.gate.clear()
+            await producer.send("orders", b"v")
+            async with asyncio.timeout(10):
+                await producer.close()
+            broker.gate.set()
 
     run(story())
 

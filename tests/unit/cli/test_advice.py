@@ -11,8 +11,8 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
     return tuple(map(BrokerId, numbers))
 
 
-def lacking(*missing: int, leader: int = 0) -> PartitionHealth:
-    return PartitionHealth("orders", 3, BrokerId(leader), ids(), ids(*missing), 2)
+def lacking(*missing: int, leader: int = 0, isr: Sequence[int] = ()) -> PartitionHealth:
+    return PartitionHealth("orders", 3, BrokerId(leader), ids(*isr), ids(*missing), 2)
 
 
 def health(
@@ -24,6 +24,7 @@ def health(
     unreachable: Sequence[int] = (),
     has_controller: bool = True,
     reluctant: Sequence[BrokerInfo] = (),
+    usable: Sequence[int] = (0, 1, 3),
 ) -> ClusterHealth:
     return ClusterHealth(
         has_controller,
@@ -34,6 +35,7 @@ def health(
         ids(*fenced),
         unreachable_brokers=ids(*unreachable),
         reluctant_brokers=tuple(reluctant),
+        usable_brokers=ids(*usable),
     )
 
 
@@ -55,6 +57,16 @@ def test_a_broker_that_is_not_there_is_started_or_done_without() -> None:
     assert "millrace cluster unregister 2" in line
 
 
+def test_where_too_few_brokers_would_be_left_another_one_comes_first() -> None:
+    partition = lacking(2, isr=[0, 1])
+    (line,) = advice(health(under_replicated=[partition], fenced=[2], usable=[0, 1]))
+    assert "start another broker first" in line
+    assert "--replication-factor 2" in line
+    assert "millrace cluster unregister 2" in line
+    (line,) = advice(health(under_replicated=[partition], fenced=[2], usable=[0, 1, 3]))
+    assert "--replication-factor" not in line
+
+
 def test_a_broker_that_does_not_answer_has_just_gone_or_is_out_of_reach() -> None:
     (line,) = advice(health(unreachable=[2]))
     assert line.startswith("broker 2: no answer here")
@@ -73,7 +85,8 @@ def test_a_broker_with_a_bad_disk_leads_less_until_somebody_looks_at_it() -> Non
     found = health(reluctant=[broker(0, "slow disk"), broker(2, "full disk"), broker(1, "new")])
     full, new, slow = advice(found)
     assert full.startswith("broker 2: full disk: ")
-    assert "Free some space" in full
+    assert "Lower the retention" in full
+    assert "`.deleted`" in full
     assert new.endswith("Its log says more")
     assert slow.startswith("broker 0: slow disk: ")
     assert found.is_healthy

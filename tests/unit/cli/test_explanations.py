@@ -1,10 +1,14 @@
+from collections.abc import Iterator
+
 import click
 import pytest
 from click.testing import CliRunner
 
+from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode
+from millrace.cli.main import cli
 from millrace.core import errors
 
 LEAVES = sorted(errors.ERRORS_BY_CODE.values(), key=lambda leaf: leaf.code)
@@ -60,8 +64,41 @@ def test_a_mistake_of_our_own_is_not_hidden() -> None:
     assert CliRunner().invoke(failing(error), []).exception is error
 
 
-def test_no_broker_is_answered_with_how_to_start_one() -> None:
-    assert "millrace up" in explain(errors.ConnectionFailedError("nobody there"), {}).hint
+def unreachable(*addresses: str, paused: str = "") -> errors.ConnectionFailedError:
+    """The client's error when nobody listens at some addresses, and one does not answer."""
+    problems = [f"no broker listens at {each}" for each in addresses]
+    problems += [f"the broker at {paused} did not answer in 10 s"] if paused else []
+    return errors.ConnectionFailedError("no broker can be reached: " + "; ".join(problems))
+
+
+def test_no_broker_at_the_usual_address_is_answered_with_how_to_start_one() -> None:
+    usual = {"bootstrap": DEFAULT_BOOTSTRAP}
+    assert "millrace up" in explain(unreachable(DEFAULT_BOOTSTRAP), usual).hint
+
+
+@pytest.mark.parametrize(
+    ("error", "bootstrap"),
+    [
+        (unreachable("a:1", "b:1"), "a:1,b:1"),
+        (unreachable("a:1", paused="b:1"), "a:1,b:1"),
+        (unreachable(paused=DEFAULT_BOOTSTRAP), DEFAULT_BOOTSTRAP),
+    ],
+)
+def test_brokers_of_ones_own_that_cannot_be_reached_are_not_started_on_this_machine(
+    error: errors.ConnectionFailedError, bootstrap: str
+) -> None:
+    failure = explain(error, {"bootstrap": bootstrap})
+    assert failure.message == error.message
+    assert "millrace up" not in failure.hint
+    assert "--bootstrap" in failure.hint
+
+
+def test_one_broker_that_cannot_be_reached_is_not_taken_for_all_of_them() -> None:
+    error = errors.ConnectionFailedError("no broker listens at 127.0.0.1:7102")
+    failure = explain(error, {"bootstrap": DEFAULT_BOOTSTRAP})
+    assert failure.message == error.message
+    assert "millrace cluster health" in failure.hint
+    assert "millrace up" not in failure.hint
 
 
 def test_hints_name_the_topic_of_the_command() -> None:
@@ -70,5 +107,38 @@ def test_hints_name_the_topic_of_the_command() -> None:
 
 
 def test_a_write_that_may_have_been_done_is_not_to_be_repeated_blindly() -> None:
-    assert "look before you repeat" in explain(errors.DeliveryTimedOutError("late"), {}).hint
-    assert explain(errors.BrokerBusyError("busy"), {}).hint == ""
+    late = errors.DeliveryTimedOutError("late")
+    assert "look before you repeat" in explain(late, {}, writes=True).hint
+    assert explain(errors.BrokerBusyError("busy"), {}, writes=True).hint == ""
+
+
+def test_what_writes_nothing_has_no_write_that_may_have_been_done() -> None:
+    assert explain(errors.RequestTimedOutError("late"), {}).hint == ""
+    assert "millrace cluster health" in explain(errors.NotLeaderError("nobody leads"), {}).hint
+
+
+def test_commands_that_change_something_say_so() -> None:
+    writing = {
+        "produce",
+        "perf produce",
+        "topic create",
+        "topic alter",
+        "topic delete",
+        "cluster drain",
+        "cluster undrain",
+        "cluster unregister",
+        "elect-leaders",
+        "reassign apply",
+        "reassign cancel",
+        "positions delete",
+    }
+    assert {name for name, each in commands(cli) if each.writes} == writing
+
+
+def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, Command]]:
+    """Every command with its name."""
+    for name, each in group.commands.items():
+        if isinstance(each, click.Group):
+            yield from commands(each, f"{prefix}{name} ")
+        elif isinstance(each, Command):
+            yield prefix + name, each

@@ -1,4 +1,4 @@
-from millrace.cli.stalls import Stall
+from millrace.cli.stalls import Reading, Sending, Stall
 
 
 class Waiting:
@@ -23,7 +23,7 @@ class Waiting:
 
 def test_waiting_is_told_once_and_going_on_once() -> None:
     producer, told = Waiting(), list[str]()
-    stall = Stall(producer, told.append)
+    stall = Stall(Sending(producer), told.append)
     producer.used = 50
     for tenth in range(30):
         stall.look(100 + tenth / 10)
@@ -37,7 +37,7 @@ def test_waiting_is_told_once_and_going_on_once() -> None:
 
 def test_who_has_nothing_to_send_waits_for_nobody() -> None:
     producer, told = Waiting(), list[str]()
-    stall = Stall(producer, told.append)
+    stall = Stall(Sending(producer), told.append)
     for second in range(10):
         stall.look(second)
     producer.used = 1  # A line came from the keyboard, after ten seconds.
@@ -47,7 +47,7 @@ def test_who_has_nothing_to_send_waits_for_nobody() -> None:
 
 def test_who_goes_slowly_does_not_stand_still() -> None:
     producer, told = Waiting(), list[str]()
-    stall = Stall(producer, told.append)
+    stall = Stall(Sending(producer), told.append)
     producer.used = 50
     for producer.acknowledged in range(20):
         stall.look(producer.acknowledged * 0.9)
@@ -57,7 +57,33 @@ def test_who_goes_slowly_does_not_stand_still() -> None:
 def test_a_partition_that_nobody_leads_is_waited_for_as_well() -> None:
     producer, told = Waiting(), list[str]()
     producer.used, producer.brokers = 50, []
-    stall = Stall(producer, told.append)
+    stall = Stall(Sending(producer), told.append)
     stall.look(0)
     stall.look(2)
     assert told == ["waiting for a broker that leads the partition ..."]
+
+
+def test_records_that_are_to_be_read_are_waited_for_by_name() -> None:
+    told = list[str]()
+    reading = Reading({("t", 0), ("t", 2)})
+    stall = Stall(reading, told.append)
+    for tenth in range(30):
+        stall.look(tenth / 10)
+    (line,) = told
+    assert line.startswith("waiting for t-0, t-2 ...")
+    assert "millrace cluster health" in line
+    reading.count, reading.left = 7, {("t", 2)}
+    stall.look(3)
+    assert told[1:] == ["records come again"]
+    reading.left = set()
+    for second in range(4, 10):
+        stall.look(second)
+    assert len(told) == 2
+
+
+def test_nobody_is_told_of_partitions_that_have_nothing_to_read() -> None:
+    told = list[str]()
+    stall = Stall(Reading(set()), told.append)
+    for second in range(10):
+        stall.look(second)
+    assert told == []

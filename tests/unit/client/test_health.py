@@ -66,6 +66,7 @@ def test_all_replicas_in_sync_is_healthy_whatever_broker_is_gone() -> None:
     health = judged((0, 1), replicas=(0, 1))
     assert health.is_healthy
     assert health.fenced_brokers == (2,)
+    assert health.usable_brokers == (0, 1)
 
 
 def test_a_controller_that_cannot_act_is_none() -> None:

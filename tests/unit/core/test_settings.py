@@ -202,4 +202,4 @@ def test_the_table_says_default_bounds_and_meaning() -> None:
         "| `size.bytes` | 4096 (4KiB) | 10 to 1099511627776 bytes, -1: no limit | restart "
         "| How large. |"
     ) in table
-    assert "| `wait.ms` | 5 | at least 0 ms | restart | How long. |" in table
+    assert "| `wait.ms` | 5 | 0 to 2147483647 ms | restart | How long. |" in table

@@ -126,7 +126,9 @@ class Housekeeping:
         self._metrics.partitions.set(len(self._partitions))
         if self._partitions.image is not None:
             self._metrics.replication.on_image(
-                self._partitions.image, is_controller=self._is_controller()
+                self._partitions.image,
+                is_controller=self._is_controller(),
+                leaderships_failed=self._partitions.replicas.leaderships_failed,
             )
         await self._metrics.replication.observe(self._partitions.all(), monotonic_now)
         self._metrics.offline_log_dirs.set(

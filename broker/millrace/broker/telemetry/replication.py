@@ -97,7 +97,10 @@ class ReplicationMetrics:
             "controller_epoch", "The controller epoch that this broker knows."
         )
         self._offline = gauge(
-            "offline_partitions", "Partitions that nobody leads; told by the controller only."
+            "offline_partitions",
+            "Partitions that can neither be written nor read: the controller tells of those that "
+            "nobody leads, each broker of those that it should lead and whose log is damaged or "
+            "gone.",
         )
         self._fenced = gauge(
             "fenced_brokers",
@@ -106,6 +109,7 @@ class ReplicationMetrics:
         self._topics: set[str] = set()
         self._followers: set[BrokerId] = set()
         self._shown: tuple[MetadataImage, bool] | None = None
+        self._leaderless = 0
 
     def caught_up(self, size: int) -> None:
         """Count bytes sent to a follower that is not in sync."""
@@ -141,24 +145,33 @@ class ReplicationMetrics:
             self._topics.discard(topic)
             self._isr_size.remove(topic)
 
-    def on_image(self, image: MetadataImage, *, is_controller: bool) -> None:
-        """Show what the metadata says of the cluster; an image that was shown costs nothing."""
-        if self._shown is not None and self._shown[0] is image and self._shown[1] == is_controller:
-            return
-        self._shown = (image, is_controller)
+    def on_image(
+        self, image: MetadataImage, *, is_controller: bool, leaderships_failed: int
+    ) -> None:
+        """Show what the metadata says of the cluster; an image that was shown costs nothing.
+
+        Args:
+            image: the metadata.
+            is_controller: this broker is the controller.
+            leaderships_failed: partitions led here according to it, and whose log is offline.
+        """
+        if self._shown is None or self._shown[0] is not image or self._shown[1] != is_controller:
+            self._shown = (image, is_controller)
+            self._show(image, is_controller=is_controller)
+        self._offline.set(self._leaderless + leaderships_failed)
+
+    def _show(self, image: MetadataImage, *, is_controller: bool) -> None:
         self._controller_active.set(is_controller)
         self._controller_epoch.set(image.cluster.controller_epoch)
         if not is_controller:
-            self._offline.set(0)
+            self._leaderless = 0
             self._fenced.set(0)
             return
         self._fenced.set(sum(each.is_fenced for each in image.cluster.brokers.values()))
-        self._offline.set(
-            sum(
-                partition.leader < 0
-                for topic in image.topics_by_id.values()
-                for partition in topic.partitions
-            )
+        self._leaderless = sum(
+            partition.leader < 0
+            for topic in image.topics_by_id.values()
+            for partition in topic.partitions
         )
 
     async def observe(

@@ -225,6 +225,7 @@ def _print_health(found: "ClusterHealth") -> None:
 
 @command.command(
     "drain",
+    writes=True,
     examples="""
     millrace cluster drain 2                     # before its machine is serviced
     millrace cluster drain 2 --timeout 300
@@ -300,6 +301,7 @@ def _until_left(admin: "SyncAdmin", broker: int, before: int, timeout_s: float) 
 
 @command.command(
     "undrain",
+    writes=True,
     examples="""
     millrace cluster undrain 2
     millrace cluster undrain 2 --no-wait
@@ -355,6 +357,7 @@ def _until_returned(admin: "SyncAdmin", broker: int, timeout_s: float) -> list[P
 
 @command.command(
     "unregister",
+    writes=True,
     examples="""
     millrace reassign plan --remove-broker 2 | millrace reassign apply -
     millrace cluster unregister 2                # once its process is stopped

@@ -1,6 +1,7 @@
 """`millrace consume`: records of topics to standard output or into a file."""
 
 import sys
+import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -10,6 +11,7 @@ from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argu
 from millrace.cli.command import Command, bootstrap_option, separator_bytes
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.output import say
+from millrace.cli.places import listed
 from millrace.cli.positions import (
     FORMS,
     AtOffset,
@@ -20,6 +22,7 @@ from millrace.cli.positions import (
     Position,
     position_value,
 )
+from millrace.cli.stalls import Reading, Stall
 
 if TYPE_CHECKING:
     from millrace.cli.records.writers import RecordWriter
@@ -84,6 +87,13 @@ TopicPartition = tuple[str, int]
     metavar="ZONE",
     help="Read from replicas in this zone where there are any, not from the leaders.",
 )
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Give up, with exit code 5, when nothing came for so long.  [default: never]",
+)
 @bootstrap_option
 def command(
     *,
@@ -97,6 +107,7 @@ def command(
     key_separator: str | None,
     null_value: str | None,
     rack: str,
+    timeout_s: float | None,
     bootstrap: str,
 ) -> None:
     """Read the records of TOPICS, in order within each partition.
@@ -132,7 +143,7 @@ def command(
         )
         place(consumer, ranges, start)
         ends = None if follow else {each: end for each, (_, end) in ranges.items()}
-        count = _copy(consumer, writer, stream, ends, records_max)
+        count = _copy(consumer, writer, stream, ends, records_max=records_max, timeout_s=timeout_s)
         if not count and not follow:
             say("no records there; --follow waits for new ones")
 
@@ -181,13 +192,23 @@ def _copy(
     writer: "RecordWriter",
     stream: BinaryIO,
     ends: dict[TopicPartition, int] | None,
+    *,
     records_max: int | None,
+    timeout_s: float | None,
 ) -> int:
-    """Write records until the ends are reached, or for ever; return how many."""
+    """Write records until the ends are reached, or for ever; return how many.
+
+    Raises:
+        Failure: nothing came for too long.
+    """
     count = 0
-    left = dict(ends or {})
-    while ends is None or left:
-        for batch in consumer.poll_batches(POLL_MS):
+    until = ends or {}
+    reading = Reading(until)
+    stall = Stall(reading, say)
+    last_came = time.monotonic()
+    while ends is None or reading.left:
+        batches = consumer.poll_batches(POLL_MS)
+        for batch in batches:
             records = batch.records
             if ends is not None:  # What came after the beginning is for the next time.
                 end = ends[batch.topic, batch.partition]
@@ -200,8 +221,26 @@ def _copy(
             if count == records_max:
                 return count
         stream.flush()  # Somebody may be watching.
-        left = {each: end for each, end in left.items() if consumer.position(each) < end}
+        reading.count += len(batches)
+        reading.left = [each for each in reading.left if consumer.position(each) < until[each]]
+        now = time.monotonic()
+        stall.look(now)
+        if batches:
+            last_came = now
+        elif (
+            timeout_s is not None and now - last_came > timeout_s and (ends is None or reading.left)
+        ):
+            raise _nothing_came(timeout_s, reading)
     return count
+
+
+def _nothing_came(timeout_s: float, reading: Reading) -> Failure:
+    return Failure(
+        f"nothing came for {timeout_s:g} s"
+        + (f", and {listed(reading.left)} are not read to their end" if reading.left else ""),
+        "`millrace cluster health` says what is missing" if reading.left else "",
+        exit_code=ExitCode.TIMED_OUT,
+    )
 
 
 def _format_of(path: str | None) -> str:

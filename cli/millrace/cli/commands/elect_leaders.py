@@ -14,6 +14,7 @@ from millrace.cli.places import count, listed, parse, resolve, say_refused
 @click.command(
     "elect-leaders",
     cls=Command,
+    writes=True,
     examples="""
     millrace elect-leaders                       # preferred leaders, wherever they are in sync
     millrace elect-leaders flights orders:3

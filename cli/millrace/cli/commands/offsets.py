@@ -1,11 +1,15 @@
 """`millrace offsets`: where a topic's partitions begin and end, and where a time lies in them."""
 
+from typing import Literal
+
 import click
 
-from millrace.cli.cluster import connect_admin, offsets_at, ranges_of, topic_argument
+from millrace.cli.cluster import connect_admin, say_unknown, topic_argument, try_offsets
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.output import print_result
+from millrace.cli.places import Place
 from millrace.cli.positions import time_value
+from millrace.core.errors import MillraceError
 
 
 @click.command(
@@ -31,19 +35,33 @@ def command(topic: str, timestamp_ms: int | None, bootstrap: str, output: str) -
     """Show where each partition of TOPIC begins and ends.
 
     The latest offset is that of the next record: `latest - earliest` records are there, fewer when
-    the topic is compacted.
+    the topic is compacted. A dash stands for what nobody can tell, such as for a partition that has
+    no leader.
     """
-    with connect_admin(bootstrap) as admin:
-        ranges = ranges_of(admin, topic)
-        at = offsets_at(admin, topic, timestamp_ms) if timestamp_ms is not None else {}
-    columns = ["partition", "earliest", "latest", "records"]
-    rows: list[list[int | None]] = [
-        [partition, earliest, latest, latest - earliest]
-        for partition, (earliest, latest) in sorted(ranges.items())
-    ]
+    wanted: dict[str, Literal["beginning", "end"] | int]
+    wanted = {"earliest": "beginning", "latest": "end"}
     if timestamp_ms is not None:
-        columns.append("at")
-        for row, partition in zip(rows, sorted(ranges), strict=True):
-            row.append(at.get(partition))
-    document = [dict(zip(columns, row, strict=True)) for row in rows]
-    print_result(output, document, [name.upper() for name in columns], rows)
+        wanted["at"] = timestamp_ms
+    rows: dict[int, dict[str, int | None]] = {}
+    unknown: dict[Place, MillraceError] = {}
+    with connect_admin(bootstrap) as admin:
+        for name, at in wanted.items():
+            left = [each for each in rows if (topic, each) not in unknown] if rows else None
+            for partition, found in try_offsets(admin, topic, at, left).items():
+                row = rows.setdefault(partition, {"partition": partition})
+                if isinstance(found, MillraceError):
+                    unknown[topic, partition] = found
+                else:
+                    row[name] = found.offset if found.offset >= 0 else None
+    for row in rows.values():
+        earliest, latest = row.get("earliest"), row.get("latest")
+        row["records"] = None if earliest is None or latest is None else latest - earliest
+    columns = ["partition", "earliest", "latest", "records", *(["at"] if "at" in wanted else [])]
+    document = [{name: row.get(name) for name in columns} for row in rows.values()]
+    print_result(
+        output,
+        document,
+        [name.upper() for name in columns],
+        [list(row.values()) for row in document],
+    )
+    say_unknown(unknown)

@@ -13,6 +13,7 @@ import click
 from millrace.cli.cluster import CLIENT_ID, check_topic, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.commands.consume import place
+from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.measures import Latencies, Transfer
 from millrace.cli.output import print_json, print_table, say
 from millrace.cli.positions import Position, position_value
@@ -56,6 +57,7 @@ def _interval_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @command.command(
     "produce",
+    writes=True,
     examples="""
     millrace perf produce speed --records 1000000 --size 100
     millrace perf produce speed --records 200000 --size 1024 --acks 1 --compression lz4
@@ -147,7 +149,7 @@ def produce(
     type=click.FloatRange(min=0.1),
     default=10.0,
     show_default=True,
-    help="End when nothing came for so many seconds.",
+    help="Give up, with exit code 5, when nothing came for so many seconds.",
 )
 @_interval_option
 @bootstrap_option
@@ -181,12 +183,13 @@ def consume(
             if batches:
                 last_seen = now
             elif now - last_seen > timeout:
-                say(f"nothing came for {timeout:g} s")
                 break
             for batch in batches:
                 report.add(batch.records.num_rows, _payload_bytes(batch.records))
             report.add_latency((now - asked) * 1000)
     report.finish(output)
+    if report.transfer.records < records:
+        raise Failure(f"nothing came for {timeout:g} s", exit_code=ExitCode.TIMED_OUT)
 
 
 def _payload_bytes(records: "pa.RecordBatch") -> int:

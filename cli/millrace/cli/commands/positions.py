@@ -4,10 +4,12 @@ import sys
 
 import click
 
-from millrace.cli.cluster import connect_admin
+from millrace.cli.cluster import connect_admin, say_unknown, try_offsets
 from millrace.cli.command import Command, Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.output import print_result, say
+from millrace.cli.places import Place
+from millrace.core.errors import MillraceError
 
 
 @click.group(
@@ -55,15 +57,25 @@ def show(name: str, bootstrap: str, output: str) -> None:
         if not initial and not committed:
             raise _not_found(name)
         kept = {**initial, **committed}
-        ends = {topic: admin.list_offsets(topic) for topic in sorted({place[0] for place in kept})}
+        ends: dict[Place, int] = {}
+        unknown: dict[Place, MillraceError] = {}
+        for topic in sorted({place[0] for place in kept}):
+            partitions = [place[1] for place in kept if place[0] == topic]
+            for partition, found in try_offsets(admin, topic, "end", partitions).items():
+                if isinstance(found, MillraceError):
+                    unknown[topic, partition] = found
+                else:
+                    ends[topic, partition] = found.offset
     document = [
         {
             "topic": topic,
             "partition": partition,
             "kind": "committed" if (topic, partition) in committed else "initial",
             "position": position.offset,
-            "end": ends[topic][partition].offset,
-            "lag": max(0, ends[topic][partition].offset - position.offset),
+            "end": ends.get((topic, partition)),
+            "lag": max(0, ends[topic, partition] - position.offset)
+            if (topic, partition) in ends
+            else None,
             "leader_epoch": position.leader_epoch,
             "metadata": position.metadata,
         }
@@ -72,9 +84,12 @@ def show(name: str, bootstrap: str, output: str) -> None:
     columns = ["topic", "partition", "kind", "position", "end", "lag"]
     rows = [[each[column] for column in columns] for each in document]
     print_result(output, document, [column.upper() for column in columns], rows)
+    say_unknown(unknown)
 
 
-@command.command("delete", cls=Command, examples="millrace positions delete hourly-report --yes")
+@command.command(
+    "delete", cls=Command, writes=True, examples="millrace positions delete hourly-report --yes"
+)
 @click.argument("name")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @bootstrap_option

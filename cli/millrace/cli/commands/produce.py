@@ -29,6 +29,7 @@ RATE_SECONDS_MIN = 0.5
 @click.command(
     "produce",
     cls=Command,
+    writes=True,
     examples=r"""
     echo hello | millrace produce greetings
     millrace produce greetings --key-separator : < pairs.txt         # lines of key:value

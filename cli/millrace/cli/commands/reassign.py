@@ -72,7 +72,8 @@ def _broker_ids(
     "--brokers",
     callback=_broker_ids,
     metavar="ID,ID,...",
-    help="The brokers that are to hold them.  [default: all that are alive and not drained]",
+    help="The brokers that are to hold them.  [default: all that are there and not drained; but no "
+    "new replicas for those that have a bad disk, or are being stopped]",
 )
 @click.option(
     "--remove-broker",
@@ -108,7 +109,7 @@ def plan(
         cluster = admin.describe_cluster()
         chosen = set(resolve(admin, partitions)) if partitions else None
         topics = list(admin.describe_topics().values())
-    candidates = _candidates(cluster, brokers, removed)
+    candidates, nothing_new = _candidates(cluster, brokers, removed)
     before: dict[Place, tuple[BrokerId, ...]] = {}
     other_replicas: Counter[BrokerId] = Counter()
     other_leaders: Counter[BrokerId] = Counter()
@@ -133,10 +134,13 @@ def plan(
         before,
         [Candidate(each.broker_id, each.rack) for each in candidates],
         replication_factor=replication_factor,
+        nothing_new=[each.broker_id for each in nothing_new],
         other_replicas=other_replicas,
         other_leaders=other_leaders,
     )
     click.echo(assignment_file.text(assignment_file.document(after, before)))
+    for each in nothing_new:
+        say(f"broker {each.broker_id}: {each.state}: it keeps replicas, and gets no new ones")
     copied = sum(len(set(replicas) - set(before[place])) for place, replicas in after.items())
     if after:
         say(
@@ -149,32 +153,52 @@ def plan(
 
 def _candidates(
     cluster: "ClusterDescription", brokers: list[int] | None, removed: tuple[int, ...]
-) -> "list[BrokerInfo]":
-    usable: dict[int, BrokerInfo] = {
-        each.broker_id: each for each in cluster.brokers if each.state == "alive"
-    }
-    known = {each.broker_id for each in cluster.brokers}
-    for each in [*(brokers or ()), *removed]:
-        if each not in known:
+) -> "tuple[list[BrokerInfo], list[BrokerInfo]]":
+    """Return the brokers that are to hold replicas, and those of them that get no new ones.
+
+    What is over in a moment, such as a slow disk, is no reason to copy everything elsewhere. A
+    broker that is named gets new ones for all that.
+
+    Raises:
+        Failure: a broker is not there, or none is left.
+    """
+    known = {int(each.broker_id): each for each in cluster.brokers}
+    for number in [*(brokers or ()), *removed]:
+        if number not in known:
             raise Failure(
-                f"there is no broker {each}",
+                f"there is no broker {number}",
                 f"there are: {', '.join(map(str, sorted(known)))}; see `millrace cluster describe`",
                 exit_code=ExitCode.NOT_FOUND,
             )
-    unusable = [each for each in brokers or () if each not in usable]
-    if unusable:
-        raise Failure(
-            f"broker {unusable[0]} cannot take replicas now",
-            "it is not there, or drained: see `millrace cluster describe`",
-        )
-    chosen = [each for each in brokers or sorted(usable) if each not in removed]
+    unusable = {number: why for number in known if (why := _unusable(known[number], cluster))}
+    for number in brokers or ():
+        if number in unusable:
+            raise Failure(
+                f"broker {number} cannot take replicas now: {unusable[number]}",
+                "see `millrace cluster describe`",
+            )
+    chosen = [
+        known[number]
+        for number in brokers or sorted(known)
+        if number not in removed and number not in unusable
+    ]
     if not chosen:
         raise Failure("no broker is left to hold anything", "name some with --brokers")
-    return [usable[each] for each in chosen]
+    return chosen, [] if brokers else [each for each in chosen if each.state != "alive"]
+
+
+def _unusable(broker: "BrokerInfo", cluster: "ClusterDescription") -> str:
+    """Return why a broker cannot hold replicas; empty: it can."""
+    if broker.is_fenced:
+        return "it is not there"
+    if broker.is_drained:
+        return "it is drained"
+    return "it does not answer" if broker.broker_id in cluster.unreachable else ""
 
 
 @command.command(
     "apply",
+    writes=True,
     examples="""
     millrace reassign apply plan.json
     millrace reassign apply plan.json            # again, after Ctrl-C: it goes on where it was
@@ -340,6 +364,7 @@ def _rows(each: list[Copy], partition: "PartitionDescription", place: Place) -> 
 
 @command.command(
     "cancel",
+    writes=True,
     examples="""
     millrace reassign cancel flights:0
     millrace reassign cancel                     # everything that is under way

@@ -1,17 +1,18 @@
 """`millrace topic`: topics, their partitions and their settings."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
-from millrace.cli.damage import damage_document, print_damage
+from millrace.cli.damage import damage_document, offline_on, print_damage
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, print_result, print_table, say, size
 from millrace.cli.places import count
+from millrace.cli.trash import IN_TRASH
 
 if TYPE_CHECKING:
     from millrace.client import LogDescription, TopicDescription
@@ -59,6 +60,7 @@ _validate_option = click.option(
 
 @command.command(
     "create",
+    writes=True,
     examples="""
     millrace topic create greetings
     millrace topic create flights --partitions 4 --set retention.ms=-1
@@ -128,7 +130,9 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
     """Show TOPIC's partitions, and its settings with where each value comes from.
 
     IN SYNC have everything that was acknowledged; so have ELIGIBLE ones, which may lead when nobody
-    in sync is left. LAG: how many records each follower is behind its leader, and for how long.
+    in sync is left. OFFLINE: on a broker that is not there, or with a log that is damaged or gone;
+    a leader that is offline is none. LAG: how many records each follower is behind its leader, and
+    for how long.
     """
     with connect_admin(bootstrap) as admin:
         description = admin.describe_topic(topic)
@@ -143,25 +147,29 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
             }
         )
         return
+    damaged_on = offline_on(damaged)
+    rows = []
+    for each in description.partitions:
+        offline = damaged_on.get(each.partition, set()).union(each.offline_replicas)
+        rows.append(
+            [
+                each.partition,
+                None if each.leader < 0 or each.leader in offline else each.leader,
+                each.leader_epoch,
+                _ids(each.replicas),
+                _ids(each.isr),
+                _ids(each.elr) or None,
+                _ids(sorted(offline)) or None,
+                *_amount(logs.get((each.partition, each.leader))),
+                _lag(logs.get((each.partition, each.leader))),
+            ]
+        )
     print_table(
         [
             *("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "ELIGIBLE", "OFFLINE"),
             *("RECORDS", "SIZE", "LAG"),
         ],
-        [
-            [
-                each.partition,
-                None if each.leader < 0 else each.leader,
-                each.leader_epoch,
-                _ids(each.replicas),
-                _ids(each.isr),
-                _ids(each.elr) or None,
-                _ids(each.offline_replicas) or None,
-                *_amount(logs.get((each.partition, each.leader))),
-                _lag(logs.get((each.partition, each.leader))),
-            ]
-            for each in description.partitions
-        ],
+        rows,
         title=f"{description.name} (id {description.topic_id.hex()})",
     )
     print_damage(damaged)
@@ -170,13 +178,15 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
         ["SETTING", "VALUE", "FROM"],
         [[name, entry.value, entry.source] for name, entry in description.config.items()],
     )
-    for line in _next(description):
+    for line in _next(description, is_damaged=bool(damaged_on)):
         say(line)
 
 
-def _next(description: "TopicDescription") -> Iterator[str]:
+def _next(description: "TopicDescription", *, is_damaged: bool) -> Iterator[str]:
     """Yield what else a person may want to see, where something is going on."""
-    if any(each.leader < 0 or each.offline_replicas for each in description.partitions):
+    if is_damaged or any(
+        each.leader < 0 or each.offline_replicas for each in description.partitions
+    ):
         yield "\nwhat is missing, and what to do about it: `millrace cluster health`"
     moving = sum(each.is_reassigning for each in description.partitions)
     if moving:
@@ -185,6 +195,7 @@ def _next(description: "TopicDescription") -> Iterator[str]:
 
 @command.command(
     "alter",
+    writes=True,
     examples="""
     millrace topic alter flights --set retention.ms=86400000 --set retention.bytes=-1
     millrace topic alter flights --unset retention.ms             # back to the default
@@ -230,6 +241,7 @@ def alter(
 
 @command.command(
     "delete",
+    writes=True,
     examples="""
     millrace topic delete greetings
     millrace topic delete old-flights older-flights --yes
@@ -239,7 +251,11 @@ def alter(
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @bootstrap_option
 def delete(topics: tuple[str, ...], yes: bool, bootstrap: str) -> None:
-    """Delete TOPICS with all their records. There is no way back."""
+    """Delete TOPICS with all their records. There is no way back.
+
+    The files stay on the brokers' disks for storage.trash_delay_ms, a day by default, as
+    directories that end in `.deleted`. Remove these to have the space at once.
+    """
     with connect_admin(bootstrap) as admin:
         for topic in topics:
             admin.describe_topic(topic)  # A misspelt name must not be found half-way.
@@ -248,6 +264,7 @@ def delete(topics: tuple[str, ...], yes: bool, bootstrap: str) -> None:
         for topic in topics:
             admin.delete_topic(topic)
             say(f"deleted {topic}")
+    say(f"what was deleted {IN_TRASH}")
 
 
 def _confirm(topics: tuple[str, ...]) -> None:
@@ -314,7 +331,7 @@ def _log_document(log: "LogDescription") -> dict[str, Any]:
     }
 
 
-def _ids(brokers: tuple[int, ...]) -> str:
+def _ids(brokers: Sequence[int]) -> str:
     return ", ".join(map(str, brokers))
 
 

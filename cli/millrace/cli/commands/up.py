@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from millrace.cli.announcement import announce, cluster_greeting
-from millrace.cli.command import DEFAULT_BOOTSTRAP, Command, output_option
+from millrace.cli.cluster import DEFAULT_BOOTSTRAP
+from millrace.cli.command import Command, output_option
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json
 from millrace.core.errors import InvalidConfigError

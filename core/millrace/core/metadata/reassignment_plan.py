@@ -13,7 +13,7 @@ Carried out by `reassignment` (P33).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from millrace.core.errors import InvalidReplicaAssignmentError
@@ -30,6 +30,7 @@ def planned(
     candidates: Sequence[Candidate],
     *,
     replication_factor: int | None = None,
+    nothing_new: Collection[BrokerId] = (),
     other_replicas: Counter[BrokerId] | None = None,
     other_leaders: Counter[BrokerId] | None = None,
 ) -> dict[_K, tuple[BrokerId, ...]]:
@@ -39,18 +40,20 @@ def planned(
         partitions: the replicas of each that may move, the preferred leader first.
         candidates: the brokers that are to hold them.
         replication_factor: how many replicas each is to have; None: as many as it has.
+        nothing_new: candidates that may keep what they have, and get no more.
         other_replicas: what each broker holds of partitions that are not to move.
         other_leaders: how many of those it leads by preference.
 
     Raises:
         InvalidReplicaAssignmentError: there are fewer brokers than replicas of a partition.
     """
-    plan = _Plan[_K](candidates, other_replicas or Counter())
+    plan = _Plan[_K](candidates, nothing_new, other_replicas or Counter())
     for key, replicas in partitions.items():
         count = len(replicas) if replication_factor is None else replication_factor
-        if not 1 <= count <= len(candidates):
+        there = plan.count_for(replicas)
+        if not 1 <= count <= there:
             raise InvalidReplicaAssignmentError(
-                f"{count} replicas need as many brokers, and there are {len(candidates)} to choose "
+                f"{count} replicas need as many brokers, and there are {there} to choose "
                 "from: name more brokers, or a smaller replication factor"
             )
         plan.keep(key, replicas, count)
@@ -67,13 +70,23 @@ def planned(
 class _Plan(Generic[_K]):
     """Replicas as they are to be, while that is worked out."""
 
-    def __init__(self, candidates: Sequence[Candidate], other_replicas: Counter[BrokerId]) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        nothing_new: Collection[BrokerId],
+        other_replicas: Counter[BrokerId],
+    ) -> None:
         self.replicas: dict[_K, list[BrokerId]] = {}
         self._zone = {each.broker_id: each.zone for each in candidates}
+        self._takers = [each for each in self._zone if each not in nothing_new]
         self._loads = Counter({each.broker_id: 0 for each in candidates})
         self._loads.update({each: other_replicas[each] for each in self._zone})
         # Partitions of each broker; inner dicts keep an order.
         self._held: dict[BrokerId, dict[_K, None]] = {each: {} for each in self._zone}
+
+    def count_for(self, replicas: Sequence[BrokerId]) -> int:
+        """Return how many brokers may hold a partition."""
+        return len({*self._takers, *(each for each in replicas if each in self._zone)})
 
     def keep(self, key: _K, replicas: Sequence[BrokerId], count: int) -> None:
         """Keep the replicas that may stay, at most `count`."""
@@ -88,7 +101,7 @@ class _Plan(Generic[_K]):
         while len(replicas) < count:
             zones = Counter(self._zone[each] for each in replicas)
             chosen = min(
-                (each for each in self._zone if each not in replicas),
+                (each for each in self._takers if each not in replicas),
                 key=lambda each: (zones[self._zone[each]], self._loads[each], each),
             )
             replicas.append(chosen)
@@ -101,7 +114,7 @@ class _Plan(Generic[_K]):
             while True:
                 zones = Counter(self._zone[each] for each in replicas)
                 doubled = [each for each in replicas[::-1] if zones[self._zone[each]] > 1]
-                empty = [each for each in self._zone if not zones[self._zone[each]]]
+                empty = [each for each in self._takers if not zones[self._zone[each]]]
                 if not doubled or not empty:
                     break
                 giver = max(doubled, key=lambda each: self._loads[each])
@@ -116,7 +129,8 @@ class _Plan(Generic[_K]):
                     (key, giver, taker)
                     for giver in order
                     for taker in order[::-1]
-                    if self._loads[giver] - self._loads[taker] >= 2
+                    if taker in self._takers
+                    and self._loads[giver] - self._loads[taker] >= 2
                     and (key := self._movable(giver, taker)) is not None
                 ),
                 None,

@@ -356,7 +356,10 @@ class Sender:
                 self._on_refused(batch, answer, now, refused_by=broker_id, pause=True)
 
     def on_late_refusal(self, broker_id: BrokerId) -> None:
-        """A broker refused what had counted as done (`acks=0`): look up who leads instead of it."""
+        """A broker refused what had counted as done (`acks=0`): look up who leads instead of it.
+
+        Only for errors that a look-up mends: another leader, or another bound of the topic's.
+        """
         for topic_partition, leader in self._leaders.items():
             partition = self._partitions.get(topic_partition)
             if leader.broker_id == broker_id and partition is not None:

@@ -321,6 +321,17 @@ class Replicas:
                 found.append(topic_partition)
         return found
 
+    @property
+    def leaderships_failed(self) -> int:
+        """How many partitions this broker should lead, and cannot: the log is damaged or gone.
+
+        They can neither be read nor written, although the metadata names a leader: nobody else
+        could lead, or the controller has not heard of it yet.
+        """
+        image = self._image
+        states = [] if image is None else map(image.partition, self._failed)
+        return sum(state is not None and state.leader == self.broker.broker_id for state in states)
+
     # --- What the metadata says --------------------------------------------------------------
 
     def on_image(self, image: MetadataImage, now: MonotonicMs) -> list[Effect]:

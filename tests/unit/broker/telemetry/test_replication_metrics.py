@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry
 
 from millrace.broker.telemetry.replication import ReplicationMetrics
 from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
-from millrace.core.metadata.image import MetadataChanges
-from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
+from millrace.core.metadata.image import MetadataChanges, MetadataImage
+from millrace.core.metadata.model import BrokerLife, ClusterState, PartitionState, StateShard, Topic
 from millrace.core.topics import parse_topic_name
 
 ME = BrokerId(1)
@@ -88,3 +88,21 @@ def test_an_unclean_election_is_counted_as_one() -> None:
     after = before.successor(leader=ME, isr=(life(1),), is_unclean=True)
     counted = Counted(before, after)
     assert (counted["leader_elections"], counted["unclean_leader_elections"]) == (1, 1)
+
+
+def test_a_partition_is_offline_without_a_leader_and_where_the_leaders_log_is_damaged() -> None:
+    registry = CollectorRegistry()
+    metrics = ReplicationMetrics(registry)
+
+    def offline() -> float | None:
+        return registry.get_sample_value("millrace_offline_partitions")
+
+    here = topic(state(-1), state(1, 1))
+    empty = MetadataImage.empty(ClusterState(cluster_id="c"))
+    image = empty.with_shard(StateShard(number=0, version=1, topics={here.topic_id: here}))
+    metrics.on_image(image, is_controller=True, leaderships_failed=0)
+    assert offline() == 1
+    metrics.on_image(image, is_controller=True, leaderships_failed=1)
+    assert offline() == 2
+    metrics.on_image(image, is_controller=False, leaderships_failed=1)
+    assert offline() == 1

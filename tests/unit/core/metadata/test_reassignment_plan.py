@@ -66,6 +66,25 @@ def test_the_number_of_replicas_can_be_changed() -> None:
     assert planned({0: ids(0, 1)}, brokers("", ""), replication_factor=1)[0][0] in (0, 1)
 
 
+def test_a_broker_that_gets_nothing_new_keeps_what_it_has() -> None:
+    even = {0: ids(0, 1), 1: ids(1, 2), 2: ids(2, 0)}
+    assert planned(even, brokers("", "", ""), nothing_new=ids(2)) == {}
+    before = {0: ids(0, 1), 1: ids(2, 0)}
+    after = planned(before, brokers("", "", "", ""), replication_factor=3, nothing_new=ids(2))
+    assert set(after[0]) == {0, 1, 3}
+    assert {0, 2} < set(after[1])
+
+
+def test_nothing_goes_to_a_broker_that_gets_nothing_new_for_its_zone_or_its_share() -> None:
+    before = {number: ids(number % 2, 1 - number % 2) for number in range(6)}
+    assert planned(before, brokers("a", "a", "b"), nothing_new=ids(2)) == {}
+
+
+def test_brokers_that_get_nothing_new_are_none_to_choose_from() -> None:
+    with pytest.raises(InvalidReplicaAssignmentError, match="there are 2 to choose from"):
+        planned({0: ids(0, 1)}, brokers("", "", ""), replication_factor=3, nothing_new=ids(2))
+
+
 def test_replicas_of_other_partitions_count() -> None:
     plan = planned({0: ids(0)}, brokers("", ""), other_replicas=Counter({BrokerId(0): 5}))
     assert plan == {0: ids(1)}

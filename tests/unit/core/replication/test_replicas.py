@@ -258,6 +258,18 @@ def test_a_damaged_replica_that_is_the_only_one_is_not_reported() -> None:
     machine.on_image(world.image, NOW)
     machine.on_failed(alone, CorruptLogError("damaged"))
     assert machine.offline() == []
+    assert machine.leaderships_failed == 1
+
+
+def test_a_damaged_replica_that_should_lead_is_counted_until_somebody_else_does(
+    leader: World,
+) -> None:
+    assert leader.machine.leaderships_failed == 0
+    leader.machine.on_failed(leader.partition, CorruptLogError("damaged"))
+    assert leader.machine.leaderships_failed == 1
+    say_so(leader)
+    assert leader.machine.leaderships_failed == 0
+    assert leader.machine.failed == [leader.partition]
 
 
 def test_a_damaged_log_says_why_anew_each_time(leader: World) -> None:
