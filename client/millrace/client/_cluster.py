@@ -459,10 +459,7 @@ class Cluster:
             asked.update(addresses)
             answers = await asyncio.gather(*map(self._ask_about_brokers, addresses))
             answered = [each for each in answers if each is not None]
-            # Of those who know as much, one may not have heard of the controller yet.
-            for connection, response in sorted(
-                answered, key=lambda each: (each[1].metadata_epoch, each[1].controller_id)
-            ):
+            for connection, response in sorted(answered, key=lambda each: _knowledge(each[1])):
                 heard.add(BrokerId(connection.hello.broker_id))
                 self.learn(response, is_full=False)
                 self._last_address = connection.address
@@ -595,6 +592,15 @@ class Cluster:
         info = self.topics.pop(name, None)
         if info is not None:
             self.topic_names.pop(info.topic_id, None)
+
+
+def _knowledge(response: cluster_pb2.GetMetadataResponse) -> tuple[int, int, bool]:
+    """Return how much a broker knows, to be compared: the last one is believed.
+
+    Of those who know as much, one may not have heard of the controller yet, or not why there is
+    none.
+    """
+    return response.metadata_epoch, response.controller_id, bool(response.controller_problem)
 
 
 def is_cancelled_by(connection: Connection) -> bool:

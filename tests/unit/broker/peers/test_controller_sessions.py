@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tests.fakes.coordination_store import MemoryStore
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.controller import ControllerShell
+from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.controller import ControllerService
 from millrace.broker.rpc.server import make_server
@@ -32,6 +34,7 @@ from millrace.proto.v1 import controller_pb2 as pb
 from millrace.proto.v1.common_pb2 import Feature
 
 LIMITS = LimitsConfig(controller_lag_bytes_max=64 << 10)
+LEASE_MS = 100
 
 
 @dataclass
@@ -62,6 +65,7 @@ class Running:
             config or ClusterConfig(),
             limits,
             find_controller=find_controller,
+            lease_ms=LEASE_MS,
             cluster_id=None,
             seen=NOTHING_SEEN,
             keep_seen=self.channel._keep_seen,
@@ -112,6 +116,7 @@ async def running(limits: LimitsConfig = LIMITS) -> AsyncIterator[Running]:
         find_controller=lambda: shell.holder,
         cluster_id=None,
         own_problem=lambda: shell.problem,
+        lease_ms=LEASE_MS,
         seen=NOTHING_SEEN,
         keep_seen=keep,
         on_failure=failures.append,
@@ -177,6 +182,47 @@ def test_the_same_life_goes_on_with_the_next_controller() -> None:
             assert after.cluster.controller_epoch == before.cluster.controller_epoch + 1
             assert after.cluster.brokers == before.cluster.brokers
             assert [each.controller_epoch for each in the.kept] == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_who_held_the_lease_last_is_no_controller_without_a_session(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Why there is none is told once another one could have been elected."""
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        async with running() as the:
+            assert (the.channel.controller_id, the.channel.problem) == (0, "")
+            the.store.take_lease("gone")
+            await until(lambda: not the.channel._is_up.is_set())
+            assert (the.channel.controller_id, the.channel.problem) == (-1, "")
+            await until(lambda: bool(the.channel.problem))
+            assert the.channel.problem.startswith("there is no controller: gone at ")
+            await asyncio.sleep(0.2)
+            the.store.take_lease(NOBODY)
+            await until(lambda: the.channel.controller_id == 0)
+            assert the.channel.problem == ""
+
+    asyncio.run(scenario())
+    told = [each.message for each in caplog.records if "with a controller" in each.message]
+    assert told == [
+        "no session with a controller",
+        "there is a session with a controller again",
+    ]
+
+
+def test_what_the_holder_of_the_lease_answers_is_told() -> None:
+    async def scenario() -> None:
+        async with running() as the, the.another_channel(lambda: the.shell.holder) as channel:
+            await channel.ready()
+            the.store.lease_outage = CoordinationUnavailableError("the disk is full")
+            the.shell._election._held_until = MonotonicMs(0)
+            await until(lambda: bool(channel.problem))
+            assert "not the controller now: the disk is full" in channel.problem
+            the.store.lease_outage = None
+            await until(lambda: channel.controller_id == 0)
 
     asyncio.run(scenario())
 
