@@ -18,6 +18,7 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
     errors.BufferExhaustedError: ExitCode.TIMED_OUT,
     errors.CorruptBatchError: ExitCode.DAMAGED,
     errors.CorruptLogError: ExitCode.DAMAGED,
+    errors.NotControllerError: ExitCode.UNHEALTHY,
 }
 
 _HINTS: dict[type[errors.MillraceError], str] = {
@@ -42,6 +43,7 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     errors.BufferExhaustedError: "the broker does not keep up; try again, or send less at a time",
     errors.CorruptBatchError: "examine the broker's files with `millrace log verify DIRECTORY`",
     errors.CorruptLogError: "examine the broker's files with `millrace log verify DIRECTORY`",
+    errors.NotControllerError: "`millrace cluster health` shows what is wrong",
     errors.UnsupportedFeatureError: "compare `millrace --version` on both sides",
     errors.UnsupportedFormatError: "compare `millrace --version` on both sides",
 }
@@ -62,8 +64,10 @@ def explain(error: errors.MillraceError, parameters: Mapping[str, Any]) -> Failu
     hint = _HINTS.get(type(error), "").format(topic=topics[0] if topics else "TOPIC")
     if isinstance(error, errors.UnknownTopicOrPartitionError):
         hint = _hint_for_unknown_topic(topics, parameters.get("bootstrap"))
-    elif not hint and error.appended is errors.Appended.MAYBE:
-        hint = _MAYBE_APPENDED
+    elif error.appended is errors.Appended.MAYBE and (
+        not hint or isinstance(error, errors.NotControllerError)
+    ):
+        hint = "; ".join(each for each in (_MAYBE_APPENDED, hint) if each)
     message = error.message
     if isinstance(error, errors.ConnectionFailedError) and _REFUSED in message:
         message = f"no broker listens at {parameters.get('bootstrap')}"

@@ -4,6 +4,7 @@ import contextlib
 import json
 import signal
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from tests.integration.running_broker import failed_start, wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.cli.failures import ExitCode
-from millrace.client import LogTruncatedError, SyncConsumer
+from millrace.client import LogTruncatedError, SyncAdmin, SyncConsumer
+from millrace.core.errors import Appended, NotControllerError
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +259,12 @@ def test_a_cluster_whose_store_is_away_has_no_controller_and_says_why(
         assert not report["has_controller"]
         assert "the coordination store" in report["controller_problem"]
         assert any(each.log_has("the coordination store is away") for each in cluster.brokers)
+        with SyncAdmin(cluster.bootstrap, request_timeout_ms=4000) as admin:
+            began = time.monotonic()
+            with pytest.raises(NotControllerError, match="database is locked") as raised:
+                admin.create_topic("u")
+            assert raised.value.appended is Appended.NO
+            assert time.monotonic() - began < 6
     wait_until(lambda: millrace.run("cluster", "health").exit_code == 0, "all is well again")
     assert "controller: broker" in millrace.ok("cluster", "describe")
 

@@ -80,6 +80,8 @@ _REMEMBER_SECONDS: Final = 1.0
 """Within which changes of the metadata are remembered: a store set back by less is not noticed."""
 _CONTROLLER_WAIT_SECONDS: Final = 15.0
 """How long a request waits for a controller: longer than it takes to elect one."""
+_LOOK_SECONDS: Final = 0.1
+"""How often a request that waits looks whether it had better give up."""
 _MISSED_LEASES: Final = 2
 """After how many lengths of the lease without a session more is amiss than an election's time."""
 
@@ -341,26 +343,46 @@ class ControllerChannel:
             NotControllerError: nobody was asked, or, with `appended` MAYBE, nobody knows.
             MillraceError: it was refused.
         """
-        return response_from_proto(await self._ask(request_to_proto(request)))
+        return response_from_proto(await self._ask(request_to_proto(request), is_patient=True))
 
-    async def forward(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
-        """Pass a client's request on; return its answer.
+    async def request_for_client(self, request: BrokerRequest) -> Any:
+        """Ask for what a client waits for: it hears soon that there is no controller, and why.
 
         Raises:
             MillraceError: as in `request`.
         """
-        response = await self._ask(message)
+        return response_from_proto(await self._ask(request_to_proto(request), is_patient=False))
+
+    async def forward(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
+        """Pass a client's request on; return its answer. See `request_for_client`."""
+        response = await self._ask(message, is_patient=False)
         response_from_proto(response)  # Raises the error, if it is one.
         return response
 
-    async def _ask(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
-        try:
-            async with asyncio.timeout(_CONTROLLER_WAIT_SECONDS):
-                await self._is_up.wait()
-        except TimeoutError:
-            raise NotControllerError(
-                self.problem or "no controller can be reached: try again", appended=Appended.NO
-            ) from None
+    async def _until_up(self, *, is_patient: bool) -> None:
+        """Return once there is a session.
+
+        Args:
+            is_patient: wait for one although more is amiss than that one is elected just now.
+
+        Raises:
+            NotControllerError: there is none.
+        """
+        deadline = asyncio.get_running_loop().time() + _CONTROLLER_WAIT_SECONDS
+        while not self._is_up.is_set():
+            is_over = asyncio.get_running_loop().time() >= deadline
+            if is_over or (self._is_missed and not is_patient):
+                raise NotControllerError(
+                    self.problem or "no controller can be reached: try again", appended=Appended.NO
+                )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._is_up.wait()
+
+    async def _ask(
+        self, message: pb.ControllerRequest, *, is_patient: bool
+    ) -> pb.ControllerResponse:
+        await self._until_up(is_patient=is_patient)
         message.correlation_id = next(self._correlation_ids)
         answer: asyncio.Future[pb.ControllerResponse] = asyncio.get_running_loop().create_future()
         self._waiting[message.correlation_id] = answer

@@ -19,7 +19,12 @@ from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.controller import ControllerService
 from millrace.broker.rpc.server import make_server
-from millrace.core.errors import TopicAlreadyExistsError, UnsupportedFeatureError
+from millrace.core.errors import (
+    Appended,
+    NotControllerError,
+    TopicAlreadyExistsError,
+    UnsupportedFeatureError,
+)
 from millrace.core.ids import ControllerEpoch, MonotonicMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
@@ -34,7 +39,8 @@ from millrace.proto.v1 import controller_pb2 as pb
 from millrace.proto.v1.common_pb2 import Feature
 
 LIMITS = LimitsConfig(controller_lag_bytes_max=64 << 10)
-LEASE_MS = 100
+LEASE_MS = 60_000
+SHORT_LEASE_MS = 250
 
 
 @dataclass
@@ -59,13 +65,14 @@ class Running:
         find_controller: Callable[[], tuple[str, str]],
         limits: LimitsConfig = LIMITS,
         config: ClusterConfig | None = None,
+        lease_ms: int = LEASE_MS,
     ) -> AsyncIterator[ControllerChannel]:
         """Run another broker's channel, for ten seconds at the most."""
         channel = ControllerChannel(
             config or ClusterConfig(),
             limits,
             find_controller=find_controller,
-            lease_ms=LEASE_MS,
+            lease_ms=lease_ms,
             cluster_id=None,
             seen=NOTHING_SEEN,
             keep_seen=self.channel._keep_seen,
@@ -87,7 +94,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(limits: LimitsConfig = LIMITS) -> AsyncIterator[Running]:
+async def running(
+    limits: LimitsConfig = LIMITS, lease_ms: int = LEASE_MS
+) -> AsyncIterator[Running]:
     store = MemoryStore()
     kept: list[Seen] = []
     failures: list[BaseException] = []
@@ -116,7 +125,7 @@ async def running(limits: LimitsConfig = LIMITS) -> AsyncIterator[Running]:
         find_controller=lambda: shell.holder,
         cluster_id=None,
         own_problem=lambda: shell.problem,
-        lease_ms=LEASE_MS,
+        lease_ms=lease_ms,
         seen=NOTHING_SEEN,
         keep_seen=keep,
         on_failure=failures.append,
@@ -193,7 +202,7 @@ def test_who_held_the_lease_last_is_no_controller_without_a_session(
     caplog.set_level(logging.INFO)
 
     async def scenario() -> None:
-        async with running() as the:
+        async with running(lease_ms=SHORT_LEASE_MS) as the:
             assert (the.channel.controller_id, the.channel.problem) == (0, "")
             the.store.take_lease("gone")
             await until(lambda: not the.channel._is_up.is_set())
@@ -215,7 +224,10 @@ def test_who_held_the_lease_last_is_no_controller_without_a_session(
 
 def test_what_the_holder_of_the_lease_answers_is_told() -> None:
     async def scenario() -> None:
-        async with running() as the, the.another_channel(lambda: the.shell.holder) as channel:
+        async with (
+            running() as the,
+            the.another_channel(lambda: the.shell.holder, lease_ms=SHORT_LEASE_MS) as channel,
+        ):
             await channel.ready()
             the.store.lease_outage = CoordinationUnavailableError("the disk is full")
             the.shell._election._held_until = MonotonicMs(0)
@@ -223,6 +235,38 @@ def test_what_the_holder_of_the_lease_answers_is_told() -> None:
             assert "not the controller now: the disk is full" in channel.problem
             the.store.lease_outage = None
             await until(lambda: channel.controller_id == 0)
+
+    asyncio.run(scenario())
+
+
+def test_clients_hear_soon_that_there_is_no_controller_and_brokers_wait_for_one() -> None:
+    async def scenario() -> None:
+        async with running(lease_ms=SHORT_LEASE_MS) as the:
+            the.store.take_lease("gone")
+            await until(lambda: not the.channel._is_up.is_set())
+            own = asyncio.create_task(the.channel.request(AllocateProducerIds()))
+            with pytest.raises(NotControllerError, match="gone at") as raised:
+                await the.create("t")
+            assert raised.value.appended is Appended.NO
+            with pytest.raises(NotControllerError, match="gone at"):
+                await the.channel.request_for_client(AllocateProducerIds())
+            assert not own.done()
+            the.store.take_lease(NOBODY)
+            assert await own
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_comes_while_a_controller_is_elected_waits_for_it() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            the.store.take_lease("gone")
+            await until(lambda: not the.channel._is_up.is_set())
+            creation = asyncio.create_task(the.create("t"))
+            await asyncio.sleep(0.5)
+            assert not creation.done()
+            the.store.take_lease(NOBODY)
+            assert (await creation).topic.name == "t"
 
     asyncio.run(scenario())
 
