@@ -353,6 +353,10 @@ class FakeBroker:
     async def _init_producer_id(
         self, request: produce_pb2.InitProducerIdRequest, context: object
     ) -> produce_pb2.InitProducerIdResponse:
+        await self.controller_gate.wait()
+        if self.refusal is not None:
+            self.refused += 1
+            return produce_pb2.InitProducerIdResponse(error=wire_error(self.refusal))
         return produce_pb2.InitProducerIdResponse(producer_id=next(self._producer_ids))
 
     async def _fetch(

@@ -21,13 +21,16 @@ class _Producer(Protocol):
 
     def awaited_brokers(self) -> list[str]: ...
 
+    def producer_id_problem(self) -> str | None: ...
+
 
 class Stall:
     """Notices when a producer has records and none of them has its outcome.
 
     Args:
         producer: whose.
-        tell: takes a sentence, once when records begin to wait and once when they go on.
+        tell: takes a sentence: once when records begin to wait, once more when it is known why
+            there is no producer id for them, and once when they go on.
     """
 
     def __init__(self, producer: _Producer, tell: Callable[[str], None]) -> None:
@@ -37,6 +40,7 @@ class Stall:
         self._since: float | None = None
         """When records were on their way first, or had an outcome last; None: there are none."""
         self._is_told = False
+        self._is_explained = False
 
     def look(self, now: float) -> None:
         """Compare with the last look; `now` is in seconds of a clock that never jumps."""
@@ -47,13 +51,20 @@ class Stall:
             self._outcomes = outcomes
             self._since = None if is_idle else now
             if self._is_told:
-                self._is_told = False
+                self._is_told = self._is_explained = False
                 self._tell("the broker takes records again")
-        elif not self._is_told and now - self._since >= STALL_SECONDS:
-            self._is_told = True
-            brokers = " and ".join(self._producer.awaited_brokers())
-            whom = f"the broker at {brokers}" if brokers else "a broker that leads the partition"
-            self._tell(f"waiting for {whom} ...")
+        elif not self._is_explained and now - self._since >= STALL_SECONDS:
+            problem = self._producer.producer_id_problem()
+            if not self._is_told or problem:
+                self._is_told, self._is_explained = True, bool(problem)
+                self._tell(f"waiting for {self._awaited(problem)} ...")
+
+    def _awaited(self, id_problem: str | None) -> str:
+        if id_problem is not None:
+            why = f": {id_problem}" if id_problem else ""
+            return f"a producer id, which the controller gives{why}"
+        brokers = " and ".join(self._producer.awaited_brokers())
+        return f"the broker at {brokers}" if brokers else "a broker that leads the partition"
 
 
 class StallNotices:

@@ -117,8 +117,8 @@ class Cluster:
         bootstrap: `host:port`, several separated by commas, or a sequence of them.
         client_id: name of the client in the brokers' logs and metrics.
         timeout_ms: how long one call may take.
-        metadata_timeout_ms: how long one broker may take to tell where the leaders are, as another
-            one knows it too.
+        metadata_timeout_ms: how long one broker may take to tell what another one can tell as well:
+            where the leaders are, or a producer id.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Cluster:
             raise InvalidConfigError("bootstrap: name at least one broker as host:port")
         self._client_id = client_id
         self.timeout_s = timeout_ms / 1000
-        self._metadata_timeout_s = metadata_timeout_ms / 1000
+        self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._connections: dict[str, asyncio.Task[Connection]] = {}
         self._last_address = ""
         self._refreshes: dict[frozenset[str], asyncio.Task[None]] = {}
@@ -461,7 +461,7 @@ class Cluster:
             )
 
         try:
-            response = await self.call(ask, attempt_s=self._metadata_timeout_s)
+            response = await self.call(ask, attempt_s=self.metadata_timeout_s)
         except ConnectionFailedError:
             if newest is None:
                 raise
@@ -505,7 +505,7 @@ class Cluster:
             return response
 
         try:
-            async with asyncio.timeout(self._metadata_timeout_s):
+            async with asyncio.timeout(self.metadata_timeout_s):
                 connection = await self.connection(address)
                 return connection, await self.on(connection, ask)
         except ClosedError:

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 from tests.fakes.broker import FakeBroker
 
-from millrace.client import Admin
-from millrace.core.errors import Appended, ConnectionFailedError, NotControllerError
+from millrace.client import Admin, Producer
+from millrace.core.errors import (
+    Appended,
+    ConnectionFailedError,
+    DeliveryTimedOutError,
+    NotControllerError,
+)
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -102,5 +107,45 @@ def test_one_that_waits_while_others_refuse_may_have_done_it(run: Run) -> None:
                 with pytest.raises(NotControllerError) as raised:
                     await admin.create_topic("orders")
                 assert raised.value.appended is Appended.MAYBE
+
+    run(story())
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_new_producer_gets_its_id_from_another_broker(run: Run, is_silent: bool) -> None:
+    async def story() -> None:
+        async with brokers(2) as ((cut_off, _), addresses):
+            cut_off.create_topic("orders")
+            if is_silent:
+                cut_off.controller_gate.clear()
+            else:
+                cut_off.refusal = NONE
+            for _ in range(2):
+                async with Producer(
+                    addresses, metadata_timeout_ms=300, delivery_timeout_ms=5_000
+                ) as producer:
+                    await producer.send("orders", b"x")
+            assert cut_off.log("orders").values() == [b"x", b"x"]
+
+    run(story())
+
+
+def test_a_producer_without_an_id_says_why_it_waits(run: Run) -> None:
+    async def story() -> None:
+        async with brokers(1) as ((broker,), addresses):
+            broker.create_topic("orders")
+            broker.refusal = NONE
+            async with Producer(addresses, delivery_timeout_ms=1_000) as producer:
+                assert producer.producer_id_problem() is None
+                sent = producer.send("orders", b"x")
+                await broker.until(lambda: producer.producer_id_problem() == NONE.message)
+                with pytest.raises(DeliveryTimedOutError, match=NONE.message) as raised:
+                    await sent
+                assert raised.value.appended is Appended.NO
+                with pytest.raises(DeliveryTimedOutError):
+                    await producer.flush()
+                broker.refusal = None
+                await producer.send("orders", b"y")
+                assert producer.producer_id_problem() is None
 
     run(story())

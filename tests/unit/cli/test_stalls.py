@@ -8,6 +8,7 @@ class Waiting:
         self.acknowledged = 0
         self.used = 0
         self.brokers = ["one:7092"]
+        self.id_problem: str | None = None
 
     def metrics(self) -> dict[str, int]:
         return {
@@ -19,6 +20,9 @@ class Waiting:
 
     def awaited_brokers(self) -> list[str]:
         return self.brokers
+
+    def producer_id_problem(self) -> str | None:
+        return self.id_problem
 
 
 def test_waiting_is_told_once_and_going_on_once() -> None:
@@ -61,3 +65,18 @@ def test_a_partition_that_nobody_leads_is_waited_for_as_well() -> None:
     stall.look(0)
     stall.look(2)
     assert told == ["waiting for a broker that leads the partition ..."]
+
+
+def test_who_lacks_a_producer_id_blames_no_leader_and_says_why_as_soon_as_that_is_known() -> None:
+    producer, told = Waiting(), list[str]()
+    producer.used, producer.id_problem = 50, ""
+    stall = Stall(producer, told.append)
+    for second in (0, 1, 2):
+        stall.look(second)
+    assert told == ["waiting for a producer id, which the controller gives ..."]
+    for producer.id_problem in ("there is none", "there is none, still"):
+        stall.look(3)
+    assert told[1:] == ["waiting for a producer id, which the controller gives: there is none ..."]
+    producer.acknowledged = 5
+    stall.look(4)
+    assert told[2:] == ["the broker takes records again"]
