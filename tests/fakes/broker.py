@@ -31,6 +31,7 @@ from millrace.core.records.batch import BatchLimits, check, open_batch, walk
 from millrace.core.records.header import SEQUENCE_MAX, stamp
 from millrace.core.topics import parse_topic_name
 from millrace.proto import codec
+from millrace.proto.errors import error_to_trailers
 from millrace.proto.v1 import (
     cluster_pb2,
     cluster_pb2_grpc,
@@ -181,6 +182,13 @@ class FakeBroker:
         """The next so many changes of topics are made, and their answers get lost."""
         self.on_lost_change: Callable[[], object] = lambda: None
         """Called each time."""
+        self.refusal: MillraceError | None = None
+        """What needs the controller is refused with it."""
+        self.refused = 0
+        """How often something was."""
+        self.controller_gate = asyncio.Event()
+        """While cleared, what needs the controller waits before it is done or refused."""
+        self.controller_gate.set()
         self.look_ups = 0
         self.fetch_failures: deque[MillraceError] = deque()
         self.fetched_bytes_sent = 0
@@ -349,6 +357,10 @@ class FakeBroker:
     async def _init_producer_id(
         self, request: produce_pb2.InitProducerIdRequest, context: object
     ) -> produce_pb2.InitProducerIdResponse:
+        await self.controller_gate.wait()
+        if self.refusal is not None:
+            self.refused += 1
+            return produce_pb2.InitProducerIdResponse(error=wire_error(self.refusal))
         return produce_pb2.InitProducerIdResponse(producer_id=next(self._producer_ids))
 
     async def _fetch(
@@ -520,6 +532,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         request: cluster_pb2.CreateTopicsRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> cluster_pb2.CreateTopicsResponse:
+        await self._ask_controller(context)
         response = cluster_pb2.CreateTopicsResponse(metadata_epoch=self._broker.metadata_epoch)
         for wanted in request.topics:
             result = response.results.add()
@@ -575,6 +588,14 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         self._broker.others = left
         await self._lose_answer(context)
         return response
+
+    async def _ask_controller(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        await self._broker.controller_gate.wait()
+        error = self._broker.refusal
+        if error is not None:
+            self._broker.refused += 1
+            code = grpc.StatusCode.UNAVAILABLE
+            await context.abort(code, error.message, error_to_trailers(error))
 
     async def _lose_answer(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         if self._broker.lost_changes:

@@ -20,6 +20,7 @@ class MemoryStore:
         writes: how many calls to write objects were made.
         outage: raised by every call on objects while it is set.
         refusals: how often it was.
+        lease_outage: raised by every call on the lease while it is set.
         lost_answers: so many writes are done, and then said to be unavailable.
         gate: writes wait for it.
     """
@@ -30,6 +31,7 @@ class MemoryStore:
         self.writes = 0
         self.outage: MillraceError | None = None
         self.refusals = 0
+        self.lease_outage: MillraceError | None = None
         self.lost_answers = 0
         self.gate = threading.Event()
         self.gate.set()
@@ -50,9 +52,13 @@ class MemoryStore:
         return outcomes
 
     def read_lease(self) -> LeaseRecord | None:
+        if self.lease_outage is not None:
+            raise self.lease_outage
         return self.lease
 
     def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
+        if self.lease_outage is not None:
+            raise self.lease_outage
         if (0 if self.lease is None else self.lease.version) != new.version - 1:
             return False
         self.lease = new

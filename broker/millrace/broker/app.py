@@ -276,6 +276,7 @@ class Broker:
             self._config.limits,
             find_controller=lambda: controller.holder,
             own_problem=lambda: controller.problem,
+            lease_ms=self._config.coordination.lease_times.duration_ms,
             cluster_id=cluster_id,
             seen=self._directories.seen,
             keep_seen=self._directories.keep_seen,

@@ -108,8 +108,6 @@ class ControllerShell:
         seen_here: returns what this broker, as any other, has seen of the metadata by now.
         is_serving: whether clients and other brokers count on this one, so that it had better go
             on where the store is no good; to be set.
-        problem: why this broker is not the controller although it has the lease; empty: it is, or
-            another one may be.
     """
 
     def __init__(
@@ -137,7 +135,8 @@ class ControllerShell:
         self._keep_seen_elsewhere = keep_seen_elsewhere
         self.seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN
         self.is_serving = False
-        self.problem = ""
+        self._unusable = ""  # Why what lies in the store is nothing to go on from.
+        self._unavailable = ""  # Why the store could not be asked for the lease when last tried.
         self._looks_again_at = monotonic_now()
         self._on_failure = on_failure
         self._random_bytes = random_bytes
@@ -187,6 +186,13 @@ class ControllerShell:
         record = self._election.seen
         return (record.holder, record.address) if record.holder != NOBODY else ("", "")
 
+    @property
+    def problem(self) -> str:
+        """Why this broker cannot be the controller; empty: it is, or nothing keeps it from it."""
+        if self._unavailable and not self._unusable:
+            return f"{NO_CONTROLLER}: {self._unavailable}"
+        return self._unusable
+
     def objects(self) -> Mapping[str, StoredObject]:
         """Return all that is stored, for a broker that has just connected.
 
@@ -198,9 +204,10 @@ class ControllerShell:
         return self._machine.objects
 
     def _not_controller(self) -> NotControllerError:
-        if self.problem:
-            return NotControllerError(self.problem)
-        return NotControllerError("this broker is not the controller now: try again")
+        if self._unusable:
+            return NotControllerError(self._unusable)
+        why = self._unavailable or "try again"  # Another one may reach the store, and act.
+        return NotControllerError(f"this broker is not the controller now: {why}")
 
     async def start(self) -> None:
         """Return once it is known who the controller is: this broker, which is ready, or another.
@@ -298,12 +305,16 @@ class ControllerShell:
         silence_max = self.config.broker_session_timeout_ms
         while not self._is_over.is_set():
             mark: int | None = None
+            unavailable = self._unavailable
             if monotonic_now() - self._turned_at < silence_max:
-                with contextlib.suppress(CoordinationUnavailableError):
+                try:
                     mark = self._store.lease_mark()  # Before reading: no write falls between.
                     self._renew_lease()
+                    unavailable = ""
+                except CoordinationUnavailableError as error:
+                    unavailable = error.message
             with contextlib.suppress(RuntimeError):  # The loop is closed.
-                loop.call_soon_threadsafe(self._on_lease)
+                loop.call_soon_threadsafe(self._on_lease, unavailable)
             self._pause(mark)
 
     def _pause(self, mark: int | None) -> None:
@@ -323,16 +334,21 @@ class ControllerShell:
                 if watches and self._store.lease_mark() != mark:
                     return
 
-    def _on_lease(self) -> None:
-        """Look whether this broker is the controller now."""
+    def _on_lease(self, unavailable: str) -> None:
+        """Look whether this broker is the controller now.
+
+        Args:
+            unavailable: why the store could not be asked for the lease; empty: it could.
+        """
         self._turned_at = monotonic_now()
         if self._is_over.is_set():
             return
+        self._note_store(unavailable)
         is_held = self._election.is_held(monotonic_now())
         if self._machine is not None and not is_held:
             self._perform(self._machine, self._machine.resign("the lease was lost"))
         if not is_held:
-            self.problem = ""  # Whoever has the lease knows.
+            self._unusable = ""  # Whoever has the lease knows.
         may_look = self._is_kept and monotonic_now() >= self._looks_again_at
         if self._machine is None and is_held and may_look:
             self._machine = Controller(
@@ -345,6 +361,17 @@ class ControllerShell:
             self._perform(self._machine, self._machine.take_over())
         elif self._machine is None and self.holder[0]:
             self._set_started()  # Another broker is the controller.
+
+    def _note_store(self, unavailable: str) -> None:
+        """Say when the store goes away, and when it is back: the text may differ each time."""
+        if unavailable and not self._unavailable:
+            _log.warning(
+                "the coordination store is away: the lease can be neither kept nor taken",
+                extra={"error": unavailable},
+            )
+        elif self._unavailable and not unavailable:
+            _log.info("the coordination store answers again")
+        self._unavailable = unavailable
 
     def _known_of_the_store(self) -> Seen:
         if self._is_astray:
@@ -384,7 +411,7 @@ class ControllerShell:
                     ):
                         self._has_new_deadline.set()  # For the first tick of an active machine.
                     self._image = image
-                    self.problem = ""
+                    self._unusable = ""
                     self.observer.on_published(objects)
                     self._set_started()
                 case Respond(request_id, result):
@@ -411,7 +438,8 @@ class ControllerShell:
                         },
                     )
                 case Resigned(reason):
-                    _log.info("controller resigned", extra={"reason": reason})
+                    level = logging.INFO if self._is_over.is_set() else logging.WARNING
+                    _log.log(level, "controller resigned", extra={"reason": reason})
                     self._machine = None
                     self._seen = machine.seen
                     self.observer.on_resigned()
@@ -455,9 +483,9 @@ class ControllerShell:
         if not self.is_serving:
             raise error
         problem = f"{NO_CONTROLLER}: {error.message}"
-        if problem != self.problem:
+        if problem != self._unusable:
             _log.error(problem)
-        self.problem = problem
+        self._unusable = problem
         pause_ms = self.config.broker_session_timeout_ms
         self._looks_again_at = MonotonicMs(monotonic_now() + pause_ms)
         self._perform(machine, machine.resign(error.message))

@@ -19,6 +19,7 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
     errors.BufferExhaustedError: ExitCode.TIMED_OUT,
     errors.CorruptBatchError: ExitCode.DAMAGED,
     errors.CorruptLogError: ExitCode.DAMAGED,
+    errors.NotControllerError: ExitCode.UNHEALTHY,
 }
 
 _HINTS: dict[type[errors.MillraceError], str] = {
@@ -40,6 +41,7 @@ _HINTS: dict[type[errors.MillraceError], str] = {
     errors.BufferExhaustedError: "the broker does not keep up; try again, or send less at a time",
     errors.CorruptBatchError: "examine the broker's files with `millrace log verify DIRECTORY`",
     errors.CorruptLogError: "examine the broker's files with `millrace log verify DIRECTORY`",
+    errors.NotControllerError: "`millrace cluster health` shows what is wrong",
     errors.UnsupportedFeatureError: "compare `millrace --version` on both sides",
     errors.UnsupportedFormatError: "compare `millrace --version` on both sides",
 }
@@ -65,8 +67,12 @@ def explain(
         hint = _hint_for_unknown_topic(topics, parameters.get("bootstrap"))
     elif isinstance(error, errors.ConnectionFailedError):
         hint = _hint_for_unreachable(error.message, parameters.get("bootstrap"))
-    elif not hint and writes and error.appended is errors.Appended.MAYBE:
-        hint = _MAYBE_APPENDED
+    elif (
+        writes
+        and error.appended is errors.Appended.MAYBE
+        and (not hint or isinstance(error, errors.NotControllerError))
+    ):
+        hint = "; ".join(each for each in (_MAYBE_APPENDED, hint) if each)
     return Failure(
         error.message,
         hint,

@@ -22,6 +22,8 @@ class _Producer(Protocol):
 
     def awaited_brokers(self) -> list[str]: ...
 
+    def producer_id_problem(self) -> str | None: ...
+
 
 class Watched(Protocol):
     """What may come to a standstill."""
@@ -32,8 +34,8 @@ class Watched(Protocol):
     def progress(self) -> int | None:
         """Return a number that grows as it goes on; None: there is nothing to wait for."""
 
-    def awaited(self) -> str:
-        """Return whom or what it waits for."""
+    def awaited(self) -> tuple[str, bool]:
+        """Return whom or what it waits for, and whether that says why."""
 
 
 class Sending:
@@ -51,12 +53,15 @@ class Sending:
             return None
         return metrics["acknowledged_records"] + metrics["failed_records"]
 
-    def awaited(self) -> str:
-        """Name the brokers, as far as they are known."""
+    def awaited(self) -> tuple[str, bool]:
+        """Name the controller where an id is missing, else the brokers as far as they are known."""
+        problem = self._producer.producer_id_problem()
+        if problem is not None:
+            why = f": {problem}" if problem else ""
+            return f"a producer id, which the controller gives{why} ...", bool(problem)
         brokers = " and ".join(self._producer.awaited_brokers())
-        return (
-            f"the broker at {brokers} ..." if brokers else "a broker that leads the partition ..."
-        )
+        whom = f"the broker at {brokers}" if brokers else "a broker that leads the partition"
+        return f"{whom} ...", False
 
 
 class Reading:
@@ -77,9 +82,10 @@ class Reading:
         """Return how much came; None: nothing is left."""
         return self.count if self.left else None
 
-    def awaited(self) -> str:
+    def awaited(self) -> tuple[str, bool]:
         """Name the partitions, and who knows more."""
-        return f"{listed(sorted(self.left))} ...: `millrace cluster health` says what is missing"
+        places = listed(sorted(self.left))
+        return f"{places} ...: `millrace cluster health` says what is missing", False
 
 
 class Stall:
@@ -87,7 +93,8 @@ class Stall:
 
     Args:
         watched: what.
-        tell: takes a sentence, once when it stands still and once when it goes on.
+        tell: takes a sentence: once when it stands still, once more when it is known why, and once
+            when it goes on.
     """
 
     def __init__(self, watched: Watched, tell: Callable[[str], None]) -> None:
@@ -97,6 +104,7 @@ class Stall:
         self._since: float | None = None
         """When it went on last, or had something to wait for first; None: it has nothing."""
         self._is_told = False
+        self._is_explained = False
 
     def look(self, now: float) -> None:
         """Compare with the last look; `now` is in seconds of a clock that never jumps."""
@@ -105,11 +113,13 @@ class Stall:
             self._progress = progress or 0
             self._since = None if progress is None else now
             if self._is_told:
-                self._is_told = False
+                self._is_told = self._is_explained = False
                 self._tell(self._watched.again)
-        elif not self._is_told and now - self._since >= STALL_SECONDS:
-            self._is_told = True
-            self._tell(f"waiting for {self._watched.awaited()}")
+        elif not self._is_explained and now - self._since >= STALL_SECONDS:
+            awaited, is_explained = self._watched.awaited()
+            if not self._is_told or is_explained:
+                self._is_told, self._is_explained = True, is_explained
+                self._tell(f"waiting for {awaited}")
 
 
 class StallNotices:

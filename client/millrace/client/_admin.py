@@ -19,6 +19,7 @@ from millrace.client._cluster import (
     ChangeResponse,
     Cluster,
     Connection,
+    as_maybe,
 )
 from millrace.client._descriptions import (
     ClusterDescription,
@@ -40,7 +41,9 @@ from millrace.client._positions import KeptPositions
 from millrace.client._settings import bounded
 from millrace.client._wire import BrokerInfo, Place
 from millrace.core.errors import (
+    Appended,
     BrokerIdNotRegisteredError,
+    ClosedError,
     ConnectionFailedError,
     MalformedRequestError,
     MillraceError,
@@ -370,8 +373,8 @@ class Admin:
     async def _change_broker(
         self, method: Callable[[Connection], Awaitable[cluster_pb2.DrainBrokerResponse]]
     ) -> None:
-        async def attempt() -> None:
-            response = await self._cluster.change(method)
+        async def attempt(timeout_s: float) -> None:
+            response = await self._cluster.change(method, timeout_s)
             _wire.raise_if_error(response.error, is_set=response.HasField("error"))
 
         await self._until_done(attempt)
@@ -383,7 +386,7 @@ class Admin:
     async def _each(
         self, method: Callable[[Connection], Awaitable[_PartitionResults]]
     ) -> dict[Place, MillraceError | None]:
-        response = await self._until_done(lambda: self._cluster.change(method))
+        response = await self._until_done(lambda timeout_s: self._cluster.change(method, timeout_s))
         outcomes: dict[Place, MillraceError | None] = {}
         for result in response.results:
             named = result.topic_partition
@@ -393,16 +396,29 @@ class Admin:
             outcomes[place] = error_from_wire(result.error) if is_refused else None
         return outcomes
 
-    async def _until_done(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeat while there is no controller, for as long as the client's time-out allows."""
+    async def _until_done(self, attempt: Callable[[float], Awaitable[Result]]) -> Result:
+        """Repeat while there is no controller, for as long as the client's time-out allows.
+
+        Args:
+            attempt: takes the seconds that are left.
+        """
         deadline = time.monotonic() + self._cluster.timeout_s
+        refusal: RetriableError | None = None
+        in_doubt = False
         while True:
             try:
-                return await attempt()
+                return await attempt(max(deadline - time.monotonic(), _PAUSE_S))
+            except UnknownTopicOrPartitionError:
+                raise
             except RetriableError as error:
-                unknown = isinstance(error, UnknownTopicOrPartitionError)
-                if unknown or time.monotonic() + _PAUSE_S >= deadline:
+                refusal = error
+                in_doubt = in_doubt or error.appended is Appended.MAYBE
+                if time.monotonic() + _PAUSE_S >= deadline:
+                    raise (as_maybe(error) if in_doubt else error) from error.__cause__
+            except ConnectionFailedError:  # The last attempt had no time for an answer, perhaps.
+                if refusal is None or time.monotonic() + _PAUSE_S < deadline:
                     raise
+                raise as_maybe(refusal) from None
             await asyncio.sleep(_PAUSE_S)
 
     async def list_offsets(
@@ -613,7 +629,9 @@ class Admin:
             async with asyncio.timeout(_DESCRIBE_S):
                 connection = await self._cluster.broker(broker.broker_id)
                 response = await self._cluster.on(connection, describe)
-        except (ConnectionFailedError, TimeoutError):
+        except ClosedError:
+            raise
+        except (MillraceError, TimeoutError):
             return []
         return response.logs
 
@@ -692,8 +710,8 @@ class Admin:
     ) -> cluster_pb2.TopicResult:
         """Have the controller change one topic; another one, or none, is waited for."""
 
-        async def attempt() -> cluster_pb2.TopicResult:
-            response = await self._cluster.change(method)
+        async def attempt(timeout_s: float) -> cluster_pb2.TopicResult:
+            response = await self._cluster.change(method, timeout_s)
             (result,) = response.results
             _wire.raise_if_error(result.error, is_set=result.HasField("error"))
             return result

@@ -30,10 +30,12 @@ import grpc.aio
 from millrace.client import _wire
 from millrace.client._wire import BrokerInfo, TopicInfo
 from millrace.core.errors import (
+    Appended,
     ClosedError,
     ConnectionFailedError,
     InvalidConfigError,
     MillraceError,
+    RetriableError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
@@ -115,8 +117,8 @@ class Cluster:
         bootstrap: `host:port`, several separated by commas, or a sequence of them.
         client_id: name of the client in the brokers' logs and metrics.
         timeout_ms: how long one call may take.
-        metadata_timeout_ms: how long one broker may take to tell where the leaders are, as another
-            one knows it too.
+        metadata_timeout_ms: how long one broker may take to tell what another one can tell as well:
+            where the leaders are, or a producer id.
     """
 
     def __init__(
@@ -139,7 +141,7 @@ class Cluster:
             raise InvalidConfigError("bootstrap: name at least one broker as host:port")
         self._client_id = client_id
         self.timeout_s = timeout_ms / 1000
-        self._metadata_timeout_s = metadata_timeout_ms / 1000
+        self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._connections: dict[str, asyncio.Task[Connection]] = {}
         self._last_address = ""
         self._refreshes: dict[frozenset[str], asyncio.Task[None]] = {}
@@ -202,26 +204,36 @@ class Cluster:
         method: Callable[[Connection], Awaitable[Result]],
         *,
         attempt_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> Result:
         """Call whichever broker answers, the last good one first.
 
         Args:
-            method: what to call.
-            attempt_s: how long one broker may take before the next is asked; None: the client's
-                time-out.
+            method: what to call; what it raises goes to the caller, unless another broker could do
+                better.
+            attempt_s: how long one broker may take before the next is asked; None: all the time.
+            timeout_s: how long all of them may take; None: the client's time-out.
 
         Raises:
+            RetriableError: those that answer refuse it for now, as without a controller; with
+                `appended` MAYBE, one of those that were asked may have done it.
             ConnectionFailedError: none answers; says why.
         """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         waiting = deque(self._addresses())
         again: set[str] = set()
         problems = []
         last: ConnectionFailedError | None = None
-        while waiting:
+        refusal: RetriableError | None = None
+        in_doubt = False
+        while waiting and (left_s := deadline - loop.time()) > 0:
             address = waiting.popleft()
+            # The last one gets all the time there is: nobody else could be asked meanwhile.
+            limit_s = left_s if attempt_s is None or not waiting else min(attempt_s, left_s)
+            is_asked = False
             try:
-                # The last one gets all the time there is: nobody else could be asked meanwhile.
-                async with asyncio.timeout(attempt_s if waiting else None):
+                async with asyncio.timeout(limit_s):
                     try:
                         connection = await self.connection(address)
                     except ClosedError:
@@ -229,12 +241,19 @@ class Cluster:
                     except MillraceError as error:
                         problems.append(error.message)
                         continue
+                    is_asked = True
                     result = await self.on(connection, method)
             except TimeoutError:
-                problems.append(f"the broker at {address} did not answer in {attempt_s:g} s")
+                problems.append(f"the broker at {address} did not answer in {limit_s:.3g} s")
+                in_doubt = in_doubt or is_asked
+                continue
+            except RetriableError as error:  # Another one may be better off.
+                refusal = error
+                in_doubt = in_doubt or error.appended is Appended.MAYBE
                 continue
             except ConnectionFailedError as error:
                 last = error
+                in_doubt = True
                 # A connection that was there broke. There may be a new one behind the others.
                 if address not in self._connections and address not in again:
                     again.add(address)
@@ -242,16 +261,20 @@ class Cluster:
                 continue
             self._last_address = address
             return result
+        if refusal is not None:
+            raise as_maybe(refusal) if in_doubt else refusal
         raise last or ConnectionFailedError(
             "no broker can be reached: " + "; ".join(problems) + ". Is one running there?"
         )
 
-    async def change(self, method: Callable[[Connection], Awaitable[ChangeResult]]) -> ChangeResult:
+    async def change(
+        self, method: Callable[[Connection], Awaitable[ChangeResult]], timeout_s: float
+    ) -> ChangeResult:
         """Have something changed through whichever broker answers, as `call` does.
 
         Whoever is asked about the cluster afterwards has to know of it.
         """
-        response = await self.call(method)
+        response = await self.call(method, timeout_s=timeout_s)
         self.metadata_epoch = max(self.metadata_epoch, response.metadata_epoch)
         return response
 
@@ -269,6 +292,7 @@ class Cluster:
 
         Raises:
             ConnectionFailedError: no answer.
+            MillraceError: the broker refused the call as a whole.
         """
         given_up = ConnectionFailedError(
             f"the connection to the broker at {connection.address} was given up meanwhile"
@@ -283,6 +307,9 @@ class Cluster:
                 raise given_up from None
             raise
         except grpc.RpcError as error:
+            refusal = _wire.refusal_from_rpc(error)
+            if refusal is not None:
+                raise refusal from error
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                 await self.drop(connection)
             raise _wire.error_from_rpc(error, connection.address) from error
@@ -434,7 +461,7 @@ class Cluster:
             )
 
         try:
-            response = await self.call(ask, attempt_s=self._metadata_timeout_s)
+            response = await self.call(ask, attempt_s=self.metadata_timeout_s)
         except ConnectionFailedError:
             if newest is None:
                 raise
@@ -459,10 +486,7 @@ class Cluster:
             asked.update(addresses)
             answers = await asyncio.gather(*map(self._ask_about_brokers, addresses))
             answered = [each for each in answers if each is not None]
-            # Of those who know as much, one may not have heard of the controller yet.
-            for connection, response in sorted(
-                answered, key=lambda each: (each[1].metadata_epoch, each[1].controller_id)
-            ):
+            for connection, response in sorted(answered, key=lambda each: _knowledge(each[1])):
                 heard.add(BrokerId(connection.hello.broker_id))
                 self.learn(response, is_full=False)
                 self._last_address = connection.address
@@ -481,7 +505,7 @@ class Cluster:
             return response
 
         try:
-            async with asyncio.timeout(self._metadata_timeout_s):
+            async with asyncio.timeout(self.metadata_timeout_s):
                 connection = await self.connection(address)
                 return connection, await self.on(connection, ask)
         except ClosedError:
@@ -595,6 +619,20 @@ class Cluster:
         info = self.topics.pop(name, None)
         if info is not None:
             self.topic_names.pop(info.topic_id, None)
+
+
+def _knowledge(response: cluster_pb2.GetMetadataResponse) -> tuple[int, int, bool]:
+    """Return how much a broker knows, to be compared: the last one is believed.
+
+    Of those who know as much, one may not have heard of the controller yet, or not why there is
+    none.
+    """
+    return response.metadata_epoch, response.controller_id, bool(response.controller_problem)
+
+
+def as_maybe(error: RetriableError) -> RetriableError:
+    """Return a refusal as that of something which another attempt may have done."""
+    return type(error)(error.message, appended=Appended.MAYBE)
 
 
 def is_cancelled_by(connection: Connection) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from millrace.client import _wire
 from millrace.client._clock import monotonic_ms
-from millrace.client._cluster import Cluster
+from millrace.client._cluster import Cluster, Connection
 from millrace.client._connect_pauses import ConnectPauses
 from millrace.client._produce_stream import ProduceStream
 from millrace.client._tasks import Tasks
@@ -234,6 +234,10 @@ class Pipeline:
         """Return the addresses of brokers that batches wait for, as far as they are known."""
         brokers = self.cluster.brokers
         return [brokers[each].address for each in self._sender.awaited_brokers() if each in brokers]
+
+    def producer_id_problem(self) -> str | None:
+        """Return why there is no producer id yet; None: none is missed, empty: nobody has said."""
+        return self._sender.producer_id_problem()
 
     async def room_for(self, size: int) -> None:
         """Wait until `size` bytes of memory are free."""
@@ -603,11 +607,20 @@ class Pipeline:
 
     async def _allocate_producer_id(self) -> None:
         request = produce_pb2.InitProducerIdRequest()
+
+        async def ask(connection: Connection) -> produce_pb2.InitProducerIdResponse:
+            response: produce_pb2.InitProducerIdResponse = await connection.produce.InitProducerId(
+                request
+            )
+            # Raised in here: another broker may have ids left, or a way to the controller.
+            _wire.raise_if_error(response.error, is_set=response.HasField("error"))
+            return response
+
         while True:
             try:
-                response = await self.cluster.call(lambda c: c.produce.InitProducerId(request))
-                _wire.raise_if_error(response.error, is_set=response.HasField("error"))
-            except (RetriableError, ConnectionFailedError, UnknownServerError):
+                response = await self.cluster.call(ask, attempt_s=self.cluster.metadata_timeout_s)
+            except (RetriableError, ConnectionFailedError, UnknownServerError) as error:
+                self._sender.on_no_producer_id(error.message)
                 await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
             else:
                 break

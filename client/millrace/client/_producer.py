@@ -631,6 +631,14 @@ class Producer(RecordSink):
         """
         return self._pipeline.awaited_brokers()
 
+    def producer_id_problem(self) -> str | None:
+        """Return why there is no producer id, without which nothing is sent with `acks="all"`.
+
+        The brokers have ids from the controller. None: no id is missed. Empty: one is asked for,
+        and nobody has said yet why there is none.
+        """
+        return self._pipeline.producer_id_problem()
+
     async def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.
 

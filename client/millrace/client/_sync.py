@@ -186,6 +186,10 @@ class SyncProducer(RecordSink):
         """Return whom records on their way wait for: see `Producer.awaited_brokers`."""
         return self._thread.call(_make(self._producer.awaited_brokers))
 
+    def producer_id_problem(self) -> str | None:
+        """Return why there is no producer id: see `Producer.producer_id_problem`."""
+        return self._thread.call(_make(self._producer.producer_id_problem))
+
     def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.
 

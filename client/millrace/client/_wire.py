@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import grpc
+import grpc.aio
 
-from millrace.core.errors import (
-    ConnectionFailedError,
-)
+from millrace.core.errors import ConnectionFailedError, MillraceError
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -22,7 +21,7 @@ from millrace.core.ids import (
 from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import Answer, Refusal
 from millrace.core.topics import parse_topic_name
-from millrace.proto.errors import error_from_wire
+from millrace.proto.errors import error_from_trailers, error_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
 
 Place = tuple[str, int]
@@ -103,6 +102,13 @@ def error_from_rpc(error: grpc.RpcError, address: str) -> ConnectionFailedError:
     if _REFUSED in str(details):
         return ConnectionFailedError(f"no broker listens at {address}")
     return ConnectionFailedError(f"the call to the broker at {address} failed: {code}: {details}")
+
+
+def refusal_from_rpc(error: grpc.RpcError) -> MillraceError | None:
+    """Return why a broker refused a call as a whole; None: it did not, or does not name errors."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return None
+    return error_from_trailers(error.trailing_metadata(), error.details() or "")
 
 
 def answer_from_wire(result: produce_pb2.ProduceResult) -> Answer:

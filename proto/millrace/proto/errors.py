@@ -1,6 +1,13 @@
-"""Errors as they travel: inside of messages, one for each thing that was refused."""
+"""Errors as they travel: inside of messages, one for each thing that was refused.
 
+A call that is refused as a whole has no message. Its gRPC status says little of what a caller may
+do, so the error is named in the trailing metadata.
+"""
+
+from collections.abc import Iterable
 from typing import Final
+
+from google.protobuf.message import DecodeError
 
 from millrace.core.errors import (
     Appended,
@@ -13,6 +20,7 @@ from millrace.proto.v1 import common_pb2 as pb
 
 _TO_WIRE: Final = {Appended.NO: pb.APPENDED_NO, Appended.MAYBE: pb.APPENDED_MAYBE}
 _FROM_WIRE: Final = {wire: appended for appended, wire in _TO_WIRE.items()}
+_TRAILER: Final = "millrace-error-bin"
 
 
 def error_to_wire(error: MillraceError, *, is_write: bool = False) -> pb.Error:
@@ -33,3 +41,30 @@ def error_from_wire(error: pb.Error) -> MillraceError:
         leader = Leader(BrokerId(named.broker_id), LeaderEpoch(named.leader_epoch))
         found.leader = KnownLeader(leader, named.address)
     return found
+
+
+def error_to_trailers(error: MillraceError) -> tuple[tuple[str, bytes], ...]:
+    """Return the trailing metadata of a call that fails for it; the status has the text."""
+    named = error_to_wire(error, is_write=True)
+    named.ClearField("message")
+    return ((_TRAILER, named.SerializeToString()),)
+
+
+def error_from_trailers(
+    trailers: Iterable[tuple[str, str | bytes]], message: str
+) -> MillraceError | None:
+    """Return the exception that a call failed for; None: the other side did not name it.
+
+    Args:
+        trailers: the trailing metadata.
+        message: the text of the status.
+    """
+    for key, value in trailers:
+        if key == _TRAILER and isinstance(value, bytes):
+            try:
+                named = pb.Error.FromString(value)
+            except DecodeError:
+                return None
+            named.message = message
+            return error_from_wire(named) if named.code else None
+    return None

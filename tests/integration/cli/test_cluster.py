@@ -1,7 +1,9 @@
 """The commands for whole clusters, on three real brokers."""
 
+import contextlib
 import json
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,8 @@ from tests.integration.running_broker import failed_start, wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.cli.failures import ExitCode
-from millrace.client import LogTruncatedError, SyncConsumer
+from millrace.client import LogTruncatedError, SyncAdmin, SyncConsumer
+from millrace.core.errors import Appended, NotControllerError
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +267,46 @@ def test_a_cluster_whose_controller_has_just_died_is_not_healthy(
     assert controller in report["unreachable_brokers"] + report["fenced_brokers"]
     assert states(millrace)[controller] in ("unreachable", "fenced")
     wait_until(lambda: states(millrace)[controller] == "fenced", "a new controller knows it")
+
+
+@contextlib.contextmanager
+def store_away(cluster: RunningCluster) -> Iterator[None]:
+    """Keep every broker from writing the coordination store, as when nobody can reach it."""
+    path = str(cluster[0].settings["coordination.path"])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_a_cluster_whose_store_is_away_has_no_controller_and_says_why(
+    cluster: RunningCluster,
+) -> None:
+    millrace = CommandLine(cluster.bootstrap)
+    millrace.ok("topic", "create", "t", "--replication-factor", "3")
+    wait_until(lambda: millrace.run("cluster", "health").exit_code == 0, "all is well")
+    with store_away(cluster):
+        wait_until(
+            lambda: "database is locked" in millrace.run("cluster", "health").output,
+            "health says what is away",
+        )
+        for _ in range(20):
+            health = millrace.run("cluster", "health")
+            assert health.exit_code == ExitCode.UNHEALTHY
+            assert "no broker is the controller" in health.stdout
+        assert "controller: none now" in millrace.ok("cluster", "describe")
+        report = json.loads(millrace.run("cluster", "health", "-o", "json").stdout)
+        assert not report["has_controller"]
+        assert "the coordination store" in report["controller_problem"]
+        assert any(each.log_has("the coordination store is away") for each in cluster.brokers)
+        with SyncAdmin(cluster.bootstrap, request_timeout_ms=4000) as admin:
+            began = time.monotonic()
+            with pytest.raises(NotControllerError, match="database is locked") as raised:
+                admin.create_topic("u")
+            assert raised.value.appended is Appended.NO
+            assert time.monotonic() - began < 6
+    wait_until(lambda: millrace.run("cluster", "health").exit_code == 0, "all is well again")
+    assert "controller: broker" in millrace.ok("cluster", "describe")
 
 
 def states(millrace: CommandLine) -> dict[int, str]:

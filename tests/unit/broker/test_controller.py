@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -533,3 +534,66 @@ def test_a_lease_that_is_given_back_is_taken_up_at_once() -> None:
         assert not failures
 
     asyncio.run(scenario())
+
+
+def test_a_store_that_is_away_costs_the_lease_and_why_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with running(store, SHORT) as the:
+            assert the.shell.problem == ""
+            store.lease_outage = CoordinationUnavailableError("the file is locked")
+            await until(lambda: not the.shell.is_controller)
+            assert the.shell.problem == "there is no controller: the file is locked"
+            with pytest.raises(NotControllerError, match="the file is locked"):
+                await the.create("t")
+            # The same outage, in other words.
+            store.lease_outage = CoordinationUnavailableError("the file is locked by another")
+            await until(lambda: the.shell.problem.endswith("by another"))
+            store.lease_outage = None
+            await until(lambda: the.shell.is_controller)
+            assert the.shell.problem == ""
+
+    asyncio.run(main())
+    told = [
+        (each.levelname, each.message, each.__dict__.get("error") or each.__dict__.get("reason"))
+        for each in caplog.records
+        if each.name == "millrace.broker.controller"
+    ]
+    assert told == [
+        ("WARNING", AWAY, "the file is locked"),
+        ("WARNING", "controller resigned", "the lease was lost"),
+        ("INFO", "the coordination store answers again", None),
+        ("INFO", "controller resigned", "the broker stops"),
+    ]
+
+
+AWAY = "the coordination store is away: the lease can be neither kept nor taken"
+
+
+def test_a_broker_that_starts_while_the_store_is_away_says_what_it_waits_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        store.lease_outage = CoordinationUnavailableError("no route to the API server")
+        failures: list[BaseException] = []
+        shell = ControllerShell(
+            ClusterConfig(), store, SHORT, name="a", address="h:2", on_failure=failures.append
+        )
+        start = asyncio.create_task(shell.start())
+        try:
+            await until(lambda: "no route" in shell.problem)
+            assert not start.done()
+            store.lease_outage = None
+            await start
+        finally:
+            await shell.stop()
+        assert not failures
+
+    asyncio.run(main())
+    (told,) = [each for each in caplog.records if each.message == AWAY]
+    assert told.__dict__["error"] == "no route to the API server"

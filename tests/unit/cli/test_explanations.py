@@ -106,6 +106,16 @@ def test_hints_name_the_topic_of_the_command() -> None:
     assert "millrace topic alter flights" in failure.hint
 
 
+def test_without_a_controller_nobody_is_told_to_start_a_broker() -> None:
+    failure = explain(errors.NotControllerError("there is no controller"), {})
+    assert failure.exit_code == ExitCode.UNHEALTHY
+    assert failure.hint == "`millrace cluster health` shows what is wrong"
+    in_doubt = errors.NotControllerError("it stopped", appended=errors.Appended.MAYBE)
+    hint = explain(in_doubt, {}, writes=True).hint
+    assert "look before you repeat" in hint
+    assert "millrace cluster health" in hint
+
+
 def test_a_write_that_may_have_been_done_is_not_to_be_repeated_blindly() -> None:
     late = errors.DeliveryTimedOutError("late")
     assert "look before you repeat" in explain(late, {}, writes=True).hint

@@ -8,6 +8,7 @@ class Waiting:
         self.acknowledged = 0
         self.used = 0
         self.brokers = ["one:7092"]
+        self.id_problem: str | None = None
 
     def metrics(self) -> dict[str, int]:
         return {
@@ -19,6 +20,9 @@ class Waiting:
 
     def awaited_brokers(self) -> list[str]:
         return self.brokers
+
+    def producer_id_problem(self) -> str | None:
+        return self.id_problem
 
 
 def test_waiting_is_told_once_and_going_on_once() -> None:
@@ -87,3 +91,18 @@ def test_nobody_is_told_of_partitions_that_have_nothing_to_read() -> None:
     for second in range(10):
         stall.look(second)
     assert told == []
+
+
+def test_who_lacks_a_producer_id_blames_no_leader_and_says_why_as_soon_as_that_is_known() -> None:
+    producer, told = Waiting(), list[str]()
+    producer.used, producer.id_problem = 50, ""
+    stall = Stall(Sending(producer), told.append)
+    for second in (0, 1, 2):
+        stall.look(second)
+    assert told == ["waiting for a producer id, which the controller gives ..."]
+    for producer.id_problem in ("there is none", "there is none, still"):
+        stall.look(3)
+    assert told[1:] == ["waiting for a producer id, which the controller gives: there is none ..."]
+    producer.acknowledged = 5
+    stall.look(4)
+    assert told[2:] == ["the broker takes records again"]

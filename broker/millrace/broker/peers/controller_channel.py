@@ -5,7 +5,9 @@ controller's own broker too: so there is one way in which metadata spreads. When
 another is opened at once, to the same controller or the next, and the broker goes on in the life
 that it is (P28). Whatever waited for an answer then gets `NotControllerError`, as nobody knows what
 became of it. Without a controller, and without its store, the data plane goes on in the epochs that
-are: nobody is elected, and no ISR changes (P40).
+are: nobody is elected, and no ISR changes (P40). Who held the lease last is no controller for that:
+only with a session there is one, and why there is none is told once another could have been
+elected.
 
 The controller's settings count for every broker while it acts: each session begins with them, and a
 broker whose own differ says so. A running broker that is refused for its protocol goes on, as its
@@ -78,6 +80,10 @@ _REMEMBER_SECONDS: Final = 1.0
 """Within which changes of the metadata are remembered: a store set back by less is not noticed."""
 _CONTROLLER_WAIT_SECONDS: Final = 15.0
 """How long a request waits for a controller: longer than it takes to elect one."""
+_LOOK_SECONDS: Final = 0.1
+"""How often a request that waits looks whether it had better give up."""
+_MISSED_LEASES: Final = 2
+"""After how many lengths of the lease without a session more is amiss than an election's time."""
 
 
 class ControllerChannel:
@@ -85,7 +91,8 @@ class ControllerChannel:
 
     Args:
         find_controller: returns name and address of the controller; empty while nobody knows.
-        own_problem: returns why this broker cannot be the controller although it should.
+        own_problem: returns why this broker cannot be the controller.
+        lease_ms: how long a controller may be silent before another one takes over.
         cluster_id: of the log directories; None when they are new.
         seen: what was kept of the metadata.
         keep_seen: keeps it on disk.
@@ -107,6 +114,7 @@ class ControllerChannel:
         *,
         find_controller: Callable[[], tuple[str, str]],
         own_problem: Callable[[], str] = lambda: "",
+        lease_ms: int,
         cluster_id: str | None,
         seen: Seen,
         keep_seen: Callable[[Seen], Awaitable[object]],
@@ -122,6 +130,10 @@ class ControllerChannel:
         self._find_controller = find_controller
         self._own_problem = own_problem
         self._refusal = ""  # What the controller has said since there was a session; told once.
+        self._missed_s = _MISSED_LEASES * lease_ms / 1000
+        self._down_since = 0.0  # Of the loop's clock: since when there is no session.
+        self._last_end = "it was not asked yet"  # What became of the last attempt to have one.
+        self._is_missing_told = False
         self._cluster_id = cluster_id
         self._keep_seen = keep_seen
         self._kept = seen
@@ -150,7 +162,9 @@ class ControllerChannel:
 
     @property
     def controller_id(self) -> BrokerId:
-        """Who the controller is, as far as is known here; -1: nobody."""
+        """Who the controller is, as far as is known here; -1: nobody acts as one."""
+        if not self._is_up.is_set():
+            return NO_BROKER
         name, _ = self._find_controller()
         broker = self.metadata.cluster.broker_named(name)
         return NO_BROKER if broker is None else broker.broker_id
@@ -158,7 +172,23 @@ class ControllerChannel:
     @property
     def problem(self) -> str:
         """Why there is no controller, as far as anybody says; empty: there is one, or will be."""
-        return "" if self._is_up.is_set() else self._own_problem() or self._refusal
+        if self._is_up.is_set():
+            return ""
+        return self._own_problem() or self._refusal or self._absence()
+
+    @property
+    def _is_missed(self) -> bool:
+        """Whether there is no session for longer than it takes to elect another controller."""
+        is_late = asyncio.get_running_loop().time() - self._down_since >= self._missed_s
+        return is_late and not self._is_up.is_set()
+
+    def _absence(self) -> str:
+        if not self._is_missed:
+            return ""
+        name, address = self._find_controller()
+        if not name:
+            return f"{NO_CONTROLLER}: no broker has taken the lease"
+        return f"{NO_CONTROLLER}: {name} at {address} had the lease last, and {self._last_end}"
 
     async def ready(self) -> None:
         """Return once there is a session, and metadata."""
@@ -166,6 +196,7 @@ class ControllerChannel:
 
     async def run(self) -> None:
         """Keep a session, for as long as the broker runs."""
+        self._down_since = asyncio.get_running_loop().time()
         while True:
             _, address = self._find_controller()
             if address:
@@ -180,11 +211,16 @@ class ControllerChannel:
                     self._on_no_session(address, error)
                 except (StaleControllerEpochError, NotControllerError) as error:
                     _log.info("session ended", extra={"at": address, "error": error.message})
+                    self._last_end = f"its session ended: {error.message}"
+            if self._is_missed and not (self._is_missing_told or self._refusal):
+                self._is_missing_told = True
+                _log.warning("no session with a controller", extra={"problem": self.problem})
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     def _on_no_session(self, address: str, error: grpc.aio.AioRpcError) -> None:
         """Note what the controller says itself, once, and not what gRPC says of the connection."""
         said = error.details() or ""
+        self._last_end = f"the answer there is: {said}"
         level = logging.DEBUG
         is_refusal = error.code() in _REFUSALS or said.startswith(NO_CONTROLLER)
         if is_refusal and said != self._refusal:
@@ -307,26 +343,46 @@ class ControllerChannel:
             NotControllerError: nobody was asked, or, with `appended` MAYBE, nobody knows.
             MillraceError: it was refused.
         """
-        return response_from_proto(await self._ask(request_to_proto(request)))
+        return response_from_proto(await self._ask(request_to_proto(request), is_patient=True))
 
-    async def forward(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
-        """Pass a client's request on; return its answer.
+    async def request_for_client(self, request: BrokerRequest) -> Any:
+        """Ask for what a client waits for: it hears soon that there is no controller, and why.
 
         Raises:
             MillraceError: as in `request`.
         """
-        response = await self._ask(message)
+        return response_from_proto(await self._ask(request_to_proto(request), is_patient=False))
+
+    async def forward(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
+        """Pass a client's request on; return its answer. See `request_for_client`."""
+        response = await self._ask(message, is_patient=False)
         response_from_proto(response)  # Raises the error, if it is one.
         return response
 
-    async def _ask(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
-        try:
-            async with asyncio.timeout(_CONTROLLER_WAIT_SECONDS):
-                await self._is_up.wait()
-        except TimeoutError:
-            raise NotControllerError(
-                self.problem or "no controller can be reached: try again", appended=Appended.NO
-            ) from None
+    async def _until_up(self, *, is_patient: bool) -> None:
+        """Return once there is a session.
+
+        Args:
+            is_patient: wait for one although more is amiss than that one is elected just now.
+
+        Raises:
+            NotControllerError: there is none.
+        """
+        deadline = asyncio.get_running_loop().time() + _CONTROLLER_WAIT_SECONDS
+        while not self._is_up.is_set():
+            is_over = asyncio.get_running_loop().time() >= deadline
+            if is_over or (self._is_missed and not is_patient):
+                raise NotControllerError(
+                    self.problem or "no controller can be reached: try again", appended=Appended.NO
+                )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._is_up.wait()
+
+    async def _ask(
+        self, message: pb.ControllerRequest, *, is_patient: bool
+    ) -> pb.ControllerResponse:
+        await self._until_up(is_patient=is_patient)
         message.correlation_id = next(self._correlation_ids)
         answer: asyncio.Future[pb.ControllerResponse] = asyncio.get_running_loop().create_future()
         self._waiting[message.correlation_id] = answer
@@ -361,6 +417,8 @@ class ControllerChannel:
             except asyncio.InvalidStateError:
                 pass  # It was over before it was written to; reading says why.
             finally:
+                if self._is_up.is_set():
+                    self._down_since = asyncio.get_running_loop().time()
                 self._is_up.clear()
                 self._outgoing.clear()
                 lost, self._waiting = self._waiting, {}
@@ -391,7 +449,8 @@ class ControllerChannel:
                 return
             is_waited_for = bool(self._waiting) or not self._is_up.is_set()
             if is_waited_for and loop.time() - self._heard_at > silence_max:
-                _log.info("session left", extra={"at": address, "error": "it does not answer"})
+                self._last_end = "it does not answer"
+                _log.info("session left", extra={"at": address, "error": self._last_end})
                 return
 
     async def _write(self, stream: Any, opening: pb.SessionOpening) -> None:
@@ -424,6 +483,9 @@ class ControllerChannel:
     def _on_opened(self, opened: pb.SessionOpened) -> None:
         """Go by the controller's settings, and say which are others here."""
         self._refusal = ""
+        if self._is_missing_told:
+            self._is_missing_told = False
+            _log.info("there is a session with a controller again")
         self._config = self._own_config.overruled_by(opened.cluster_settings)
         self.differences = self._own_config.differences(self._config)
         if self.differences:

@@ -1,7 +1,8 @@
 """The status of calls that fail as a whole.
 
 That is only where no message can say so: the call could not be understood, or the broker cannot
-serve it now. All other errors travel inside of messages, see `millrace.proto.errors`.
+serve it now, as without a controller. All other errors travel inside of messages, see
+`millrace.proto.errors`.
 """
 
 import grpc

@@ -177,7 +177,9 @@ class ProduceService:
         try:
             async with self._producer_ids_lock:
                 if not self._producer_ids:
-                    self._producer_ids = await self.channel.request(AllocateProducerIds())
+                    self._producer_ids = await self.channel.request_for_client(
+                        AllocateProducerIds()
+                    )
                 producer_id, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
         except MillraceError as error:
             return pb.InitProducerIdResponse(error=error_to_wire(error))

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from millrace.broker.rpc.errors import status_of
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
+from millrace.proto.errors import error_to_trailers
 
 REQUEST_BYTES_MAX: Final = 1 << 20
 """Bytes of a request that carries no records."""
@@ -73,14 +74,14 @@ def unary_handler(
 ) -> "grpc.RpcMethodHandler[bytes, bytes]":
     """Return the handler of a method with one request and one response.
 
-    A `MillraceError` that the method raises fails the call.
+    A `MillraceError` that the method raises fails the call, and is named in its trailing metadata.
     """
 
     async def call(data: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         try:
             response = await method(decode_request(kind, data, entries_max), context)
         except MillraceError as error:
-            await context.abort(status_of(error), error.message)
+            await context.abort(status_of(error), error.message, error_to_trailers(error))
         return response.SerializeToString()
 
     return grpc.unary_unary_rpc_method_handler(call)

@@ -140,7 +140,10 @@ class RefreshMetadata:
 
 @dataclass(slots=True)
 class AllocateProducerId:
-    """Effect: ask for a producer id until there is one; `on_producer_id` follows."""
+    """Effect: ask for a producer id until there is one; `on_producer_id` follows.
+
+    Whatever comes instead of one goes to `on_no_producer_id`.
+    """
 
 
 Effect = (
@@ -213,6 +216,8 @@ class Sender:
         self._in_flight_max = BATCHES_IN_FLIGHT_MAX if self._is_idempotent else 1
         self._producer_id = NO_PRODUCER_ID
         self._is_allocating = False
+        self._allocation_problem = ""
+        """What came last instead of a producer id."""
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._brokers: dict[BrokerId, _Broker] = {}
@@ -306,6 +311,11 @@ class Sender:
         """Take a fresh producer id, with epoch 0."""
         self._producer_id = producer_id
         self._is_allocating = False
+        self._allocation_problem = ""
+
+    def on_no_producer_id(self, problem: str) -> None:
+        """Take why nobody gave a producer id; they are asked again."""
+        self._allocation_problem = problem
 
     def on_connected(self, broker_id: BrokerId) -> None:
         """The produce stream to a broker is open."""
@@ -411,6 +421,10 @@ class Sender:
             if partition.waiting or partition.in_flight
         }
         return list(leaders)
+
+    def producer_id_problem(self) -> str | None:
+        """Return why there is no producer id yet; None: none is missed, empty: nobody has said."""
+        return self._allocation_problem if self._is_allocating else None
 
     def is_saturated(self) -> bool:
         """Whether a further small batch could only wait: then batches had better fill."""
@@ -706,8 +720,9 @@ class Sender:
             if batch.state is not BatchState.DONE:
                 if batch.opened_at + self._config.delivery_timeout_ms > now:
                     break
+                partition = self._partitions[batch.topic_partition]
                 in_doubt = batch.maybe_appended or batch.state is BatchState.IN_THE_AIR
-                why = batch.last_problem or "is the partition's leader reachable?"
+                why = batch.last_problem or self._why_not_sent(partition)
                 error = DeliveryTimedOutError(
                     f"{batch.record_count} records for {batch.topic!r} partition "
                     f"{batch.topic_partition.partition} were not acknowledged within "
@@ -715,8 +730,15 @@ class Sender:
                     f"{batch.attempts} attempts: {why}",
                     appended=Appended.MAYBE if in_doubt else Appended.NO,
                 )
-                self._fail(self._partitions[batch.topic_partition], batch, error)
+                self._fail(partition, batch, error)
             self._by_age.popleft()
+
+    def _why_not_sent(self, partition: _Partition) -> str:
+        if self._is_allocating and (
+            partition.producer_id == NO_PRODUCER_ID or partition.must_renew
+        ):
+            return f"no producer id: {self._allocation_problem or 'nobody has answered yet'}"
+        return "is the partition's leader reachable?"
 
     def _silence(self, broker: _Broker, oldest: _Request, now: MonotonicMs) -> str:
         """Return why not to wait for a broker any longer; empty while there is no reason.

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -14,10 +15,16 @@ from tests.fakes.coordination_store import MemoryStore
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.controller import ControllerShell
+from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.controller import ControllerService
 from millrace.broker.rpc.server import make_server
-from millrace.core.errors import TopicAlreadyExistsError, UnsupportedFeatureError
+from millrace.core.errors import (
+    Appended,
+    NotControllerError,
+    TopicAlreadyExistsError,
+    UnsupportedFeatureError,
+)
 from millrace.core.ids import ControllerEpoch, MonotonicMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
@@ -32,6 +39,8 @@ from millrace.proto.v1 import controller_pb2 as pb
 from millrace.proto.v1.common_pb2 import Feature
 
 LIMITS = LimitsConfig(controller_lag_bytes_max=64 << 10)
+LEASE_MS = 60_000
+SHORT_LEASE_MS = 250
 
 
 @dataclass
@@ -56,12 +65,14 @@ class Running:
         find_controller: Callable[[], tuple[str, str]],
         limits: LimitsConfig = LIMITS,
         config: ClusterConfig | None = None,
+        lease_ms: int = LEASE_MS,
     ) -> AsyncIterator[ControllerChannel]:
         """Run another broker's channel, for ten seconds at the most."""
         channel = ControllerChannel(
             config or ClusterConfig(),
             limits,
             find_controller=find_controller,
+            lease_ms=lease_ms,
             cluster_id=None,
             seen=NOTHING_SEEN,
             keep_seen=self.channel._keep_seen,
@@ -83,7 +94,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(limits: LimitsConfig = LIMITS) -> AsyncIterator[Running]:
+async def running(
+    limits: LimitsConfig = LIMITS, lease_ms: int = LEASE_MS
+) -> AsyncIterator[Running]:
     store = MemoryStore()
     kept: list[Seen] = []
     failures: list[BaseException] = []
@@ -112,6 +125,7 @@ async def running(limits: LimitsConfig = LIMITS) -> AsyncIterator[Running]:
         find_controller=lambda: shell.holder,
         cluster_id=None,
         own_problem=lambda: shell.problem,
+        lease_ms=lease_ms,
         seen=NOTHING_SEEN,
         keep_seen=keep,
         on_failure=failures.append,
@@ -177,6 +191,82 @@ def test_the_same_life_goes_on_with_the_next_controller() -> None:
             assert after.cluster.controller_epoch == before.cluster.controller_epoch + 1
             assert after.cluster.brokers == before.cluster.brokers
             assert [each.controller_epoch for each in the.kept] == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_who_held_the_lease_last_is_no_controller_without_a_session(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Why there is none is told once another one could have been elected."""
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        async with running(lease_ms=SHORT_LEASE_MS) as the:
+            assert (the.channel.controller_id, the.channel.problem) == (0, "")
+            the.store.take_lease("gone")
+            await until(lambda: not the.channel._is_up.is_set())
+            assert (the.channel.controller_id, the.channel.problem) == (-1, "")
+            await until(lambda: bool(the.channel.problem))
+            assert the.channel.problem.startswith("there is no controller: gone at ")
+            await asyncio.sleep(0.2)
+            the.store.take_lease(NOBODY)
+            await until(lambda: the.channel.controller_id == 0)
+            assert the.channel.problem == ""
+
+    asyncio.run(scenario())
+    told = [each.message for each in caplog.records if "with a controller" in each.message]
+    assert told == [
+        "no session with a controller",
+        "there is a session with a controller again",
+    ]
+
+
+def test_what_the_holder_of_the_lease_answers_is_told() -> None:
+    async def scenario() -> None:
+        async with (
+            running() as the,
+            the.another_channel(lambda: the.shell.holder, lease_ms=SHORT_LEASE_MS) as channel,
+        ):
+            await channel.ready()
+            the.store.lease_outage = CoordinationUnavailableError("the disk is full")
+            the.shell._election._held_until = MonotonicMs(0)
+            await until(lambda: bool(channel.problem))
+            assert "not the controller now: the disk is full" in channel.problem
+            the.store.lease_outage = None
+            await until(lambda: channel.controller_id == 0)
+
+    asyncio.run(scenario())
+
+
+def test_clients_hear_soon_that_there_is_no_controller_and_brokers_wait_for_one() -> None:
+    async def scenario() -> None:
+        async with running(lease_ms=SHORT_LEASE_MS) as the:
+            the.store.take_lease("gone")
+            await until(lambda: not the.channel._is_up.is_set())
+            own = asyncio.create_task(the.channel.request(AllocateProducerIds()))
+            with pytest.raises(NotControllerError, match="gone at") as raised:
+                await the.create("t")
+            assert raised.value.appended is Appended.NO
+            with pytest.raises(NotControllerError, match="gone at"):
+                await the.channel.request_for_client(AllocateProducerIds())
+            assert not own.done()
+            the.store.take_lease(NOBODY)
+            assert await own
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_comes_while_a_controller_is_elected_waits_for_it() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            the.store.take_lease("gone")
+            await until(lambda: not the.channel._is_up.is_set())
+            creation = asyncio.create_task(the.create("t"))
+            await asyncio.sleep(0.5)
+            assert not creation.done()
+            the.store.take_lease(NOBODY)
+            assert (await creation).topic.name == "t"
 
     asyncio.run(scenario())
 

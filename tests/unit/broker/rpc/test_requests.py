@@ -1,10 +1,20 @@
 """Requests without records are decoded within bounds."""
 
+import asyncio
+from typing import Any
+
+import grpc
 import pytest
 
-from millrace.broker.rpc.requests import REQUEST_BYTES_MAX, decode_request
-from millrace.core.errors import MalformedRequestError
-from millrace.proto.v1.cluster_pb2 import GetMetadataRequest
+from millrace.broker.rpc.requests import REQUEST_BYTES_MAX, decode_request, unary_handler
+from millrace.core.errors import (
+    Appended,
+    MalformedRequestError,
+    MillraceError,
+    NotControllerError,
+)
+from millrace.proto.errors import error_from_trailers
+from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataResponse
 
 
 def test_a_request_within_the_bounds_is_decoded() -> None:
@@ -24,3 +34,33 @@ def test_a_request_within_the_bounds_is_decoded() -> None:
 def test_a_request_beyond_them_is_refused_by_name(data: bytes, words: str) -> None:
     with pytest.raises(MalformedRequestError, match=words):
         decode_request(GetMetadataRequest, data, 2)
+
+
+class Call:
+    """Takes how a call is ended."""
+
+    async def abort(self, status: grpc.StatusCode, details: str, trailers: Any) -> None:
+        self.status, self.details, self.trailers = status, details, trailers
+        raise asyncio.CancelledError
+
+
+def test_a_call_that_is_refused_names_the_error_and_whether_it_may_be_done() -> None:
+    async def refuse(request: GetMetadataRequest, _: object) -> GetMetadataResponse:
+        raise NotControllerError("it stopped", appended=Appended.MAYBE)
+
+    call: Any = Call()
+    handler: Any = unary_handler(refuse, GetMetadataRequest, entries_max=1)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(handler.unary_unary(b"", call))
+    assert (call.status, call.details) == (grpc.StatusCode.UNAVAILABLE, "it stopped")
+    error = error_from_trailers(call.trailers, call.details)
+    assert isinstance(error, NotControllerError)
+    assert (error.message, error.appended) == ("it stopped", Appended.MAYBE)
+
+
+@pytest.mark.parametrize("trailers", [[], [("other-bin", b"x")], [("millrace-error-bin", b"\xff")]])
+def test_a_call_of_which_the_error_is_not_told_failed_for_an_unknown_one(
+    trailers: list[tuple[str, bytes]],
+) -> None:
+    error: MillraceError | None = error_from_trailers(trailers, "gone")
+    assert error is None

@@ -728,3 +728,37 @@ def test_the_brokers_that_batches_wait_for_are_known() -> None:
     sender.poll(at(0))
     sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
     assert sender.awaited_brokers() == [BrokerId(-1)]
+
+
+def test_what_keeps_a_producer_id_away_is_known_and_told_with_the_batches_that_lack_one() -> None:
+    sender = make(ready=False)
+    assert sender.producer_id_problem() is None
+    sender.on_leaders({place: Leader(BROKER, EPOCH) for place in PLACES})
+    sender.on_connected(BROKER)
+    batch = batch_of()
+    sender.on_batches([batch])
+    assert AllocateProducerId() in sender.poll(at(0))
+    assert sender.producer_id_problem() == ""
+    sender.on_no_producer_id("there is no controller: the store is locked")
+    assert sender.producer_id_problem() == "there is no controller: the store is locked"
+    assert not sender.poll(at(1)), "it is asked for already"
+    assert completed(sender.poll(at(120_000))) == [batch]
+    assert isinstance(batch.outcome, DeliveryTimedOutError)
+    assert batch.outcome.message.endswith(
+        "in 0 attempts: no producer id: there is no controller: the store is locked"
+    )
+    sender.on_producer_id(ProducerId(9))
+    assert sender.producer_id_problem() is None
+
+
+def test_a_batch_that_has_its_numbering_does_not_blame_that_there_is_no_other() -> None:
+    sender = make()
+    sender._is_allocating = True  # For another partition, whose epochs are used up.
+    sender.on_no_producer_id("there is no controller")
+    sender.on_disconnected(BROKER, "gone", at(0))
+    batch = batch_of()
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    assert completed(sender.poll(at(120_000))) == [batch]
+    assert isinstance(batch.outcome, DeliveryTimedOutError)
+    assert batch.outcome.message.endswith("is the partition's leader reachable?")

@@ -1,0 +1,151 @@
+"""What needs the controller, where a broker has none: it is asked of others, and told as it is."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.fakes.broker import FakeBroker
+
+from millrace.client import Admin, Producer
+from millrace.core.errors import (
+    Appended,
+    ConnectionFailedError,
+    DeliveryTimedOutError,
+    NotControllerError,
+)
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+NONE = NotControllerError("there is no controller: the store is locked")
+
+
+@asynccontextmanager
+async def brokers(count: int) -> AsyncIterator[tuple[list[FakeBroker], str]]:
+    """Run brokers; with where to find them, in their order."""
+    running = [FakeBroker(number) for number in range(1, count + 1)]
+    for broker in running:
+        await broker.start()
+    try:
+        yield running, ",".join(broker.address for broker in running)
+    finally:
+        for broker in running:
+            broker.controller_gate.set()
+            await broker.stop()
+
+
+def test_another_broker_is_asked_and_the_connection_stays(run: Run) -> None:
+    async def story() -> None:
+        async with brokers(2) as ((cut_off, there), addresses), Admin(addresses) as admin:
+            cut_off.refusal = NONE
+            connection = await admin._cluster.connection(cut_off.address)
+            await admin.create_topic("orders")
+            assert there.topics.keys() == {"orders"}
+            assert cut_off.refused == 1
+            assert not connection.is_given_up
+            await admin.create_topic("payments")
+            assert cut_off.refused == 1, "it was asked first again"
+
+    run(story())
+
+
+def test_that_there_is_no_controller_is_told_when_the_time_is_over(run: Run) -> None:
+    async def story() -> None:
+        async with brokers(3) as (running, addresses):
+            for broker in running:
+                broker.refusal = NONE
+            async with Admin(addresses, request_timeout_ms=1000) as admin:
+                began = time.monotonic()
+                with pytest.raises(NotControllerError, match="the store is locked") as raised:
+                    await admin.create_topic("orders")
+                assert 0.8 < time.monotonic() - began < 2
+                assert raised.value.appended is Appended.NO
+                assert all(broker.refused > 1 for broker in running)
+
+    run(story())
+
+
+def test_what_may_have_been_done_once_is_not_said_to_be_undone(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            brokers(1) as ((broker,), addresses),
+            Admin(addresses, request_timeout_ms=1000) as admin,
+        ):
+            broker.refusal = NotControllerError("it broke", appended=Appended.MAYBE)
+            creation = asyncio.create_task(admin.create_topic("orders"))
+            await broker.until(lambda: broker.refused > 0)
+            broker.refusal = NONE
+            with pytest.raises(NotControllerError, match="locked") as raised:
+                await creation
+            assert raised.value.appended is Appended.MAYBE
+
+    run(story())
+
+
+def test_all_brokers_together_have_the_time_of_one_call(run: Run) -> None:
+    async def story() -> None:
+        async with brokers(3) as (running, addresses):
+            for broker in running:
+                broker.controller_gate.clear()
+            async with Admin(addresses, request_timeout_ms=500) as admin:
+                began = time.monotonic()
+                with pytest.raises(ConnectionFailedError, match="did not answer in"):
+                    await admin.create_topic("orders")
+                assert time.monotonic() - began < 1.2
+
+    run(story())
+
+
+def test_one_that_waits_while_others_refuse_may_have_done_it(run: Run) -> None:
+    async def story() -> None:
+        async with brokers(2) as ((refuses, waits), addresses):
+            refuses.refusal = NONE
+            waits.controller_gate.clear()
+            async with Admin(addresses, request_timeout_ms=500) as admin:
+                with pytest.raises(NotControllerError) as raised:
+                    await admin.create_topic("orders")
+                assert raised.value.appended is Appended.MAYBE
+
+    run(story())
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_new_producer_gets_its_id_from_another_broker(run: Run, is_silent: bool) -> None:
+    async def story() -> None:
+        async with brokers(2) as ((cut_off, _), addresses):
+            cut_off.create_topic("orders")
+            if is_silent:
+                cut_off.controller_gate.clear()
+            else:
+                cut_off.refusal = NONE
+            for _ in range(2):
+                async with Producer(
+                    addresses, metadata_timeout_ms=300, delivery_timeout_ms=5_000
+                ) as producer:
+                    await producer.send("orders", b"x")
+            assert cut_off.log("orders").values() == [b"x", b"x"]
+
+    run(story())
+
+
+def test_a_producer_without_an_id_says_why_it_waits(run: Run) -> None:
+    async def story() -> None:
+        async with brokers(1) as ((broker,), addresses):
+            broker.create_topic("orders")
+            broker.refusal = NONE
+            async with Producer(addresses, delivery_timeout_ms=1_000) as producer:
+                assert producer.producer_id_problem() is None
+                sent = producer.send("orders", b"x")
+                await broker.until(lambda: producer.producer_id_problem() == NONE.message)
+                with pytest.raises(DeliveryTimedOutError, match=NONE.message) as raised:
+                    await sent
+                assert raised.value.appended is Appended.NO
+                with pytest.raises(DeliveryTimedOutError):
+                    await producer.flush()
+                broker.refusal = None
+                await producer.send("orders", b"y")
+                assert producer.producer_id_problem() is None
+
+    run(story())
