@@ -511,11 +511,14 @@ class _FetchStream:
 
         That is asked once for each position: what is sent from it is of this log.
         """
-        leader = partition.replica.leader
+        leader, log = partition.replica.leader, partition.log
         if leader is None or position.told_high_watermark >= 0:
             return None
-        return leader.diverging(
-            position.fetch_offset, position.last_fetched_epoch, partition.log.leader_epochs
+        offset, epoch = position.fetch_offset, position.last_fetched_epoch
+        if self._follower is None:
+            return leader.diverging(offset, epoch, log.leader_epochs)
+        return leader.diverging_follower(
+            self._follower, offset, epoch, log.leader_epochs, log.log_start_offset
         )
 
     def _nearer_replica(self, position: Position, partition: Partition) -> BrokerId | None:

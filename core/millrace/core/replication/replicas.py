@@ -648,7 +648,12 @@ class Replicas:
         if replica.leader is None:
             raise NotLeaderError(f"{topic_partition} is not led by this broker")
         waiters = replica.leader.on_follower_fetch(
-            life, leader_epoch, progress, held.log.leader_epochs, now
+            life,
+            leader_epoch,
+            progress,
+            held.log.leader_epochs,
+            now,
+            log_start_offset=held.log.log_start_offset,
         )
         effects = self._note(topic_partition, held, [Complete(waiters)] if waiters else [], now)
         if replica.leader.is_expansion_due(now):
