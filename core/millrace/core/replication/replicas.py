@@ -495,7 +495,11 @@ class Replicas:
         held = self._held.get(topic_partition)
         if held is None:
             return []
-        return self._note(topic_partition, held, held.replica.on_flushed(flushed_offset), now)
+        effects = self._note(topic_partition, held, held.replica.on_flushed(flushed_offset), now)
+        leader = held.replica.leader
+        if leader is not None and leader.state.is_unflushed:
+            self._schedule(topic_partition, held, now)  # It may have been the last that was due.
+        return effects
 
     def on_write_failed(
         self,

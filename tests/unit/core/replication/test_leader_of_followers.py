@@ -858,6 +858,7 @@ def decide(leading: Leading, random: Random, proposal: IsrProposal | None) -> li
                 leader_epoch=LeaderEpoch(state.leader_epoch + 1),
                 partition_epoch=PartitionEpoch(state.partition_epoch + 1),
                 is_recovering=random.random() < 0.5,
+                is_unflushed=random.random() < 0.5,
             )
             return machine.on_state(again, None, leading.now)
     return []

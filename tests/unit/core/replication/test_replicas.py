@@ -1,6 +1,6 @@
 """All replicas of one broker: what images make of them, sessions, credit, and proposals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.fakes.calls import calls_in
@@ -74,9 +74,15 @@ class World:
         leader: who leads the partition.
     """
 
-    def __init__(self, *, leads: bool) -> None:
+    def __init__(
+        self,
+        *,
+        leads: bool,
+        replication_factor: int = 3,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
         self.cluster = Cluster(4)
-        self.topic_id = self.cluster.create()
+        self.topic_id = self.cluster.create(replication_factor=replication_factor, config=config)
         self.partition = TopicPartition(self.topic_id, 0)
         state = self.cluster.state(self.topic_id)
         self.leader = state.leader
@@ -665,6 +671,42 @@ def test_only_an_answer_that_proves_it_takes_a_proposal_back(
         if isinstance(each, ProposeIsr)
     ]
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("replication_factor", [1, 3])
+def test_a_topic_that_becomes_durable_is_so_for_all_once_its_last_flush_is_done(
+    replication_factor: int,
+) -> None:
+    world = World(
+        leads=True, replication_factor=replication_factor, config={"durability": "replicated"}
+    ).open()
+    others = [n for n in world.cluster.state(world.topic_id).replicas if n != world.here]
+    machine = world.machine.get(world.partition).leader
+    assert machine is not None
+    machine.append(header_of(2), Acks.ALL, "owner", WALL)
+    world.log.end_at(2)
+    world.machine.on_written(world.partition, Offset(2), NOW)
+    for each in others:
+        report(world, each, 2)
+    assert machine.high_watermark == 2
+    for at in range(100, 2000, 100):  # Nobody has anything to look at any more.
+        world.machine.tick(MonotonicMs(at))
+    durable = TopicChange(
+        topic=TopicRef(topic_id=world.topic_id), set_config={"durability": "fsync"}
+    )
+    world.cluster.ask_each(AlterTopics(changes=[durable]))
+    assert world.cluster.state(world.topic_id).is_unflushed
+    world.learn(MonotonicMs(2000))
+    for at in range(2100, 5000, 100):
+        assert world.machine.tick(MonotonicMs(at)) == []
+    world.machine.on_flushed(world.partition, Offset(2), MonotonicMs(5000))
+    effects: list[Effect] = []
+    for at in range(5000, 5300, 100):
+        effects += world.machine.tick(MonotonicMs(at))
+    (propose,) = effects
+    assert isinstance(propose, ProposeIsr)
+    ((_, proposal),) = propose.proposals
+    assert not proposal.is_unflushed  # P13, P27
 
 
 def test_followers_of_a_process_that_stood_still_get_their_time_anew(leader: World) -> None:
