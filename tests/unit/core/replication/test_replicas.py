@@ -794,6 +794,44 @@ def test_among_thousands_of_quiet_partitions_only_those_cost_anything_where_some
     assert [each for each, _ in propose.proposals] == [busy]
 
 
+def test_what_is_asked_of_the_controller_is_split_as_the_cluster_bounds_requests() -> None:
+    crowd = Crowd()
+    crowd.machine.configure(request_partitions_max=1000)
+    for busy in crowd.led:
+        leader = crowd.machine.get(busy).leader
+        assert leader is not None
+        leader.append(header_of(1), Acks.LEADER, "owner", WALL)
+        crowd.machine.on_written(busy, Offset(1), MonotonicMs(1200))
+    effects: list[Effect] = []
+    for at in range(1200, 3000, 100):
+        effects += crowd.machine.tick(MonotonicMs(at))
+    asked: list[TopicPartition] = []
+    while effects:
+        (propose,) = effects
+        assert isinstance(propose, ProposeIsr)
+        assert len(propose.proposals) <= 1000
+        asked += [each for each, _ in propose.proposals]
+        answers = [NotControllerError("later")] * len(propose.proposals)
+        effects = crowd.machine.on_isr_answers(answers, MonotonicMs(3000))
+    assert sorted(asked) == sorted(crowd.led)
+    assert len(crowd.led) > 1000
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_more_damaged_replicas_begin_anew_at_once_than_a_request_may_name(most: int) -> None:
+    follower = World(leads=False, replication_factor=4).open()
+    other = TopicPartition(follower.cluster.create("other", replication_factor=4), 0)
+    follower.machine.configure(request_partitions_max=most)
+    follower.learn()
+    for each in (follower.partition, other):
+        follower.cluster.report_offline(follower.here, each.topic_id)
+        follower.machine.on_failed(each, CorruptLogError("damaged"))
+    follower.learn()
+    (ask,) = follower.machine.tick(MonotonicMs(100))
+    assert isinstance(ask, ProposeRenewals)
+    assert len(ask.renewals) == most
+
+
 def test_an_image_costs_the_partitions_that_it_alters_and_not_those_beside_them() -> None:
     crowd = Crowd()
     altered = crowd.led[0]
