@@ -465,7 +465,7 @@ def test_who_gave_all_up_before_an_unclean_election_has_nothing_of_what_came_ins
     partition.restart(behind)
     partition.controller.elect_uncleanly(behind.broker_id)
     partition.acknowledged.clear()
-    partition.committed = {0: partition.committed[Offset(0)]}
+    partition.committed = {Offset(0): partition.committed[Offset(0)]}
     partition.learn_all()
     for number in range(since):
         append(partition, 2, f"other {number}", Acks.LEADER)
