@@ -643,14 +643,23 @@ class ReplicatedPartition:
             self._tell(
                 broker,
                 leader.on_follower_fetch(
-                    fetch.life, position.leader_epoch, fetch.progress, log.epochs, self.now
+                    fetch.life,
+                    position.leader_epoch,
+                    fetch.progress,
+                    log.epochs,
+                    self.now,
+                    log_start_offset=log.start_offset,
                 ),
             )
             if fetch.fetch_offset < log.start_offset:
                 self.wire.append(Fetched(fetch.life, position, log_start_offset=log.start_offset))
                 return
-            diverging = leader.diverging(
-                position.fetch_offset, position.last_fetched_epoch, log.epochs
+            diverging = leader.diverging_follower(
+                fetch.life,
+                position.fetch_offset,
+                position.last_fetched_epoch,
+                log.epochs,
+                log.start_offset,
             )
         except MillraceError:
             self.wire.append(Fetched(fetch.life, position))

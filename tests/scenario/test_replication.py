@@ -443,3 +443,53 @@ def test_with_replicated_durability_the_page_cache_of_all_in_sync_replicas_is_en
     partition.crash(partition.brokers[0])
     partition.check()
     partition.settle()
+
+
+@pytest.mark.parametrize("since", [1, 4], ids=["it ends before", "it has gone on"])
+def test_who_gave_all_up_before_an_unclean_election_has_nothing_of_what_came_instead(
+    since: int,
+) -> None:
+    """P4, P22, P30: an empty log has no epoch that would tell, and ends where others' once did."""
+    partition = partition_with("first")
+    first, emptied, behind = partition.brokers
+    partition.crash(behind)
+    partition.controller.fence(behind.broker_id)
+    partition.learn_all()
+    for text in ("second", "third"):
+        append(partition, 0, text)
+    partition.replicate(1)
+    for broker in (first, emptied):  # Nothing is written for longer than it is kept.
+        broker.log.advance_start(Offset(3))
+        partition.crash(broker)
+        partition.controller.fence(broker.broker_id)
+    partition.restart(behind)
+    partition.controller.elect_uncleanly(behind.broker_id)
+    partition.acknowledged.clear()
+    partition.committed = {Offset(0): partition.committed[Offset(0)]}
+    partition.learn_all()
+    for number in range(since):
+        append(partition, 2, f"other {number}", Acks.LEADER)
+    partition.restart(emptied)
+    partition.fetch(emptied)
+    partition.deliver(partition.wire.pop())
+    assert not partition.leader_of(2).followers[1].has_caught_up
+    partition.wire.clear()
+    partition.replicate(1)
+    partition.tick(behind)
+    partition.deliver_all()
+    assert emptied.log.texts == behind.log.texts == ["first", *map("other {}".format, range(since))]
+    partition.settle()
+
+
+def test_who_is_in_sync_goes_on_though_all_of_it_was_given_up() -> None:
+    """P5: its leader may not have given up as much yet, and counts on it as it is."""
+    partition = partition_with("first", "second")
+    emptied = partition.brokers[1]
+    emptied.log.advance_start(Offset(2))
+    emptied.follower = None
+    partition.learn(emptied)
+    take_over(partition, 2)
+    append(partition, 2, "third")
+    partition.replicate(0, 1)
+    assert emptied.log.texts == ["third"]
+    assert [batch.text for batch in partition.acknowledged.values()] == ["first", "second", "third"]

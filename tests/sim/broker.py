@@ -514,6 +514,8 @@ class SimulatedBroker:
         with self._or_exit():
             self.directory.begin_life(*answer.life)
         self.replicas = Replicas(answer.life, self._replication)
+        limit = self._config.request_partitions_max
+        self.replicas.configure(request_partitions_max=limit)
         self.service = FollowerService(
             self._machine,
             self.replicas,

@@ -90,6 +90,8 @@ class Invariants:
         self.touched: dict[TopicPartition, None] = {}
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
+        self._given_up: dict[TopicPartition, Offset] = {}
+        """As `log_starts`, but since the last unclean election of each."""
         self._controllers: dict[ControllerEpoch, str] = {}
         self._followed: dict[tuple[str, int], ControllerEpoch] = {}
         """By each machine with each of its disks: what it knew goes with the disk."""
@@ -165,6 +167,7 @@ class Invariants:
     ) -> None:
         cluster = self._cluster
         self.committed[topic_partition] = Offset(0)
+        self._given_up[topic_partition] = Offset(0)
         assert cluster.stored_cluster is not None
         topic = cluster.stored_topics[topic_partition.topic_id]
         rules = Rules.of(topic, cluster.stored_cluster.brokers, cluster.config)
@@ -342,8 +345,23 @@ class Invariants:
         state: PartitionState,
         nodes: "dict[BrokerLife, SimulatedBroker]",
     ) -> None:
-        """Everything below the high watermark is on every replica that counts as in sync."""
+        """Everything below the high watermark is on every replica that counts as in sync.
+
+        But not what a leader has given up, since an unclean election if there was one.
+        """
+        own = nodes.get(leader.broker)
+        if own is not None and topic_partition in own.logs:
+            given_up = self._given_up.get(topic_partition, Offset(0))
+            given_up = max(given_up, own.logs[topic_partition].log_start_offset)
+            self._given_up[topic_partition] = given_up
         for life in state.isr:
+            node = nodes.get(life)
+            log = None if node is None else node.logs.get(topic_partition)
+            if log is not None and log.log_start_offset > self._given_up[topic_partition]:
+                raise Violation(
+                    f"{what}, takes {life} for in sync, whose log begins at "
+                    f"{log.log_start_offset}, and given up was {self._given_up[topic_partition]}"
+                )
             kept = self._kept(nodes.get(life), topic_partition)
             if kept is not None and kept < leader.high_watermark:
                 raise Violation(

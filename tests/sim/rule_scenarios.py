@@ -139,6 +139,22 @@ class NeverShort(BusyOfFour):
             raise Violation(f"too few are in sync, and nobody died: {self.states}")
 
 
+class SoonGivenUp(ScenarioCluster):
+    """So little is written, and kept for so short a time, that logs are empty now and then."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            config={
+                "unclean.leader.election.enable": "true",
+                "message.timestamp.type": "LogAppendTime",
+                "retention.ms": "1000",
+            },
+            loads=(Load(every_us=1500 * MILLISECOND, burst_max=5),),
+        ),
+    )
+
+
 # --- Faults ----------------------------------------------------------------------------------
 
 
@@ -357,6 +373,33 @@ def _lag_and_stop(scene: Scene) -> Undo | None:
     return undo
 
 
+def _only_the_oldest_is_back(scene: Scene) -> Undo | None:
+    """A follower dies, much later all others, and it alone is back, and then they."""
+    behind = _follower(scene)
+    if behind is None:
+        return None
+    others = [scene.machines[name] for name in scene.others(behind)]
+    behind.kill()
+
+    def exchange() -> None:
+        for each in others:
+            each.kill()
+        behind.start()
+
+    def undo() -> None:
+        behind.start()
+        for each in others:
+            each.start()
+
+    scene.world.after(scene.duration_us * 2 // 3, "the others die", exchange)
+    return undo
+
+
+OLDEST_IS_BACK: Final = Family(
+    "F07", "a follower dies, later all others, and it alone is back", _only_the_oldest_is_back, _ANY
+)
+
+
 LAG_AND_STOP: Final = Family("F49", "one lags, and another one wants to stop", _lag_and_stop, _ANY)
 
 
@@ -522,6 +565,14 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
             "producer states are those of before the log was cut",
             "producer states of what was cut stay on the disk",
         ],
+    ),
+    Scenario(
+        about="P4, P22",
+        name="all was given up, who missed it is elected uncleanly, and the others are back",
+        cluster=SoonGivenUp,
+        steps=again(OLDEST_IS_BACK, 8, 18, 3, 15),
+        seeds=6,
+        mutants=["an empty log counts for all that it has given up, whatever came in its place"],
     ),
     Scenario(
         about="P8",

@@ -97,8 +97,12 @@ class FollowerService:
                 if position.fetch_offset < start_offset:
                     stream.send(Unserved(handle, start_offset))
                     continue
-                diverging = leader.diverging(
-                    position.fetch_offset, position.last_fetched_epoch, log.leader_epochs
+                diverging = leader.diverging_follower(
+                    served.life,
+                    position.fetch_offset,
+                    position.last_fetched_epoch,
+                    log.leader_epochs,
+                    start_offset,
                 )
                 self._witness.on_served(
                     leader.broker,

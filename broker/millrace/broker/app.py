@@ -52,6 +52,7 @@ from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.broker.telemetry.page import MetricsPage
 from millrace.core import settings
 from millrace.core.ids import BrokerId
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import RegisterBroker
@@ -213,6 +214,14 @@ class Broker:
             metrics=self._metrics,
             replication=config.replication,
         )
+
+        def on_config(cluster: ClusterConfig) -> None:
+            limit = cluster.request_partitions_max
+            partitions.replicas.configure(request_partitions_max=limit)
+            followers.configure(broker_partitions_max=cluster.broker_partitions_max)
+
+        channel.on_config = on_config
+        on_config(channel.config)
         replica_server.add_generic_rpc_handlers([followers.handlers()])
         # Until the clients have left, followers are served: they are what the answers wait for.
         self._endings.callback(followers.end_streams)

@@ -487,7 +487,8 @@ class LimitsConfig:
     )
     fetch_session_partitions_max: int = setting(
         10_000,
-        "Most partitions that one fetch stream may follow; more are refused.",
+        "Most partitions that one fetch stream of a client may follow; more are refused. Another "
+        "broker follows as many as `cluster.broker_partitions_max` lets it have.",
         minimum=1,
         maximum=1_000_000,
     )

@@ -44,6 +44,13 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
         "if fetch_offset <= self.written_offset:",
     ),
     mutant(
+        "an empty log counts for all that it has given up, whatever came in its place",
+        "P4",
+        f"{_LEADER}.diverging_follower",
+        "if not is_trusted or fetch_offset > self.written_offset:",
+        "if False:",
+    ),
+    mutant(
         "a follower cuts its log at its high watermark",
         "P5",
         f"{_FOLLOWER}._cut_back",

@@ -99,6 +99,8 @@ class ControllerChannel:
         on_failure: told once that the process must end.
 
     Attributes:
+        config: the cluster's settings, as the controller has them.
+        on_config: called with them whenever a session begins, from when it is set.
         on_image: called with every image, in order, from when it is set.
         log_ends: called to find out where logs end.
         offline: called to find out which replicas the cluster should do without.
@@ -121,10 +123,11 @@ class ControllerChannel:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.on_image: Callable[[MetadataImage], None] = lambda image: None
+        self.on_config: Callable[[ClusterConfig], None] = lambda config: None
         self.log_ends: Callable[[Iterable[TopicPartition]], Sequence[LogEnd]] = lambda asked: ()
         self.offline: Callable[[], Sequence[TopicPartition]] = lambda: ()
         self.differences: Mapping[str, tuple[str, str]] = {}
-        self._own_config = self._config = config
+        self._own_config = self.config = config
         self.reluctance: Callable[[], Reluctance] = lambda: Reluctance.NONE
         self._limits = limits
         self._find_controller = find_controller
@@ -239,7 +242,7 @@ class ControllerChannel:
             InvalidConfigError: the log directories are another broker's.
             DuplicateBrokerRegistrationError: another process with the name lives on.
         """
-        session_seconds = self._config.broker_session_timeout_ms / 1000
+        session_seconds = self.config.broker_session_timeout_ms / 1000
         deadline = asyncio.get_running_loop().time() + 3 * session_seconds
         while True:
             try:
@@ -267,7 +270,7 @@ class ControllerChannel:
             metadata_epoch=self.metadata.epoch,
             wants_shutdown=wants_shutdown,
             log_ends=self.log_ends(asked),
-            offline=self.offline()[: self._config.request_partitions_max],
+            offline=self.offline()[: self.config.request_partitions_max],
             reluctance=self.reluctance(),
         )
         answer: HeartbeatAnswer = await self.request(request)
@@ -295,7 +298,7 @@ class ControllerChannel:
         """
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._config.broker_heartbeat_interval_ms / 1000):
+                async with asyncio.timeout(self.config.broker_heartbeat_interval_ms / 1000):
                     await self._has_new_session.wait()
             self._has_new_session.clear()
             try:
@@ -324,7 +327,7 @@ class ControllerChannel:
         That takes as long as the controller allows at the most; without one, nobody is asked.
         """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.controlled_shutdown_wait_ms / 1000):
+            async with asyncio.timeout(self.config.controlled_shutdown_wait_ms / 1000):
                 while True:
                     try:
                         if (await self.heartbeat(wants_shutdown=True)).may_stop:
@@ -440,7 +443,7 @@ class ControllerChannel:
         lasts has ended this one, or soon will: there is nothing to wait for.
         """
         loop = asyncio.get_running_loop()
-        silence_max = self._config.broker_session_timeout_ms / 1000
+        silence_max = self.config.broker_session_timeout_ms / 1000
         while True:
             await asyncio.sleep(_RECONNECT_SECONDS)
             _, holder = self._find_controller()
@@ -486,8 +489,9 @@ class ControllerChannel:
         if self._is_missing_told:
             self._is_missing_told = False
             _log.info("there is a session with a controller again")
-        self._config = self._own_config.overruled_by(opened.cluster_settings)
-        self.differences = self._own_config.differences(self._config)
+        self.config = self._own_config.overruled_by(opened.cluster_settings)
+        self.differences = self._own_config.differences(self.config)
+        self.on_config(self.config)
         if self.differences:
             named = ", ".join(
                 f"cluster.{name} is {here} here and {there} there"

@@ -8,7 +8,7 @@ at a leader that has not heard of its election yet waits for the news (`EarlyReq
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -60,6 +60,7 @@ from millrace.core.ids import (
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.records.header import Buffer
+from millrace.core.replication.leader_session import ENTRIES_IN_REQUEST
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.rules import ReplicationConfig
 from millrace.proto.codec import encode_fetch_response
@@ -96,6 +97,7 @@ class SessionService:
         self.limits = limits
         self._streams: set[_FetchStream] = set()
         self._is_ending = False
+        self.entries_max = limits.request_entries_max
         self.session_limits = SessionLimits(
             partitions_max=limits.fetch_session_partitions_max,
             response_bytes_max=limits.fetch_response_bytes_max,
@@ -123,9 +125,19 @@ class SessionService:
 
 
 class ReplicaService(SessionService):
-    """Serves `millrace.proto.v1.Replica`, on the replica listener."""
+    """Serves `millrace.proto.v1.Replica`, on the replica listener.
+
+    What strangers are held to binds no broker: it follows as many partitions as it may hold, and
+    says of them as much in one message as `LeaderSession` does.
+    """
 
     NAME = replica_pb2.DESCRIPTOR.services_by_name["Replica"].full_name
+
+    def configure(self, *, broker_partitions_max: int) -> None:
+        """Follow the cluster's settings; sessions that are open go on as they are."""
+        self.entries_max = max(self.limits.request_entries_max, ENTRIES_IN_REQUEST)
+        partitions_max = max(self.limits.fetch_session_partitions_max, broker_partitions_max)
+        self.session_limits = replace(self.session_limits, partitions_max=partitions_max)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register; messages of the stream stay bytes."""
@@ -257,7 +269,7 @@ class _FetchStream:
             self._wake.set()
 
     async def _listen(self) -> None:
-        entries_max = self._service.limits.request_entries_max
+        entries_max = self._service.entries_max
         while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
             self._on_request(decode_request(pb.FetchRequest, message, entries_max))
             self._wake.set()
@@ -511,11 +523,14 @@ class _FetchStream:
 
         That is asked once for each position: what is sent from it is of this log.
         """
-        leader = partition.replica.leader
+        leader, log = partition.replica.leader, partition.log
         if leader is None or position.told_high_watermark >= 0:
             return None
-        return leader.diverging(
-            position.fetch_offset, position.last_fetched_epoch, partition.log.leader_epochs
+        offset, epoch = position.fetch_offset, position.last_fetched_epoch
+        if self._follower is None:
+            return leader.diverging(offset, epoch, log.leader_epochs)
+        return leader.diverging_follower(
+            self._follower, offset, epoch, log.leader_epochs, log.log_start_offset
         )
 
     def _nearer_replica(self, position: Position, partition: Partition) -> BrokerId | None:

@@ -332,6 +332,7 @@ class Decisions:
                 if after.is_reassigning and not state.is_reassigning:
                     self._check_limits(key, after, loads, under_way)
                     self._check_room(key, added_bytes(state, after), grown)
+                    self._offline.on_added(key, after.adding, self._stored_epoch)
                     loads.update(after.adding)
                     under_way += 1
                 changes[key] = after

@@ -5,14 +5,14 @@ leaves the in-sync and the eligible ones, and if it led, another that has everyt
 where there is none, it stays what it is: the partition is offline until somebody decides.
 
 What was said is remembered as long as the broker's life, so that a leader that has not noticed does
-not take the replica back, or until the replica begins anew (`renewal`). It is no part of the
-metadata: the next controller hears it again.
+not take the replica back, or until the replica begins anew (`renewal`), or is added again after it
+was removed. It is no part of the metadata: the next controller hears it again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
-from millrace.core.ids import TopicPartition
+from millrace.core.ids import BrokerId, TopicPartition
 from millrace.core.metadata.draft import Draft
 from millrace.core.metadata.model import BrokerLife
 
@@ -56,6 +56,17 @@ class OfflineReplicas:
         """
         self._lives.get(key, {}).pop(life, None)
         self._renewed.setdefault(key, {})[life] = metadata_epoch
+
+    def on_added(
+        self, key: TopicPartition, added: Collection[BrokerId], metadata_epoch: int
+    ) -> None:
+        """Brokers get a replica; one that they had before is another log.
+
+        Args:
+            metadata_epoch: as in `on_renewed`.
+        """
+        for life in [life for life in self._lives.get(key, ()) if life.broker_id in added]:
+            self.on_renewed(key, life, metadata_epoch)
 
     def of(self, key: TopicPartition) -> frozenset[BrokerLife]:
         """Return which lives have no usable log of a partition."""

@@ -6,7 +6,9 @@ own log, and otherwise with the last epoch that both may share (P4). Then the fo
 back to where that epoch ends in the shorter of the two, and asks again, until nothing diverges
 (P3). Its high watermark plays no part in that: it is always a step behind, and what lies above it
 may well be committed (P5). Below it nothing may ever be cut, unless the partition had an unclean
-election; a follower that would have to is halted with all that it holds.
+election; a follower that would have to is halted with all that it holds. One that holds nothing,
+because all of it was given up, cuts nothing: where its leader cannot tell whether it may go on from
+there, it begins anew.
 
 Batches are kept byte for byte as the leader stamped them (P1), one whole batch or nothing of it
 (P8). The shell changes the log, in the order of the effects, and each change comes back as an
@@ -38,7 +40,7 @@ After a write, a flush and a truncation the shell sends `progress` to the leader
 goes by that alone. After a failed write the shell drops the appends that it has not done yet.
 
 Invariants: `high_watermark <= written_offset <= next_offset`; the high watermark goes back only
-after an unclean election.
+after an unclean election, and where an empty log begins anew.
 
 Source: KIP-101, 279, 320, 392, 595 (truncation on fetch).
 """
@@ -450,6 +452,11 @@ class PartitionFollower:
 
         Never to the own high watermark: it says what is committed, not what is shared (P5).
         """
+        is_empty = self.next_offset == self.log_start_offset
+        if is_empty and diverging.epoch == NO_LEADER_EPOCH and diverging.end_offset >= 0:
+            # Nothing goes, but a leader that ends before what is committed has lost it (P5).
+            self._guard(diverging.end_offset)
+            return self._begin_anew(leader_log_start_offset)
         own = self._epochs.end_offset_for(diverging.epoch, self.next_offset)
         if diverging.end_offset < 0 or own.end_offset < 0:
             # An epoch that neither the one nor the other has: no leader answers so.
@@ -464,6 +471,9 @@ class PartitionFollower:
 
     def _start_anew(self, start_offset: Offset) -> list[Effect]:
         self._guard(start_offset)
+        return self._begin_anew(start_offset)
+
+    def _begin_anew(self, start_offset: Offset) -> list[Effect]:
         self.phase = Phase.CHANGING
         return [StartAnew(start_offset)]
 

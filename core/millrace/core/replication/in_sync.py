@@ -358,6 +358,7 @@ class InSyncReplicas:
             self.state.is_recovering
             or self._joiners(ends, rules, now)
             or any(self._lags(life, ends, rules, now) for life in self.state.isr)
+            or (self.state.is_unflushed and self._is_flushed(self.state.isr, ends, rules))
         ):
             return now
         for follower in self._followers.values():

@@ -334,6 +334,37 @@ class PartitionLeader:
         epochs = leader_epochs.with_reign(self.leader_epoch, self.leader_epoch_start_offset)
         return epochs.diverging(fetch_offset, last_fetched_epoch, self.written_offset)
 
+    def diverging_follower(
+        self,
+        life: BrokerLife,
+        fetch_offset: Offset,
+        last_fetched_epoch: LeaderEpoch,
+        leader_epochs: LeaderEpochs,
+        log_start_offset: Offset,
+    ) -> EpochEnd | None:
+        """Return where a follower must look back to; None when it may go on, and counts (P4).
+
+        As `diverging`, but for logs that are empty: no epoch says whether what was before such a
+        log's start is what is here. Of who counts as in sync or eligible it is. Any other may have
+        given it up before an unclean election, and lack what was written in its place. So it must
+        begin anew, where this log does: then the epoch is -1, and the end that of this log.
+
+        Args:
+            life: the follower's.
+            fetch_offset: end of its log.
+            last_fetched_epoch: of the last batch before it; -1 when there is none.
+            leader_epochs: of this replica's log.
+            log_start_offset: of this replica's log.
+
+        Raises:
+            UnknownLeaderEpochError: as `diverging`.
+        """
+        if last_fetched_epoch == NO_LEADER_EPOCH and fetch_offset > log_start_offset:
+            is_trusted = life in self._in_sync.maximal_isr or life in self.state.elr
+            if not is_trusted or fetch_offset > self.written_offset:
+                return EpochEnd(NO_LEADER_EPOCH, self.written_offset)
+        return self.diverging(fetch_offset, last_fetched_epoch, leader_epochs)
+
     def end_offset_for(self, epoch: LeaderEpoch, leader_epochs: LeaderEpochs) -> EpochEnd:
         """Return the greatest epoch that is not above `epoch`, and its end (P3).
 
@@ -474,6 +505,8 @@ class PartitionLeader:
         progress: FollowerProgress,
         leader_epochs: LeaderEpochs,
         now: MonotonicMs,
+        *,
+        log_start_offset: Offset,
     ) -> list[Waiter]:
         """Take what a follower says of its log; return the appends that completes.
 
@@ -485,6 +518,7 @@ class PartitionLeader:
             progress: how far it is.
             leader_epochs: of this replica's log.
             now: the time.
+            log_start_offset: of this replica's log.
 
         Raises:
             FencedLeaderEpochError, UnknownLeaderEpochError, NotLeaderError: as in `check_epoch`.
@@ -497,8 +531,12 @@ class PartitionLeader:
                 f"{leader_epoch}; the replicas are {self.state.replicas}, the epoch is "
                 f"{self.leader_epoch}"
             )
-        diverging = self.diverging(
-            progress.log_end_offset, progress.last_fetched_epoch, leader_epochs
+        diverging = self.diverging_follower(
+            life,
+            progress.log_end_offset,
+            progress.last_fetched_epoch,
+            leader_epochs,
+            log_start_offset,
         )
         if diverging is not None:
             return []

@@ -8,8 +8,9 @@ Credit is what bounds the bytes that are on their way: received, and not yet wri
 again when they are written, in pieces that are worth a message.
 
 What is to be said gathers here until the shell takes it (`take_request`), so that a thousand
-positions, or a round of writes over many partitions, make one message. A message names so many new
-positions at the most: whoever gets it takes them up at one go, and has others to serve.
+positions, or a round of writes over many partitions, make one message. A message names so many
+positions at the most, new ones above all: whoever gets it takes them up at one go, and has others
+to serve. What is more waits for the next one.
 
 When the stream breaks nothing is lost but time: the shell calls `on_broken`, waits a little, opens
 another and takes the request anew, with every position that its follower wants then. Those that
@@ -32,6 +33,8 @@ _GRANT_FRACTION: Final = 4
 """Credit is granted when so many parts of the window can be."""
 _POSITIONS_IN_REQUEST: Final = 500
 """New positions in one message at the most."""
+ENTRIES_IN_REQUEST: Final = 5000
+"""Positions in one message at the most that were left, or that are reported of."""
 
 
 @dataclass(slots=True)
@@ -177,18 +180,20 @@ class LeaderSession:
                 self._to_say[handle] = None
         if not self.has_something_to_say:
             return None
-        request = SessionRequest(removed=self._removed)
-        self._removed = []
-        for handle in list(islice(self._to_say, _POSITIONS_IN_REQUEST)):
+        request = SessionRequest(removed=self._removed[:ENTRIES_IN_REQUEST])
+        del self._removed[:ENTRIES_IN_REQUEST]
+        # A partition leaves its old position before it takes another.
+        to_say = [] if self._removed else list(islice(self._to_say, _POSITIONS_IN_REQUEST))
+        for handle in to_say:
             del self._to_say[handle]
             found = self._open[handle]
             found.is_said = True
             request.added.append((handle, found.topic_partition, found.position, found.progress))
         self._is_begun = True
-        for handle, progress in self._progress.items():
+        for handle in list(islice(self._progress, ENTRIES_IN_REQUEST)):
+            progress = self._progress.pop(handle)
             self._open[handle].progress = progress
             request.progress.append((handle, progress))
-        self._progress = {}
         if self._is_worth_granting:
             request.credit_bytes = self._credit
             self._granted += request.credit_bytes

@@ -48,13 +48,13 @@ class Renewals:
     Args:
         broker_id: this broker.
         retry_ms: pause after a refusal.
-        requests_max: renewals in one request.
+        requests_max: renewals in one request; may be replaced at any time.
     """
 
     def __init__(self, broker_id: BrokerId, *, retry_ms: int, requests_max: int) -> None:
         self._broker_id = broker_id
         self._retry_ms = retry_ms
-        self._requests_max = requests_max
+        self.requests_max = requests_max
         self._damaged: dict[TopicPartition, _Damaged] = {}
         self._asked: list[TopicPartition] = []
 
@@ -83,7 +83,7 @@ class Renewals:
             return []
         renewals: list[ReplicaRenewal] = []
         for topic_partition, damaged in self._damaged.items():
-            if len(renewals) == self._requests_max:
+            if len(renewals) >= self.requests_max:
                 break
             if damaged.phase is RenewalPhase.WAITING and now >= damaged.not_before:
                 state = image.partition(topic_partition)

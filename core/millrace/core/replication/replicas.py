@@ -22,7 +22,8 @@ An image names the replicas of this broker; nothing else does (P39):
   (`DropReplica`, P33, P70); of a deleted topic the metadata's tombstone says when it may go;
 - one that the image does not know at all is left alone: absence is never an order (P39).
 
-Leaders' proposals gather, and one request with all of them is in flight at a time.
+Leaders' proposals gather, and one request with all of them is in flight at a time, or with as many
+as the cluster lets one have (`configure`).
 
 Whatever happens costs what it concerns, not what there is: an image costs the partitions that it
 alters, and a tick those whose time has come. Each leader says when that will be, and those that
@@ -36,6 +37,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from millrace.core.errors import (
@@ -57,6 +59,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.log.leader_epochs import EpochEnd
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
 from millrace.core.metadata.requests import ReplicaRenewal
@@ -257,6 +260,7 @@ class Replicas:
         self._opening: dict[TopicPartition, None] = {}
         self._failed: dict[TopicPartition, MillraceError] = {}
         self._followed: dict[TopicPartition, BrokerId] = {}
+        self._request_partitions_max = ClusterConfig().request_partitions_max
         self._to_propose: dict[TopicPartition, IsrProposal] = {}
         self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
         # When leaders want to look at the time, the soonest first. Only the entries that the dict
@@ -269,6 +273,11 @@ class Replicas:
             retry_ms=config.isr_retry_ms,
             requests_max=_RENEWALS_AT_ONCE,
         )
+
+    def configure(self, *, request_partitions_max: int) -> None:
+        """Follow the cluster's settings from now on: a larger request would be refused for ever."""
+        self._request_partitions_max = request_partitions_max
+        self._renewals.requests_max = min(_RENEWALS_AT_ONCE, request_partitions_max)
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._held)
@@ -506,7 +515,11 @@ class Replicas:
         held = self._held.get(topic_partition)
         if held is None:
             return []
-        return self._note(topic_partition, held, held.replica.on_flushed(flushed_offset), now)
+        effects = self._note(topic_partition, held, held.replica.on_flushed(flushed_offset), now)
+        leader = held.replica.leader
+        if leader is not None and leader.state.is_unflushed:
+            self._schedule(topic_partition, held, now)  # It may have been the last that was due.
+        return effects
 
     def on_write_failed(
         self,
@@ -659,7 +672,12 @@ class Replicas:
         if replica.leader is None:
             raise NotLeaderError(f"{topic_partition} is not led by this broker")
         waiters = replica.leader.on_follower_fetch(
-            life, leader_epoch, progress, held.log.leader_epochs, now
+            life,
+            leader_epoch,
+            progress,
+            held.log.leader_epochs,
+            now,
+            log_start_offset=held.log.log_start_offset,
         )
         effects = self._note(topic_partition, held, [Complete(waiters)] if waiters else [], now)
         if replica.leader.is_expansion_due(now):
@@ -754,7 +772,9 @@ class Replicas:
         """Send the proposals that have gathered, one request at a time."""
         if self._proposed or not self._to_propose:
             return []
-        self._proposed, self._to_propose = list(self._to_propose.items()), {}
+        self._proposed = list(islice(self._to_propose.items(), self._request_partitions_max))
+        for topic_partition, _ in self._proposed:
+            del self._to_propose[topic_partition]
         return [ProposeIsr(self._proposed)]
 
     # --- Effects -----------------------------------------------------------------------------

@@ -559,7 +559,7 @@ def test_the_controllers_settings_count_and_a_broker_with_others_says_which(
                     "unclean_leader_election_enable": ("true", "false"),
                     "broker_session_timeout_ms": ("9000", "4000"),
                 }
-                assert channel._config == ClusterConfig()
+                assert channel.config == ClusterConfig()
             (said,) = [each for each in caplog.records if "differ" in each.message]
             named = said.__dict__["differences"]
             assert "cluster.unclean_leader_election_enable is true here and false there" in named

@@ -9,12 +9,14 @@ from typing import Any
 import grpc
 
 from millrace.broker.config import LimitsConfig
-from millrace.broker.rpc.fetch import FetchService
+from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.runtime.early_requests import EarlyRequests
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import UnknownLeaderEpochError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.replication.rules import ReplicationConfig
 from millrace.proto.codec import decode_fetch_response
+from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import fetch_pb2 as pb
 
 TOPIC = TopicId(b"t" * 16)
@@ -55,7 +57,11 @@ class Partition:
             check_epoch=lambda epoch: None,
             check_readable=lambda offset, start: None,
             diverging=lambda offset, epoch, epochs: None,
+            diverging_follower=lambda life, offset, epoch, epochs, start: None,
+            maximal_isr=(),
+            written_offset=0,
         )
+        self.size_bytes = 0
         self.log = self
         self.log_start_offset = 0
         self.leader_epoch = EPOCH
@@ -207,3 +213,40 @@ async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
 
 def test_a_reader_that_comes_before_the_leader_has_heard_of_its_election_is_waited_with() -> None:
     asyncio.run(_a_reader_of_an_epoch_that_has_yet_to_begin_here())
+
+
+async def _a_follower_of_more_than_strangers_may_have() -> None:
+    found = {TopicPartition(TOPIC, number): Partition(is_cold=False) for number in range(3)}
+    reported = []
+    partitions: Any = SimpleNamespace(
+        get=found.__getitem__,
+        find=found.get,
+        on_follower_progress=lambda place, life, epoch, progress: reported.append(place),
+    )
+    service = ReplicaService(
+        partitions=partitions,
+        reader=Disk(),  # type: ignore[arg-type]
+        early=EarlyRequests(500),
+        limits=LimitsConfig(request_entries_max=1, fetch_session_partitions_max=1),
+        metrics=BrokerMetrics(),
+        replication=ReplicationConfig(),
+    )
+    service.configure(broker_partitions_max=3)
+    call: Any = Call()
+    serving = asyncio.create_task(service.fetch(None, call))
+    request = pb.FetchRequest(
+        partitions=[
+            pb.FetchPartition(handle=number, topic_id=TOPIC, partition=number)
+            for number in range(3)
+        ],
+        progress=[pb.FollowerProgress(handle=number) for number in range(3)],
+        settings=pb.FetchSettings(replica_id=1, features=[BROKER_PROTOCOL]),
+    )
+    call.requests.put_nowait(request.SerializeToString())
+    call.requests.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(serving, 5)
+    assert reported == list(found)
+
+
+def test_a_follower_is_not_held_to_what_strangers_may_follow_and_say() -> None:
+    asyncio.run(_a_follower_of_more_than_strangers_may_have())

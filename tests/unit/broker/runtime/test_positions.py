@@ -122,7 +122,12 @@ class Stage:
         epochs = self.log.leader_epochs
         progress = FollowerProgress(end, end, Offset(0), epochs.latest_epoch)
         waiters = leader.on_follower_fetch(
-            THERE, leader.leader_epoch, progress, epochs, monotonic_now()
+            THERE,
+            leader.leader_epoch,
+            progress,
+            epochs,
+            monotonic_now(),
+            log_start_offset=self.log.log_start_offset,
         )
         self.perform([Complete(waiters)])
 

@@ -79,6 +79,43 @@ def test_one_whose_broker_was_unregistered_is_forgotten(cluster: Cluster, topic:
     assert not isinstance(cluster.change_isr(topic, 0, 1), MillraceError)
 
 
+def reassign(cluster: Cluster, topic: TopicId, *replicas: int) -> None:
+    target = tuple(map(BrokerId, replicas))
+    asked = Reassignment(topic_id=topic, partition=0, replicas=target)
+    cluster.ask_each(ReassignPartitions(reassignments=[asked]))
+    cluster.driver.tick()
+
+
+def test_one_that_was_moved_away_and_back_has_another_log(cluster: Cluster, topic: TopicId) -> None:
+    cluster.report_offline(2, topic)
+    before = cluster.driver.image.epoch
+    reassign(cluster, topic, 0, 1)
+    assert cluster.state(topic).replicas == (0, 1)
+    reassign(cluster, topic, 0, 1, 2)
+    late = [TopicPartition(topic, 0)]
+    cluster.driver.beat(cluster.life(2), metadata_epoch=before, offline=late)
+    assert not isinstance(cluster.change_isr(topic, 0, 1, 2), MillraceError)
+    assert ids(cluster.state(topic).isr) == [0, 1, 2]
+    cluster.report_offline(2, topic)
+    assert ids(cluster.state(topic).isr) == [0, 1]
+    assert isinstance(cluster.change_isr(topic, 0, 1, 2), IneligibleReplicaError)
+
+
+def test_one_that_is_damaged_before_its_addition_ends_is_not_forgotten_when_that_is_repeated(
+    cluster: Cluster, topic: TopicId
+) -> None:
+    reassign(cluster, topic, 0, 1, SPARE)
+    cluster.report_offline(SPARE, topic)
+    reassign(cluster, topic, 0, 1, SPARE)
+    assert isinstance(cluster.change_isr(topic, 0, 1, 2, SPARE), IneligibleReplicaError)
+
+
+def test_one_that_stays_is_not_forgotten_when_others_move(cluster: Cluster, topic: TopicId) -> None:
+    cluster.report_offline(2, topic)
+    reassign(cluster, topic, 0, 2, SPARE)
+    assert isinstance(cluster.change_isr(topic, 0, 1, 2), IneligibleReplicaError)
+
+
 def test_an_eligible_replica_leads_where_no_other_is_in_sync(
     cluster: Cluster, topic: TopicId
 ) -> None:

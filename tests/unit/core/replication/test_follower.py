@@ -367,7 +367,7 @@ def test_a_follower_that_forgot_when_goes_by_its_last_batch() -> None:
 
 def test_an_answer_that_no_leader_gives_is_not_obeyed() -> None:
     machine = follower((1, 0), end=9)
-    for diverging in (UNDEFINED_EPOCH_END, (4, 3)):
+    for diverging in (UNDEFINED_EPOCH_END, (4, 3), (NO_LEADER_EPOCH, 9)):
         effects = machine.on_fetch_response(response(machine, diverging=diverging))
         assert [type(each) for each in effects] == [FetchFrom]
     assert machine.next_offset == 9
@@ -415,6 +415,23 @@ def test_a_log_that_shares_nothing_with_the_leaders_is_begun_anew() -> None:
     machine = follower((3, 5), end=9, start=5, high_watermark=8)
     with pytest.raises(SafetyViolationError):
         machine.on_fetch_response(response(machine, diverging=(2, 3), log_start=6))
+
+
+def test_an_empty_log_that_the_leader_cannot_place_is_begun_anew() -> None:
+    machine = follower(end=8, start=8, high_watermark=8)
+    effects = machine.on_fetch_response(response(machine, diverging=(-1, 9), log_start=6))
+    assert effects == [StartAnew(Offset(6))]
+    assert machine.on_started_anew(Offset(6)) == [position(6, NO_LEADER_EPOCH, 2)]
+    assert machine.progress == (6, 6, 6, NO_LEADER_EPOCH)
+
+
+def test_an_empty_log_is_not_begun_anew_where_its_leader_has_lost_what_was_committed() -> None:
+    machine = follower(end=8, start=8, high_watermark=8)
+    with pytest.raises(SafetyViolationError):
+        machine.on_fetch_response(response(machine, diverging=(-1, 7), log_start=6))
+    machine = follower(end=8, start=8, high_watermark=8, state=state_of(unclean_epoch=5))
+    effects = machine.on_fetch_response(response(machine, diverging=(-1, 7), log_start=6))
+    assert effects == [StartAnew(Offset(6))]
 
 
 def test_the_log_start_follows_the_leaders_as_far_as_the_log_is_committed() -> None:

@@ -77,6 +77,7 @@ class Leading:
     ) -> None:
         self.now = MonotonicMs(0)
         self.epochs = LeaderEpochs(epochs)
+        self.log_start_offset = Offset(0)
         offset = Offset(end)
         self.machine = PartitionLeader(
             PARTITION,
@@ -120,7 +121,14 @@ class Leading:
             LeaderEpoch(last_epoch),
         )
         epoch = self.machine.leader_epoch if leader_epoch is None else LeaderEpoch(leader_epoch)
-        return self.machine.on_follower_fetch(life, epoch, progress, self.epochs, self.now)
+        return self.machine.on_follower_fetch(
+            life,
+            epoch,
+            progress,
+            self.epochs,
+            self.now,
+            log_start_offset=self.log_start_offset,
+        )
 
     def pass_time(self, ms: int, step: int = 1000) -> IsrProposal | None:
         """Tick until something is proposed."""
@@ -289,6 +297,43 @@ def test_a_log_that_is_no_prefix_of_the_leaders_counts_for_nothing() -> None:
     assert leading.machine.high_watermark == 0
     leading.report(FIRST, 2, last_epoch=1)
     assert leading.machine.high_watermark == 2
+
+
+def emptied(leading: Leading, life: BrokerLife, end: int) -> tuple[int, int] | None:
+    """Let a follower report an empty log; return what its leader answers to its position."""
+    leading.report(life, end, last_epoch=NO_LEADER_EPOCH)
+    return leading.machine.diverging_follower(
+        life, Offset(end), NO_LEADER_EPOCH, leading.epochs, leading.log_start_offset
+    )
+
+
+def test_an_empty_log_counts_for_what_was_given_up_only_of_who_is_counted_on() -> None:
+    """P4, P22: since an unclean election something else may stand in its place."""
+    leading = Leading((LEADER, FIRST), end=5, high_watermark=0, epochs=((1, 0),))
+    leading.log_start_offset = Offset(2)
+    assert emptied(leading, SECOND, 4) == (NO_LEADER_EPOCH, 5)
+    assert leading.machine.followers[1].life is None, "nothing was taken of it"
+    assert emptied(leading, FIRST, 4) is None
+    assert leading.machine.high_watermark == 4
+    eligible = replace(state_of((LEADER, FIRST), partition_epoch=8), elr=(SECOND,))
+    leading.machine.on_state(eligible, STANDINGS, leading.now)
+    assert emptied(leading, SECOND, 4) is None
+
+
+def test_an_empty_log_that_begins_where_the_leaders_does_counts() -> None:
+    leading = Leading((LEADER,), end=5, epochs=((1, 0),))
+    leading.log_start_offset = Offset(5)
+    assert emptied(leading, FIRST, 5) is None
+    assert leading.machine.followers[0].has_caught_up
+    assert emptied(leading, SECOND, 3) is None, "its position is out of range, and says so"
+
+
+def test_a_report_that_goes_beyond_the_leaders_end_counts_for_nothing() -> None:
+    leading = Leading(end=5, epochs=((1, 0),))
+    for life in (FIRST, SECOND):
+        assert emptied(leading, life, 6) == (NO_LEADER_EPOCH, 5)
+    leading.append(records=3, acks=Acks.LEADER)
+    assert leading.machine.high_watermark == 5
 
 
 def test_a_member_of_another_life_is_waited_for_and_not_taken_for_the_present_one() -> None:
@@ -813,6 +858,7 @@ def decide(leading: Leading, random: Random, proposal: IsrProposal | None) -> li
                 leader_epoch=LeaderEpoch(state.leader_epoch + 1),
                 partition_epoch=PartitionEpoch(state.partition_epoch + 1),
                 is_recovering=random.random() < 0.5,
+                is_unflushed=random.random() < 0.5,
             )
             return machine.on_state(again, None, leading.now)
     return []

@@ -4,7 +4,7 @@ from tests.fakes.calls import calls_in
 
 from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicId, TopicPartition
 from millrace.core.replication.follower import FetchFrom
-from millrace.core.replication.leader_session import LeaderSession
+from millrace.core.replication.leader_session import ENTRIES_IN_REQUEST, LeaderSession
 from millrace.core.replication.progress import FollowerProgress
 
 A, B = (TopicPartition(TopicId(b"t" * 16), number) for number in range(2))
@@ -154,6 +154,30 @@ def test_thousands_of_positions_are_said_in_several_messages() -> None:
         requests.append(request)
     assert [len(each.added) for each in requests] == [500, 500, 200]
     assert [each.credit_bytes for each in requests] == [WINDOW, 0, 0]
+
+
+def test_thousands_of_reports_and_of_positions_that_were_left_are_said_in_several_messages() -> (
+    None
+):
+    session = LeaderSession(WINDOW)
+    many = ENTRIES_IN_REQUEST + 1
+    for number in range(many):
+        session.open(TopicPartition(A.topic_id, number), position(), progress(0), NOW)
+    while session.take_request(NOW) is not None:
+        pass
+    for number in range(many):
+        session.on_progress(TopicPartition(A.topic_id, number), progress(1))
+    requests = [session.take_request(NOW) for _ in range(3)]
+    assert [each and len(each.progress) for each in requests] == [ENTRIES_IN_REQUEST, 1, None]
+    assert sorted(handle for each in requests[:2] if each for handle, _ in each.progress) == [
+        *range(1, many + 1)
+    ]
+    for number in range(many):
+        session.close(TopicPartition(A.topic_id, number))
+    session.open(A, position(), progress(1), NOW)
+    requests = [session.take_request(NOW) for _ in range(3)]
+    assert [each and len(each.removed) for each in requests] == [ENTRIES_IN_REQUEST, 1, None]
+    assert [each and len(each.added) for each in requests] == [0, 1, None], "P7: first it leaves"
 
 
 def test_positions_that_pause_cost_nothing_while_others_have_something_to_say() -> None:

@@ -1,6 +1,6 @@
 """All replicas of one broker: what images make of them, sessions, credit, and proposals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.fakes.calls import calls_in
@@ -74,9 +74,15 @@ class World:
         leader: who leads the partition.
     """
 
-    def __init__(self, *, leads: bool) -> None:
+    def __init__(
+        self,
+        *,
+        leads: bool,
+        replication_factor: int = 3,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
         self.cluster = Cluster(4)
-        self.topic_id = self.cluster.create()
+        self.topic_id = self.cluster.create(replication_factor=replication_factor, config=config)
         self.partition = TopicPartition(self.topic_id, 0)
         state = self.cluster.state(self.topic_id)
         self.leader = state.leader
@@ -679,6 +685,42 @@ def test_only_an_answer_that_proves_it_takes_a_proposal_back(
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize("replication_factor", [1, 3])
+def test_a_topic_that_becomes_durable_is_so_for_all_once_its_last_flush_is_done(
+    replication_factor: int,
+) -> None:
+    world = World(
+        leads=True, replication_factor=replication_factor, config={"durability": "replicated"}
+    ).open()
+    others = [n for n in world.cluster.state(world.topic_id).replicas if n != world.here]
+    machine = world.machine.get(world.partition).leader
+    assert machine is not None
+    machine.append(header_of(2), Acks.ALL, "owner", WALL)
+    world.log.end_at(2)
+    world.machine.on_written(world.partition, Offset(2), NOW)
+    for each in others:
+        report(world, each, 2)
+    assert machine.high_watermark == 2
+    for at in range(100, 2000, 100):  # Nobody has anything to look at any more.
+        world.machine.tick(MonotonicMs(at))
+    durable = TopicChange(
+        topic=TopicRef(topic_id=world.topic_id), set_config={"durability": "fsync"}
+    )
+    world.cluster.ask_each(AlterTopics(changes=[durable]))
+    assert world.cluster.state(world.topic_id).is_unflushed
+    world.learn(MonotonicMs(2000))
+    for at in range(2100, 5000, 100):
+        assert world.machine.tick(MonotonicMs(at)) == []
+    world.machine.on_flushed(world.partition, Offset(2), MonotonicMs(5000))
+    effects: list[Effect] = []
+    for at in range(5000, 5300, 100):
+        effects += world.machine.tick(MonotonicMs(at))
+    (propose,) = effects
+    assert isinstance(propose, ProposeIsr)
+    ((_, proposal),) = propose.proposals
+    assert not proposal.is_unflushed  # P13, P27
+
+
 def test_followers_of_a_process_that_stood_still_get_their_time_anew(leader: World) -> None:
     machine = leader.machine.get(leader.partition).leader
     assert machine is not None
@@ -762,6 +804,44 @@ def test_among_thousands_of_quiet_partitions_only_those_cost_anything_where_some
     (propose,) = proposed
     assert isinstance(propose, ProposeIsr)
     assert [each for each, _ in propose.proposals] == [busy]
+
+
+def test_what_is_asked_of_the_controller_is_split_as_the_cluster_bounds_requests() -> None:
+    crowd = Crowd()
+    crowd.machine.configure(request_partitions_max=1000)
+    for busy in crowd.led:
+        leader = crowd.machine.get(busy).leader
+        assert leader is not None
+        leader.append(header_of(1), Acks.LEADER, "owner", WALL)
+        crowd.machine.on_written(busy, Offset(1), MonotonicMs(1200))
+    effects: list[Effect] = []
+    for at in range(1200, 3000, 100):
+        effects += crowd.machine.tick(MonotonicMs(at))
+    asked: list[TopicPartition] = []
+    while effects:
+        (propose,) = effects
+        assert isinstance(propose, ProposeIsr)
+        assert len(propose.proposals) <= 1000
+        asked += [each for each, _ in propose.proposals]
+        answers = [NotControllerError("later")] * len(propose.proposals)
+        effects = crowd.machine.on_isr_answers(answers, MonotonicMs(3000))
+    assert sorted(asked) == sorted(crowd.led)
+    assert len(crowd.led) > 1000
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_more_damaged_replicas_begin_anew_at_once_than_a_request_may_name(most: int) -> None:
+    follower = World(leads=False, replication_factor=4).open()
+    other = TopicPartition(follower.cluster.create("other", replication_factor=4), 0)
+    follower.machine.configure(request_partitions_max=most)
+    follower.learn()
+    for each in (follower.partition, other):
+        follower.cluster.report_offline(follower.here, each.topic_id)
+        follower.machine.on_failed(each, CorruptLogError("damaged"))
+    follower.learn()
+    (ask,) = follower.machine.tick(MonotonicMs(100))
+    assert isinstance(ask, ProposeRenewals)
+    assert len(ask.renewals) == most
 
 
 def test_an_image_costs_the_partitions_that_it_alters_and_not_those_beside_them() -> None:
