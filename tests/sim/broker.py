@@ -462,14 +462,27 @@ class SimulatedBroker:
         waited_us = self._machine.world.now - self._told_to_stop_at
         self._witness.states.on_stopping(self._life, waited_us)
 
+        others = self._not_ours()
+
         def close() -> None:
-            self.directory.close(clean=True, broker_epoch=broker_epoch)
+            self.directory.close(clean=True, broker_epoch=broker_epoch, others=others)
             self._witness.logs.on_closed(self._machine)
 
         def done(result: object) -> None:
             self._machine.exit(f"told to: {result or 'all is closed'}")
 
         self._machine.run(THREAD, close, done)
+
+    def _not_ours(self) -> list[TopicPartition]:
+        image, life = self._cache.image, self._life
+        assert image is not None
+        assert life is not None
+        states = {found: image.partition(found) for found in self.directory.found}
+        return [
+            found
+            for found, state in states.items()
+            if state is None or life.broker_id not in state.replicas
+        ]
 
     def _register(self) -> None:
         if self._has_asked_to_register:
@@ -512,7 +525,7 @@ class SimulatedBroker:
         self._witness.logs.on_remembering(self._machine, answer.broker_epoch)
         with self._or_exit():
             self.directory.begin_life(*answer.life)
-        self.replicas = Replicas(answer.life, self._replication)
+        self.replicas = Replicas(answer.life, self._replication, self.directory.found)
         self.service = FollowerService(
             self._machine,
             self.replicas,

@@ -389,6 +389,7 @@ class Broker:
         await self._directories.close(
             in_order=[each.directory for each in used if each.failure is None],
             broker_epoch=None if self._life is None else self._life.broker_epoch,
+            others=() if self._partitions is None else self._partitions.not_ours(),
         )
 
     # --- Clients -----------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from millrace.broker.storage.log_directory import (
 )
 from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.core.errors import LogDirFailedError, StorageError
-from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId
+from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, TopicPartition
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
 
@@ -157,7 +157,11 @@ class LogDirectories:
             await self._reader.call(directory.begin_life, *life)
 
     async def close(
-        self, *, in_order: Collection[LogDirectory], broker_epoch: BrokerEpoch | None
+        self,
+        *,
+        in_order: Collection[LogDirectory],
+        broker_epoch: BrokerEpoch | None,
+        others: Collection[TopicPartition] = (),
     ) -> None:
         """Close all; nothing appends to them any more.
 
@@ -165,11 +169,15 @@ class LogDirectories:
             in_order: those that are to get the marker of a clean shutdown; the others' files are
                 given back as they are.
             broker_epoch: the life that ends with this; None when it had not begun.
+            others: partitions that lie there, and this broker has no replica of.
         """
         for directory in self.opened:
             try:
                 await asyncio.to_thread(
-                    directory.close, clean=directory in in_order, broker_epoch=broker_epoch
+                    directory.close,
+                    clean=directory in in_order,
+                    broker_epoch=broker_epoch,
+                    others=others,
                 )
             except StorageError as error:  # The others are closed in order all the same.
                 self._on_failure(error)

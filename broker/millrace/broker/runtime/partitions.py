@@ -124,7 +124,8 @@ class Partitions:
         reader: LogReader,
         has_new_directory: bool,
     ) -> None:
-        self.replicas = Replicas(broker, config)
+        on_disk = [found for each in directories for found in each.found]
+        self.replicas = Replicas(broker, config, on_disk)
         self.image: MetadataImage | None = None
         self.on_sessions_concerned: Callable[[], None] = lambda: None
         self.on_opened: Callable[[Partition], None] = lambda _: None
@@ -189,6 +190,24 @@ class Partitions:
         """Return whether this broker's replica is in sync, as of the latest metadata."""
         state = None if self.image is None else self.image.partition(topic_partition)
         return state is not None and self._broker in state.isr
+
+    def not_ours(self) -> list[TopicPartition]:
+        """Return what lies on the directories, and this broker has no replica of by the metadata.
+
+        Nobody counts on that here: others have it, or nobody knows whose it is.
+        """
+        if self.image is None:
+            return []
+        states = {
+            found: self.image.partition(found)
+            for each in self.directories
+            for found in each.directory.found
+        }
+        return [
+            found
+            for found, state in states.items()
+            if state is None or self._broker.broker_id not in state.replicas
+        ]
 
     # --- Events ------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@
 
 The clean-shutdown marker is bound to this directory and to the very recovery checkpoint that was
 written with it, so that a stale one means nothing. It names the life of the broker that ended so
-(P27), and is removed, durably, before the first append.
+(P27), and is removed, durably, before the first append. It also names the logs that it does not
+speak for: what lies here, and was not the broker's, was not opened.
 
 A life writes its epoch down before it does anything, so that a directory that was put back from a
 backup is known by the older one that it names.
@@ -35,6 +36,7 @@ cannot be opened is in `corrupt`, and the rest is served.
 
 import os.path
 import threading
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
@@ -134,6 +136,7 @@ class LogDirectory:
         self.closed_by: BrokerEpoch | None = None
         self.used_by: BrokerEpoch | None = None
         self.found: list[TopicPartition] = []
+        self._unjudged: set[TopicPartition] = set()  # Logs that the marker does not speak for.
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
         self.damaged: list[str] = []
@@ -208,11 +211,14 @@ class LogDirectory:
     def _is_marked_clean(self, checkpoint: bytes) -> bool:
         try:
             marker = read_sealed(self._files, f"{self.path}/{_CLEAN}", _CLEAN)
-            broker_epoch = int(marker.split()[-1])
+            first, *names = marker.decode().splitlines()
+            broker_epoch = int(first.split()[-1])
         except (FileNotFoundError, DamagedFileError, ValueError, IndexError):
             return False
-        if marker != self._marker(checkpoint, broker_epoch):
+        unjudged = {found for name in names if (found := parse_topic_partition(name)) is not None}
+        if marker != self._marker(checkpoint, broker_epoch, unjudged):
             return False
+        self._unjudged = unjudged
         self.closed_by = BrokerEpoch(broker_epoch) if broker_epoch >= 0 else None
         return True
 
@@ -223,9 +229,11 @@ class LogDirectory:
         except (FileNotFoundError, DamagedFileError, ValueError):
             return None
 
-    def _marker(self, checkpoint: bytes, broker_epoch: int) -> bytes:
-        crc = crc32c.crc32c(checkpoint)
-        return f"{self.identity.directory_id} {crc:08x} {broker_epoch}\n".encode()
+    def _marker(
+        self, checkpoint: bytes, broker_epoch: int, unjudged: Iterable[TopicPartition]
+    ) -> bytes:
+        first = f"{self.identity.directory_id} {crc32c.crc32c(checkpoint):08x} {broker_epoch}"
+        return "".join(f"{line}\n" for line in (first, *sorted(map(str, unjudged)))).encode()
 
     # --- Partitions --------------------------------------------------------------------------
 
@@ -246,7 +254,7 @@ class LogDirectory:
                 config,
                 checkpoints=self._checkpoints,
                 cache=self._cache,
-                is_clean=self.was_clean,
+                is_clean=self.was_clean and topic_partition not in self._unjudged,
                 now=now,
             )
         except CorruptLogError as error:
@@ -485,12 +493,20 @@ class LogDirectory:
         except OSError as error:
             raise refusal(error, f"writing {path}") from error
 
-    def close(self, *, clean: bool, broker_epoch: BrokerEpoch | None = None) -> None:
+    def close(
+        self,
+        *,
+        clean: bool,
+        broker_epoch: BrokerEpoch | None = None,
+        others: Collection[TopicPartition] = (),
+    ) -> None:
         """Close all logs, and leave the marker if everything was closed in order.
 
         Args:
             clean: False gives the files back and writes nothing, as when the disk failed.
             broker_epoch: the life of the broker that ends with this, if it had one.
+            others: partitions that lie here, and that broker has no replica of: how they were left
+                matters to nobody who counts on it.
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused; the next start recovers.
@@ -502,16 +518,19 @@ class LogDirectory:
                 except CorruptLogError as error:
                     self.corrupt[log.topic_partition] = error
             if clean:
+                if self._checkpoints.is_lost:
+                    self._checkpoints.require()  # The marker is bound to it, also to an empty one.
                 self.keep_points()
             # Of a log that was not opened it is not known how it was left.
-            if clean and not self.corrupt and self.logs.keys() >= set(self.found):
-                self._mark_clean(-1 if broker_epoch is None else broker_epoch)
+            unjudged = set(self.found) - self.logs.keys()
+            if clean and not self.corrupt and unjudged <= set(others):
+                self._mark_clean(-1 if broker_epoch is None else broker_epoch, unjudged)
         finally:
             self.logs.clear()
             self._lock.release()
 
-    def _mark_clean(self, broker_epoch: int) -> None:
-        marker = self._marker(self._checkpoints.payload(), broker_epoch)
+    def _mark_clean(self, broker_epoch: int, unjudged: Iterable[TopicPartition]) -> None:
+        marker = self._marker(self._checkpoints.payload(), broker_epoch, unjudged)
         path = f"{self.path}/{_CLEAN}"
         try:
             try:

@@ -19,7 +19,8 @@ An image names the replicas of this broker; nothing else does (P39):
 
 - a partition that is new here is opened (`OpenLog`);
 - one that the image gives to others at a later partition epoch is closed and its data may go
-  (`DropReplica`, P33, P70); of a deleted topic the metadata's tombstone says when it may go;
+  (`DropReplica`, P33, P70), also where that happened while this broker was down; of a deleted topic
+  the metadata's tombstone says when it may go;
 - one that the image does not know at all is left alone: absence is never an order (P39).
 
 Leaders' proposals gather, and one request with all of them is in flight at a time.
@@ -34,7 +35,7 @@ log directory failed does not, nor one that is the only one left.
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -242,12 +243,18 @@ class Replicas:
     Args:
         broker: this broker's life. Another one needs another machine (P37).
         config: the broker's settings.
+        on_disk: partitions that its earlier lives have left behind.
 
     Attributes:
         sessions: with the brokers that lead what is followed here, by broker id.
     """
 
-    def __init__(self, broker: BrokerLife, config: ReplicationConfig) -> None:
+    def __init__(
+        self,
+        broker: BrokerLife,
+        config: ReplicationConfig,
+        on_disk: Iterable[TopicPartition] = (),
+    ) -> None:
         self.broker = broker
         self.sessions: dict[BrokerId, LeaderSession] = {}
         self._config = config
@@ -256,6 +263,7 @@ class Replicas:
         self._held: dict[TopicPartition, _Held] = {}
         self._opening: dict[TopicPartition, None] = {}
         self._failed: dict[TopicPartition, MillraceError] = {}
+        self._left_behind = set(on_disk)  # Until an image says whose they are.
         self._followed: dict[TopicPartition, BrokerId] = {}
         self._to_propose: dict[TopicPartition, IsrProposal] = {}
         self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
@@ -368,8 +376,11 @@ class Replicas:
     ) -> list[Effect]:
         topic_partition = TopicPartition(topic.topic_id, number)
         held = self._held.get(topic_partition)
+        is_here = held or topic_partition in self._opening or topic_partition in self._failed
+        if topic_partition in self._left_behind:
+            self._left_behind.discard(topic_partition)
+            is_here = True
         if self.broker.broker_id not in state.replicas:
-            is_here = held or topic_partition in self._opening or topic_partition in self._failed
             if not is_here:
                 return []
             error = NotLeaderError(f"{topic.name}-{number} was moved to other brokers")

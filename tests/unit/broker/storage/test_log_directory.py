@@ -151,6 +151,27 @@ def test_a_stop_is_not_clean_while_a_log_was_not_opened() -> None:
     assert not open_directory(opened.disk).was_clean
 
 
+def test_an_empty_directory_is_closed_in_order_as_any_other() -> None:
+    """Else a broker with more directories than partitions counted as one that crashed (P27)."""
+    disk = Disk()
+    open_directory(disk).close(clean=True, broker_epoch=BrokerEpoch(7))
+    assert open_directory(disk).closed_by == 7
+
+
+def test_what_is_not_the_broker_s_need_not_be_opened_and_is_not_taken_for_in_order() -> None:
+    disk = used(clean=True)
+    open_directory(disk).close(clean=True, broker_epoch=BrokerEpoch(7), others=[TOPIC_PARTITION])
+    segment = next(path for path in disk.files() if path.endswith(".log"))
+    disk.write(segment, disk.contents(segment) + b"torn")
+    opened = LogOnDisk(disk)
+    assert opened.directory.closed_by == 7
+    assert opened.end == 1
+    opened.directory.close(clean=True, broker_epoch=BrokerEpoch(8))
+    disk.write(segment, disk.contents(segment) + b"torn")
+    with pytest.raises(CorruptLogError):
+        LogOnDisk(disk)
+
+
 def test_a_stop_whose_flush_fails_is_not_clean() -> None:
     opened = LogOnDisk(Disk())
     opened.append(stamped_batch(0))

@@ -26,6 +26,7 @@ from millrace.core.ids import (
     LeaderEpoch,
     MonotonicMs,
     Offset,
+    TopicId,
     TopicPartition,
 )
 from millrace.core.log.leader_epochs import EpochEnd
@@ -230,6 +231,22 @@ def test_a_replica_that_others_have_is_dropped_only_when_the_image_says_so() -> 
     assert DropReplica(world.partition) in world.learn()
     assert list(world.machine) == []
     assert len(world.machine.sessions[world.leader]) == 0
+
+
+def test_what_was_given_to_others_while_the_broker_was_down_is_dropped_at_the_first_image() -> None:
+    """And not what the image does not know (P39, P70)."""
+    world = World(leads=False)
+    orphan = TopicPartition(TopicId(b"o" * 16), 0)
+    state = world.cluster.state(world.topic_id)
+    spare = next(n for n in range(4) if BrokerId(n) not in state.replicas)
+    for here, expected in ((world.here, OpenLog), (spare, DropReplica)):
+        life = world.cluster.life(here)
+        world.machine = Replicas(life, CONFIG, [world.partition, orphan])
+        (effect,) = [each for each in world.learn() if not isinstance(each, Advanced)]
+        assert isinstance(effect, expected)
+        assert effect.topic_partition == world.partition
+        world.cluster.driver.tick()
+        assert world.learn() == []  # It is said once.
 
 
 def test_a_log_that_opens_after_its_topic_was_deleted_is_closed() -> None:

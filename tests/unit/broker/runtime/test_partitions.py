@@ -1,0 +1,177 @@
+"""The shell around a broker's replicas, on disks in memory: which logs it opens, and where."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.fakes.cluster import Cluster
+from tests.fakes.disk import Disk
+from tests.fakes.stamped_batches import stamped_batch
+
+from millrace.broker.runtime import partitions as shell
+from millrace.broker.runtime.mailbox import Mailbox
+from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.reader import LogReader
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
+from millrace.core.errors import MillraceError
+from millrace.core.ids import BrokerEpoch, BrokerId, TopicId, TopicPartition, WallMs
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.requests import Reassignment, ReassignPartitions
+from millrace.core.replication.rules import ReplicationConfig
+
+HERE = BrokerId(0)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "_PAUSE_SECONDS", 0.01)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        # Nobody signals what a test looks at.
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+def open_directory(disk: Disk, root: str) -> LogDirectory:
+    return LogDirectory.open(
+        disk,
+        root,
+        DirectoryConfig(ballast_bytes=0),
+        cluster_id="cluster",
+        broker_id=HERE,
+        new_directory_id=root,
+    )
+
+
+class World:
+    """One broker of a cluster, on one disk for each of its log directories."""
+
+    def __init__(self, directories: int = 1, brokers: int = 1) -> None:
+        self.cluster = Cluster(brokers)
+        self.disks = [Disk(number) for number in range(directories)]
+        self.failures: list[BaseException] = []
+        self.partitions: Partitions
+        self.opened: list[LogDirectory] = []
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.cluster.driver.image
+
+    def create(self, name: str = "t", partitions: int = 1, replicas: int = 1) -> TopicId:
+        return self.cluster.create(name, partitions=partitions, replication_factor=replicas)
+
+    def move(self, topic_partition: TopicPartition, *target: int) -> None:
+        """Reassign a partition, and let that come to its end."""
+        reassignment = Reassignment(
+            topic_id=topic_partition.topic_id,
+            partition=topic_partition.partition,
+            replicas=tuple(map(BrokerId, target)),
+        )
+        self.cluster.ask_each(ReassignPartitions(reassignments=[reassignment]))
+        state = self.cluster.state(*topic_partition)
+        self.cluster.change_isr(
+            topic_partition.topic_id,
+            *state.replicas,
+            partition=topic_partition.partition,
+        )
+        self.cluster.driver.pass_time(1000)
+        assert self.cluster.state(*topic_partition).replicas == target
+
+    def write(self, topic_partition: TopicPartition, at: int = 0) -> None:
+        """Leave a log with one batch, as an earlier process that was killed."""
+        directory = open_directory(self.disks[at], f"/{at}")
+        log = directory.open_partition(topic_partition, LogConfig(), WallMs(0))
+        log.append([stamped_batch(0, topic_partition=topic_partition)], WallMs(0))
+        log.flush()
+        directory.close(clean=False)
+
+    def run(self, story: Callable[[], Awaitable[None]], *, has_new_directory: bool = False) -> None:
+        """Run a story while the partitions are open; close the directories in order then."""
+
+        async def main() -> None:
+            mailbox = Mailbox(asyncio.get_running_loop())
+            reader = LogReader(mailbox, threads=2, buffer_bytes=1 << 16)
+            self.opened = [
+                open_directory(disk, f"/{number}") for number, disk in enumerate(self.disks)
+            ]
+            self.partitions = Partitions(
+                broker=self.cluster.life(HERE),
+                config=ReplicationConfig(),
+                directories=self.opened,
+                ask_controller=self._ask,
+                mailbox=mailbox,
+                log_config=lambda _: LogConfig(),
+                inflated_bytes_max=1 << 20,
+                on_changes=lambda _: None,
+                on_lost=lambda *_: None,
+                on_all_failed=self.failures.append,
+                on_failure=self.failures.append,
+                reader=reader,
+                has_new_directory=has_new_directory,
+            )
+            try:
+                await story()
+            finally:
+                await self.partitions.stop()
+                for each in self.partitions.directories:
+                    await asyncio.to_thread(each.appender.close)
+                    each.directory.close(
+                        clean=each.failure is None,
+                        broker_epoch=BrokerEpoch(7),
+                        others=self.partitions.not_ours(),
+                    )
+                reader.close()
+
+        asyncio.run(main())
+
+    async def _ask(self, request: object) -> list[MillraceError | None]:
+        raise AssertionError(f"the controller was asked {request}")
+
+    async def learn(self) -> None:
+        self.partitions.on_image(self.image)
+        await self.partitions.settled()
+
+    def names(self, at: int = 0) -> list[str]:
+        """Names of what lies in a log directory and concerns partitions."""
+        return [name for name in self.disks[at].list(f"/{at}") if "." in name or len(name) > 30]
+
+
+# What lies on disk, and belongs to others by now.
+
+
+def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes_to_the_trash() -> None:
+    world = World(brokers=4)
+    topic_id = world.create(replicas=3)
+    moved = TopicPartition(topic_id, 0)
+    world.write(moved)
+    world.move(moved, 1, 2, 3)
+
+    async def story() -> None:
+        await world.learn()
+        await until(lambda: moved not in world.opened[0].found)
+
+    world.run(story)
+    (name,) = world.names()
+    assert name.startswith(f"{moved}.")
+    assert name.endswith(".deleted")
+    assert open_directory(world.disks[0], "/0").closed_by == 7
+
+
+def test_what_no_image_names_stays_and_its_broker_stops_in_order_all_the_same() -> None:
+    """Else it counted as one that crashed, with each start (P27)."""
+    world = World()
+    orphan = TopicPartition(TopicId(b"o" * 16), 0)
+    world.write(orphan)
+    (segment,) = [path for path in world.disks[0].files() if path.endswith(".log")]
+    world.disks[0].write(segment, world.disks[0].contents(segment) + b"torn")
+    ours = TopicPartition(world.create(), 0)
+
+    world.run(world.learn)
+    assert sorted(world.names()) == sorted([str(orphan), str(ours)])
+    directory = open_directory(world.disks[0], "/0")
+    assert directory.closed_by == 7
+    log = directory.open_partition(orphan, LogConfig(), WallMs(0))
+    assert log.log_end_offset == 1  # The tail is cut: nobody said that this log was in order.
