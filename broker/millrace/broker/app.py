@@ -336,7 +336,7 @@ class Broker:
             on_all_failed=self._duties.fail,
             on_failure=self._duties.fail,
             reader=self._reader,
-            has_new_directory=self._directories.has_new,
+            misses_a_directory=self._directories.misses_some,
         )
 
     def _make_fetcher(self, broker: BrokerLife, partitions: Partitions) -> ReplicaFetcher:

@@ -122,7 +122,7 @@ class Partitions:
         on_all_failed: Callable[[LogDirFailedError], None],
         on_failure: Callable[[BaseException], None],
         reader: LogReader,
-        has_new_directory: bool,
+        misses_a_directory: bool,
     ) -> None:
         on_disk = [found for each in directories for found in each.found]
         self.replicas = Replicas(broker, config, on_disk)
@@ -138,7 +138,7 @@ class Partitions:
         self._on_all_failed = on_all_failed
         self._on_failure = on_failure
         self._reader = reader
-        self._has_new_directory = has_new_directory
+        self._misses_a_directory = misses_a_directory
         self._is_first_image = True
         self._open_here: dict[TopicPartition, Partition] = {}
         self._opening: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -571,8 +571,9 @@ class Partitions:
         try:
             if is_first and self._is_lost(topic_partition, topic):
                 raise CorruptLogError(
-                    f"{topic_partition} was on a log directory that is not here any more: an empty "
-                    "one stands in its place. Bring the old one back, or delete the topic"
+                    f"{topic_partition} was on a log directory that is not here any more: it was "
+                    "left out of log_dirs, or an empty one stands in its place. Bring the old one "
+                    "back, or delete the topic"
                 )
             log = await self._open_files(opened.directory, topic_partition, config)
         except StorageError as error:
@@ -628,13 +629,13 @@ class Partitions:
         """Whether a partition from before this start is on none of the directories.
 
         A broker that crashed between a topic's creation and the making of its directory has not
-        lost anything: nothing was ever acknowledged. But where a directory is new, it took the
-        place of one that may have held the partition, and beginning anew would hide the loss,
-        unless others have it.
+        lost anything: nothing was ever acknowledged. But where a directory is new, which took the
+        place of another, or one is left out, that one may have held the partition, and beginning
+        anew would hide the loss, unless others have it.
         """
         state = topic.partitions[topic_partition.partition]
         return (
-            self._has_new_directory
+            self._misses_a_directory
             and (len(state.replicas) == 1 or self._broker in state.isr)
             and not any(topic_partition in each.directory.found for each in self.directories)
         )

@@ -5,6 +5,8 @@
         identity               cluster id, broker id, and the directory's own random id
         recovery-checkpoint    see recovery_checkpoint.py
         clean-shutdown         written last when everything was closed in order
+        companions             ids of the broker's other log directories, also of those that it
+                               misses
         broker-epoch           the latest life of the broker that used it
         controller-epoch       the highest that the broker has taken metadata of, and the versions
                                of the metadata's objects then or later (`core/metadata/seen.py`)
@@ -20,6 +22,9 @@ speak for: what lies here, and was not the broker's, was not opened.
 
 A life writes its epoch down before it does anything, so that a directory that was put back from a
 backup is known by the older one that it names.
+
+Its companions are written down likewise, and stay so: what was on one that is not in use any more,
+whether it was left out or an empty one took its place, must not be begun anew on another.
 
 A partition is deleted only because somebody holds a tombstone of it. It gets another name first,
 and is removed `file.delete.delay.ms` later. Directories that nobody knows are left alone (P70).
@@ -70,6 +75,7 @@ _LOCK: Final = "lock"
 _IDENTITY: Final = "identity"
 _CLEAN: Final = "clean-shutdown"
 _BROKER_EPOCH: Final = "broker-epoch"
+_COMPANIONS: Final = "companions"
 _CONTROLLER_EPOCH: Final = "controller-epoch"
 _BALLAST: Final = "ballast"
 _DELETED: Final = ".deleted"
@@ -107,6 +113,7 @@ class LogDirectory:
         was_clean: whether it was closed in order.
         closed_by: the life of the broker that did so; None when nobody did, or it had none.
         used_by: the latest life that used it; None when it does not say.
+        companions: ids of the broker's other directories; None when they are not known any more.
         found: the partitions that were there when it was opened, also those that are missing but
             were there before.
         logs: the partitions that are open.
@@ -135,6 +142,7 @@ class LogDirectory:
         self.was_clean = False
         self.closed_by: BrokerEpoch | None = None
         self.used_by: BrokerEpoch | None = None
+        self.companions: frozenset[str] | None = frozenset()
         self.found: list[TopicPartition] = []
         self._unjudged: set[TopicPartition] = set()  # Logs that the marker does not speak for.
         self.logs: dict[TopicPartition, PartitionLog] = {}
@@ -193,6 +201,7 @@ class LogDirectory:
         checkpoint = self._checkpoints.read()
         self.was_clean = checkpoint is not None and self._is_marked_clean(checkpoint)
         self.used_by = self._last_life()
+        self.companions = self._known_companions()
         names = self._files.list(self.path)
         if _CLEAN in names:
             self._files.unlink(f"{self.path}/{_CLEAN}")
@@ -227,6 +236,15 @@ class LogDirectory:
             payload = read_sealed(self._files, f"{self.path}/{_BROKER_EPOCH}", _BROKER_EPOCH)
             return BrokerEpoch(int(payload))
         except (FileNotFoundError, DamagedFileError, ValueError):
+            return None
+
+    def _known_companions(self) -> frozenset[str] | None:
+        try:
+            payload = read_sealed(self._files, f"{self.path}/{_COMPANIONS}", _COMPANIONS)
+            return frozenset(payload.decode().splitlines())
+        except FileNotFoundError:
+            return frozenset()
+        except (DamagedFileError, ValueError):
             return None
 
     def _marker(
@@ -460,10 +478,20 @@ class LogDirectory:
         if self._files.exists(path):
             self._files.unlink(path)
 
-    def begin_life(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+    def begin_life(
+        self,
+        broker_id: BrokerId,
+        broker_epoch: BrokerEpoch,
+        companions: Collection[str] = (),
+    ) -> None:
         """Write down which life of which broker uses the directory from now on.
 
         To be called when the life is granted, before it does anything.
+
+        Args:
+            broker_id: the broker.
+            broker_epoch: its life.
+            companions: ids of its other directories, also of those that it misses.
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
@@ -471,6 +499,8 @@ class LogDirectory:
         assert self.identity.broker_id in (NO_BROKER, broker_id)
         path = f"{self.path}/{_BROKER_EPOCH}"
         try:
+            if self.companions != frozenset(companions):
+                self._write_companions(frozenset(companions))
             write_sealed(self._files, path, _BROKER_EPOCH, f"{broker_epoch}\n".encode())
             self.used_by = broker_epoch
             # Last: a directory that is a broker's says which life it was.
@@ -480,6 +510,11 @@ class LogDirectory:
                 self.identity = identity
         except OSError as error:
             raise refusal(error, f"writing down whose {self.path} is") from error
+
+    def _write_companions(self, companions: frozenset[str]) -> None:
+        payload = "".join(f"{each}\n" for each in sorted(companions)).encode()
+        write_sealed(self._files, f"{self.path}/{_COMPANIONS}", _COMPANIONS, payload)
+        self.companions = companions
 
     def keep_seen(self, seen: Seen) -> None:
         """Remember what was seen of the metadata's store (P39).

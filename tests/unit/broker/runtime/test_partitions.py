@@ -88,7 +88,9 @@ class World:
         log.flush()
         directory.close(clean=False)
 
-    def run(self, story: Callable[[], Awaitable[None]], *, has_new_directory: bool = False) -> None:
+    def run(
+        self, story: Callable[[], Awaitable[None]], *, misses_a_directory: bool = False
+    ) -> None:
         """Run a story while the partitions are open; close the directories in order then."""
 
         async def main() -> None:
@@ -110,7 +112,7 @@ class World:
                 on_all_failed=self.failures.append,
                 on_failure=self.failures.append,
                 reader=reader,
-                has_new_directory=has_new_directory,
+                misses_a_directory=misses_a_directory,
             )
             try:
                 await story()

@@ -118,6 +118,21 @@ def test_the_life_that_uses_a_directory_survives_a_power_cut() -> None:
     assert open_directory(disk).used_by == 7
 
 
+def test_the_companions_of_a_directory_survive_a_power_cut() -> None:
+    disk = Disk()
+    directory = open_directory(disk)
+    assert directory.companions == frozenset()
+    directory.begin_life(BrokerId(1), BrokerEpoch(7), ["x", "y"])
+    disk.cut_power()
+    directory = open_directory(disk)
+    assert directory.companions == {"x", "y"}
+    directory.close(clean=True)
+    disk.flip_bit(f"{ROOT}/companions", 30)
+    assert (
+        open_directory(disk).companions is None
+    )  # That they are not known is not that it has none.
+
+
 def test_a_directory_that_is_a_broker_s_says_which_life_it_was() -> None:
     """Wherever the power goes: else it would count as one whose life was lost."""
     for crash_at in range(1, 12):
