@@ -140,6 +140,7 @@ SCRUB_BYTES: Final = 40_000
 RETAIN_MS: Final = 3000
 TRASH_MS: Final = 20_000
 REGISTER_AGAIN_MS: Final = 300
+OPEN_AGAIN_MS: Final = 1000
 REMEMBER_MS: Final = 1000
 
 REPLICATION: Final = ReplicationConfig(
@@ -220,6 +221,7 @@ class SimulatedBroker:
         self._hear_of_damage = hear_of_damage
         self._new_host = new_host
         self._targets: dict[TopicPartition, Target] = {}
+        self._refused: set[TopicPartition] = set()  # Logs that could not be opened yet.
         self._life: BrokerLife | None = None
         self._control: Stream | None = None
         self._has_asked_to_register = False
@@ -741,8 +743,17 @@ class SimulatedBroker:
         self._perform(effects)
 
     def _open_log(self, topic_partition: TopicPartition, topic: Topic) -> None:
+        self._refused.discard(topic_partition)
+
         def opened(result: object) -> None:
             assert self.replicas is not None
+            if isinstance(result, StorageFullError):
+                self.replicas.on_opening_refused(topic_partition, result)
+                self._refused.add(topic_partition)
+                self._machine.clock.set_timer(
+                    OPEN_AGAIN_MS, partial(self._open_again, topic_partition)
+                )
+                return
             if isinstance(result, CorruptLogError):
                 self._on_damaged(topic_partition, result)
                 return
@@ -766,6 +777,13 @@ class SimulatedBroker:
             return log
 
         self._machine.run(THREAD, open_and_flush, opened)
+
+    def _open_again(self, topic_partition: TopicPartition) -> None:
+        assert self.replicas is not None
+        image = self._cache.image
+        if topic_partition in self._refused and self.replicas.is_opening(topic_partition):
+            assert image is not None
+            self._open_log(topic_partition, image.topics_by_id[topic_partition.topic_id])
 
     def _configure(self, topic_partition: TopicPartition, topic: Topic) -> None:
         target = self._targets.get(topic_partition)

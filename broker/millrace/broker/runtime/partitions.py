@@ -10,6 +10,9 @@ metadata states, or when a later state gives the partition to others (P33, P39, 
 A log directory that fails takes its partitions offline, and only those (P63). The last one takes
 the process with it: `on_all_failed`.
 
+A log that cannot be opened for want of space, descriptors or memory is offline, and is tried again
+for as long as the metadata wants it here (P64): so it is back as soon as there is room.
+
 A log that is damaged is set aside once nobody counts on the replica, and a new one is fetched from
 the leader (P65); people are told at each step, and the damaged files are theirs.
 """
@@ -82,8 +85,6 @@ _TICK_SECONDS: Final = 0.1
 """How often the machine looks at the time; `replica_lag_time_max_ms` is at least as long."""
 _PAUSE_SECONDS: Final = 1.0
 """Before a disk that is full, or busy, is asked again."""
-_OPENINGS_MAX: Final = 10
-"""So often a log is tried to open where the process lacks descriptors or memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -575,7 +576,16 @@ class Partitions:
                     "left out of log_dirs, or an empty one stands in its place. Bring the old one "
                     "back, or delete the topic"
                 )
-            log = await self._open_files(opened.directory, topic_partition, config)
+            log: PartitionLog = await self._reader.call(
+                _open_log,
+                opened.directory,
+                topic_partition,
+                self._log_config(config),
+                config.durability,
+            )
+        except (StorageFullError, StorageBusyError) as error:
+            self._open_again(topic_partition, error)
+            return
         except StorageError as error:
             if isinstance(error, LogDirFailedError):
                 opened.appender.fail(error)
@@ -603,27 +613,28 @@ class Partitions:
         if self._open_here.get(topic_partition) is partition:
             self.on_opened(partition)
 
-    async def _open_files(
-        self, directory: LogDirectory, topic_partition: TopicPartition, config: TopicConfig
-    ) -> PartitionLog:
-        tries = 0
-        while True:
-            try:
-                log: PartitionLog = await self._reader.call(
-                    _open_log,
-                    directory,
-                    topic_partition,
-                    self._log_config(config),
-                    config.durability,
-                )
-            except StorageBusyError as error:
-                tries += 1
-                if tries == _OPENINGS_MAX:
-                    raise
-                _log.warning("a log cannot be opened yet", extra={"error": error.message})
-                await asyncio.sleep(_PAUSE_SECONDS)
-            else:
-                return log
+    def _open_again(self, topic_partition: TopicPartition, error: StorageError) -> None:
+        """Take a log for offline that cannot be opened now, and try again in a while."""
+        if self._opening.get(topic_partition) is not asyncio.current_task():
+            return
+        known = self.replicas.failure(topic_partition)
+        if known is None or known.message != error.message:
+            _log.warning(
+                "a log cannot be opened yet",
+                extra={"partition": self._named(topic_partition), "error": error.message},
+            )
+        self.replicas.on_opening_refused(topic_partition, error)
+        self._spawn(self._open_after_pause(topic_partition))
+
+    async def _open_after_pause(self, topic_partition: TopicPartition) -> None:
+        await asyncio.sleep(_PAUSE_SECONDS)
+        # It may have been given up meanwhile, or that and come back.
+        if self.replicas.is_opening(topic_partition) and topic_partition not in self._opening:
+            assert self.image is not None
+            topic = self.image.topics_by_id[topic_partition.topic_id]
+            self._opening[topic_partition] = self._spawn(
+                self._open_log(topic_partition, topic, is_first=False)
+            )
 
     def _is_lost(self, topic_partition: TopicPartition, topic: Topic) -> bool:
         """Whether a partition from before this start is on none of the directories.

@@ -7,6 +7,7 @@ says in order:
 |--------------------------------|-----------------------------------------------------------|
 | `on_image`                     | the metadata cache, one image after another               |
 | `on_opened`, `on_failed`       | a log that was opened, or that is damaged or gone         |
+| `on_opening_refused`           | likewise, a log that cannot be opened now                 |
 | `on_written`, `on_flushed`, …  | the disk, in the order of what it was told to do          |
 | `on_fetched`, `on_fetch_error` | a leader's answer for one partition                       |
 | `on_session_broken`            | the stream to a leader                                    |
@@ -304,9 +305,16 @@ class Replicas:
             "have been deleted"
         )
 
+    def is_opening(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a replica's log is to be opened, and `on_opened` is waited for."""
+        return topic_partition in self._opening
+
     @property
     def failed(self) -> list[TopicPartition]:
-        """Replicas of this broker that are offline: damaged, or on a directory that failed."""
+        """Replicas of this broker that are offline.
+
+        Their log is damaged, on a directory that failed, or cannot be opened yet.
+        """
         return list(self._failed)
 
     def failure(self, topic_partition: TopicPartition) -> MillraceError | None:
@@ -428,6 +436,7 @@ class Replicas:
         is_wanted = self._opening.pop(topic_partition, topic_partition) is None
         if not is_wanted or state is None or self.broker.broker_id not in state.replicas:
             return [CloseReplica(topic_partition)]  # It was given up meanwhile.
+        self._failed.pop(topic_partition, None)  # Its opening was refused before.
         topic = self._image.topics_by_id[topic_partition.topic_id]
         replica = Replica(
             topic_partition,
@@ -442,6 +451,14 @@ class Replicas:
         effects = self._note(topic_partition, held, done, now)
         self._schedule(topic_partition, held, now)
         return [Configure(topic_partition, topic), *effects]  # It may be another one by now.
+
+    def on_opening_refused(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        """A log cannot be opened now, for want of space as it may be; it is tried again (P64).
+
+        Until then the replica is offline: whoever can lead should.
+        """
+        if topic_partition in self._opening:
+            self._failed[topic_partition] = error
 
     def on_failed(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
         """A log cannot be opened, or is damaged, or its directory failed (P63, P65)."""

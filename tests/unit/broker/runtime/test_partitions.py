@@ -1,6 +1,7 @@
 """The shell around a broker's replicas, on disks in memory: which logs it opens, and where."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -14,10 +15,21 @@ from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
-from millrace.core.errors import MillraceError
+from millrace.core.errors import (
+    LogDirFailedError,
+    MillraceError,
+    StorageBusyError,
+    StorageFullError,
+)
 from millrace.core.ids import BrokerEpoch, BrokerId, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.requests import Reassignment, ReassignPartitions
+from millrace.core.metadata.requests import (
+    ConfirmDeletions,
+    DeleteTopics,
+    Reassignment,
+    ReassignPartitions,
+    TopicRef,
+)
 from millrace.core.replication.rules import ReplicationConfig
 
 HERE = BrokerId(0)
@@ -33,6 +45,17 @@ async def until(condition: Callable[[], bool]) -> None:
         # Nobody signals what a test looks at.
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
+
+
+class CrowdedDisk(Disk):
+    """May have no room for another directory."""
+
+    is_full = False
+
+    def make_directory(self, path: str) -> None:
+        if self.is_full and not self.exists(path):
+            raise OSError(errno.ENOSPC, "no space left", path)
+        super().make_directory(path)
 
 
 def open_directory(disk: Disk, root: str) -> LogDirectory:
@@ -51,7 +74,7 @@ class World:
 
     def __init__(self, directories: int = 1, brokers: int = 1) -> None:
         self.cluster = Cluster(brokers)
-        self.disks = [Disk(number) for number in range(directories)]
+        self.disks = [CrowdedDisk(number) for number in range(directories)]
         self.failures: list[BaseException] = []
         self.partitions: Partitions
         self.opened: list[LogDirectory] = []
@@ -130,7 +153,8 @@ class World:
         asyncio.run(main())
 
     async def _ask(self, request: object) -> list[MillraceError | None]:
-        raise AssertionError(f"the controller was asked {request}")
+        assert isinstance(request, ConfirmDeletions)
+        return []
 
     async def learn(self) -> None:
         self.partitions.on_image(self.image)
@@ -177,3 +201,53 @@ def test_what_no_image_names_stays_and_its_broker_stops_in_order_all_the_same() 
     assert directory.closed_by == 7
     log = directory.open_partition(orphan, LogConfig(), WallMs(0))
     assert log.log_end_offset == 1  # The tail is cut: nobody said that this log was in order.
+
+
+# Logs that cannot be opened.
+
+
+@pytest.mark.parametrize("what", ["room", "descriptors"])
+def test_a_log_that_cannot_be_opened_yet_is_offline_until_it_can(what: str) -> None:
+    world = World()
+    partition = TopicPartition(world.create(), 0)
+    disk = world.disks[0]
+
+    def lack(it: bool) -> None:
+        if what == "room":
+            disk.is_full = it
+        else:
+            disk.lack = errno.EMFILE if it else None
+
+    async def story() -> None:
+        lack(True)
+        await world.learn()  # Nobody waits for what may take for ever.
+        await asyncio.sleep(0.2)
+        assert world.partitions.replicas.failed == [partition]
+        with pytest.raises(StorageFullError if what == "room" else StorageBusyError):
+            world.partitions.get(partition)
+        lack(False)
+        await until(lambda: world.partitions.find(partition) is not None)
+        assert world.partitions.get(partition).replica.leads
+        assert world.partitions.replicas.failed == []
+        assert not world.failures
+
+    world.run(story)
+    assert open_directory(disk, "/0").closed_by == 7
+
+
+def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() -> None:
+    world = World()
+    topic_id = world.create()
+    partition = TopicPartition(topic_id, 0)
+
+    async def story() -> None:
+        world.disks[0].lack = errno.EMFILE
+        await world.learn()
+        world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=topic_id)]))
+        world.partitions.on_image(world.image)
+        world.disks[0].lack = None
+        await asyncio.sleep(0.1)
+        assert world.partitions.find(partition) is None
+        assert world.partitions.replicas.failed == []
+
+    world.run(story)

@@ -267,6 +267,31 @@ def test_a_damaged_replica_is_reported_until_the_metadata_does_without_it(leader
     assert leader.machine.offline() == []
 
 
+def test_a_replica_whose_log_cannot_be_opened_yet_is_offline_until_it_is() -> None:
+    world = World(leads=True)
+    world.learn()
+    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
+    assert world.machine.is_opening(world.partition)
+    assert world.machine.offline() == [world.partition]
+    with pytest.raises(StorageFullError):
+        world.machine.get(world.partition)
+    assert world.machine.tick(NOW) == []  # It is not damaged, and not fetched anew.
+    world.machine.on_opened(world.partition, world.log, Offset(0), NOW)
+    assert world.machine.get(world.partition).leads
+    assert world.machine.failed == []
+
+
+def test_a_replica_that_is_given_up_is_not_waited_for_any_more() -> None:
+    world = World(leads=True)
+    world.learn()
+    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
+    world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=world.topic_id)]))
+    world.learn()
+    assert not world.machine.is_opening(world.partition)
+    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
+    assert world.machine.failed == []
+
+
 def test_a_damaged_replica_that_is_the_only_one_is_not_reported() -> None:
     world = World(leads=True)
     topic_id = world.cluster.create("alone", replication_factor=1)
