@@ -576,6 +576,7 @@ class Partitions:
                     "left out of log_dirs, or an empty one stands in its place. Bring the old one "
                     "back, or delete the topic"
                 )
+            _check(opened)
             log: PartitionLog = await self._reader.call(
                 _open_log,
                 opened.directory,
@@ -583,6 +584,7 @@ class Partitions:
                 self._log_config(config),
                 config.durability,
             )
+            _check(opened)  # It may have failed meanwhile, when this log was not open yet.
         except (StorageFullError, StorageBusyError) as error:
             self._open_again(topic_partition, error)
             return
@@ -654,11 +656,15 @@ class Partitions:
     def _directory_of(
         self, topic_partition: TopicPartition, usable: Sequence[OpenDirectory]
     ) -> OpenDirectory:
-        """Return the directory that has the partition, or the one with the fewest."""
+        """Return the directory that has the partition, or the one with the fewest.
+
+        It may be one that has failed: what is on it must not begin anew on another, for with the
+        next start there were two logs, and nobody could say which of them counts.
+        """
         for opened in self.directories:
             if topic_partition in opened.known:
                 return opened
-        chosen = min(usable, key=lambda opened: len(opened.known))
+        chosen = min(usable or self.directories, key=lambda opened: len(opened.known))
         chosen.known.add(topic_partition)
         return chosen
 
@@ -724,6 +730,11 @@ class Partitions:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _check(opened: OpenDirectory) -> None:
+    if opened.failure is not None:
+        raise LogDirFailedError(opened.failure.message)
 
 
 def _open_log(

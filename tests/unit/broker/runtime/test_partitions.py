@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -251,3 +252,53 @@ def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() ->
         assert world.partitions.replicas.failed == []
 
     world.run(story)
+
+
+def test_a_log_that_opens_after_its_directory_failed_is_not_served() -> None:
+    """It would lead, refuse every write, and tell nobody (P63)."""
+    world = World(directories=2)
+    topic_id = world.create(partitions=2)
+    first, second = TopicPartition(topic_id, 0), TopicPartition(topic_id, 1)
+    world.write(first, at=0)
+    world.write(second, at=1)
+
+    async def story() -> None:
+        disk, going_on = world.disks[1], threading.Event()
+        reading = disk.list
+
+        def slowly(path: str) -> list[str]:
+            assert going_on.wait(20)
+            return reading(path)
+
+        disk.list = slowly  # type: ignore[method-assign]
+        world.partitions.on_image(world.image)
+        await asyncio.sleep(0.05)
+        world.partitions.directories[1].appender.fail(LogDirFailedError("it is gone"))
+        await until(lambda: world.partitions.directories[1].failure is not None)
+        going_on.set()
+        await world.partitions.settled()
+        assert world.partitions.find(second) is None
+        with pytest.raises(LogDirFailedError, match="it is gone"):
+            world.partitions.get(second)
+        assert world.partitions.get(first).replica.leads
+        assert not world.failures
+
+    world.run(story)
+
+
+def test_what_lies_on_a_directory_that_has_failed_is_not_begun_anew_on_another() -> None:
+    world = World(directories=2, brokers=4)
+    ours, moved = (TopicPartition(world.create(name, replicas=3), 0) for name in "tu")
+    world.write(moved, at=1)
+
+    async def story() -> None:
+        world.partitions.directories[1].appender.fail(LogDirFailedError("it is gone"))
+        await until(lambda: world.partitions.directories[1].failure is not None)
+        calls = world.disks[1].calls
+        await world.learn()
+        assert world.partitions.replicas.failed == [moved]
+        assert world.partitions.find(ours) is not None
+        assert world.disks[1].calls == calls  # Nobody asks a disk that has failed.
+
+    world.run(story)
+    assert world.names(0) == [str(ours)]
