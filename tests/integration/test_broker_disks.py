@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -255,11 +256,26 @@ def test_a_full_disk_refuses_writes_and_consumes_nothing(
             fill_and_recover(
                 broker, client, lambda: filler.write_bytes(bytes(6 * MIB)), filler.unlink
             )
+            topic_id = client.create_topic("t")
+        partition = TopicPartition(topic_id, 0)
+        for _ in range(2):  # What is kept for this comes back each time.
+            with filler.open("wb", buffering=0) as file, suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+            broker.kill()
+            broker.start()
+            filler.unlink(missing_ok=True)
+            wait_until(partial(has_room, broker, partition), "there is room again")
         assert broker.stop() == 0
         assert (disk / "log" / "clean-shutdown").exists()
     finally:
         broker.abandon()
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def has_room(broker: RunningBroker, partition: TopicPartition) -> bool:
+    with RawClient(broker.address) as client:
+        return not client.produce_batch(partition, batch_of(partition)).error.code
 
 
 def closed_segment(broker: RunningBroker, topic_id: bytes) -> Path:

@@ -154,7 +154,9 @@ class Partitions:
         def on_failed(error: LogDirFailedError) -> None:
             self._on_directory_failed(opened, error)
 
-        appender = Appender(directory.path, mailbox, directory.checkpoint, on_failed)
+        appender = Appender(
+            directory.path, mailbox, directory.checkpoint, on_failed, directory.check_room
+        )
         opened = OpenDirectory(directory, appender, set(directory.found))
         return opened
 

@@ -10,7 +10,7 @@
         broker-epoch           the latest life of the broker that used it
         controller-epoch       the highest that the broker has taken metadata of, and the versions
                                of the metadata's objects then or later (`core/metadata/seen.py`)
-        ballast                space kept for checkpoints when the disk is full (P64)
+        ballast                space kept for all files above when the disk is full (P64)
         <topic id>-<number>/   a partition, see log.py
         <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed
         <topic id>-<number>.<ms UTC>.damaged/   a damaged log in whose place a new one was begun
@@ -41,8 +41,9 @@ cannot be opened is in `corrupt`, and the rest is served.
 
 import os.path
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Self
 
 import crc32c
@@ -59,7 +60,12 @@ from millrace.broker.storage.sealed_file import (
     write_sealed,
 )
 from millrace.broker.storage.sparse_index import IndexCache
-from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    StorageError,
+    StorageFullError,
+)
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -136,6 +142,8 @@ class LogDirectory:
         self._cache = IndexCache(config.index_cache_bytes)
         self._checkpoints = RecoveryCheckpoint(files, path, when_full=self._release_ballast)
         self._registry_lock = threading.Lock()
+        self._ballast_lock = threading.Lock()
+        self._lacks_ballast = False
         self._scrubbed = 0  # Logs that this round of scrubbing is done with.
         self.path = path
         self.identity = identity
@@ -463,20 +471,55 @@ class LogDirectory:
         """
         path = f"{self.path}/{_BALLAST}"
         wanted = self._config.ballast_bytes
-        try:
-            if wanted and not (self._files.exists(path) and self._files.size(path) >= wanted):
-                self._files.allocate(path, wanted)
-        except OSError as error:
-            if not is_full(error):
-                raise refusal(error, f"taking the ballast of {self.path}") from error
-            self._release_ballast()
-            return False
-        return True
+        with self._ballast_lock:
+            try:
+                if wanted and not (self._files.exists(path) and self._files.size(path) >= wanted):
+                    self._files.allocate(path, wanted)
+            except OSError as error:
+                if not is_full(error):
+                    raise refusal(error, f"taking the ballast of {self.path}") from error
+                self._remove_ballast()
+            else:
+                self._lacks_ballast = False
+            return not self._lacks_ballast
+
+    def check_room(self) -> None:
+        """Take the ballast again before anything is appended, if it was used up.
+
+        What it is kept for comes more than once: appends must not take the room.
+
+        Raises:
+            StorageFullError: there is no room for it.
+            LogDirFailedError: the disk refused.
+        """
+        if self._lacks_ballast and not self.take_ballast():
+            raise StorageFullError(
+                f"appending in {self.path}: the disk is full, but for less than the "
+                f"{self._config.ballast_bytes} bytes that are kept for checkpoints "
+                "(storage.ballast_bytes); nothing was changed. Free some space or lower the "
+                "retention"
+            )
 
     def _release_ballast(self) -> None:
+        with self._ballast_lock:
+            self._remove_ballast()
+
+    def _remove_ballast(self) -> None:
         path = f"{self.path}/{_BALLAST}"
+        if self._config.ballast_bytes:
+            self._lacks_ballast = True
         if self._files.exists(path):
             self._files.unlink(path)
+
+    def _when_full_too(self, write: Callable[[], None]) -> None:
+        """Write a small file, with the ballast's room where there is no other."""
+        try:
+            write()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._release_ballast()
+            write()
 
     def begin_life(
         self,
@@ -497,24 +540,24 @@ class LogDirectory:
             LogDirFailedError, StorageFullError: the disk refused.
         """
         assert self.identity.broker_id in (NO_BROKER, broker_id)
-        path = f"{self.path}/{_BROKER_EPOCH}"
         try:
             if self.companions != frozenset(companions):
-                self._write_companions(frozenset(companions))
-            write_sealed(self._files, path, _BROKER_EPOCH, f"{broker_epoch}\n".encode())
+                lines = "".join(f"{each}\n" for each in sorted(companions))
+                self._write_sealed(_COMPANIONS, lines.encode())
+                self.companions = frozenset(companions)
+            self._write_sealed(_BROKER_EPOCH, f"{broker_epoch}\n".encode())
             self.used_by = broker_epoch
             # Last: a directory that is a broker's says which life it was.
             if self.identity.broker_id != broker_id:
                 identity = self.identity._replace(broker_id=broker_id)
-                _write_identity(self._files, self.path, identity)
+                self._when_full_too(partial(_write_identity, self._files, self.path, identity))
                 self.identity = identity
         except OSError as error:
             raise refusal(error, f"writing down whose {self.path} is") from error
 
-    def _write_companions(self, companions: frozenset[str]) -> None:
-        payload = "".join(f"{each}\n" for each in sorted(companions)).encode()
-        write_sealed(self._files, f"{self.path}/{_COMPANIONS}", _COMPANIONS, payload)
-        self.companions = companions
+    def _write_sealed(self, name: str, payload: bytes) -> None:
+        path = f"{self.path}/{name}"
+        self._when_full_too(partial(write_sealed, self._files, path, name, payload))
 
     def keep_seen(self, seen: Seen) -> None:
         """Remember what was seen of the metadata's store (P39).
@@ -522,11 +565,10 @@ class LogDirectory:
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
-        path = f"{self.path}/{_CONTROLLER_EPOCH}"
         try:
-            write_sealed(self._files, path, _CONTROLLER_EPOCH, f"{seen}\n".encode())
+            self._write_sealed(_CONTROLLER_EPOCH, f"{seen}\n".encode())
         except OSError as error:
-            raise refusal(error, f"writing {path}") from error
+            raise refusal(error, f"writing {self.path}/{_CONTROLLER_EPOCH}") from error
 
     def close(
         self,
@@ -566,15 +608,8 @@ class LogDirectory:
 
     def _mark_clean(self, broker_epoch: int, unjudged: Iterable[TopicPartition]) -> None:
         marker = self._marker(self._checkpoints.payload(), broker_epoch, unjudged)
-        path = f"{self.path}/{_CLEAN}"
         try:
-            try:
-                write_sealed(self._files, path, _CLEAN, marker)
-            except OSError as error:
-                if not is_full(error):
-                    raise
-                self._release_ballast()
-                write_sealed(self._files, path, _CLEAN, marker)
+            self._write_sealed(_CLEAN, marker)
         except OSError as error:
             raise refusal(error, f"marking {self.path} as closed") from error
 
