@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CRDS = sorted(ROOT.joinpath("crds").glob("*.yaml"))
 
 NAMESPACE = "brokers"
+_KINDS = ("ClusterState", "StateShard")
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 START_SECONDS_MAX = 60.0
 
 _BROKER_ROLE_BINDING = {
@@ -165,18 +167,15 @@ class RunningApiServer:
         self._pool = urllib3.HTTPSConnectionPool("127.0.0.1", port, ssl_context=tls)
         while self._status("/readyz") != 200:
             self._go_on_waiting(deadline)
-        self._prepare(deadline)
+        self._prepare()
         self.admin, self.broker = self._access("admin"), self._access("broker")
 
-    def _prepare(self, deadline: float) -> None:
-        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    def install_definitions(self) -> None:
+        """Create our definitions; return once objects of them can be written."""
+        deadline = time.monotonic() + START_SECONDS_MAX
         for crd in CRDS:
-            self._must("POST", definitions, crd.read_bytes())
-        self._must("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
-        self._must("POST", f"{roles}/roles", _broker_role())
-        self._must("POST", f"{roles}/rolebindings", _BROKER_ROLE_BINDING)
-        for kind in ("ClusterState", "StateShard"):
+            self._must("POST", _DEFINITIONS, crd.read_bytes())
+        for kind in _KINDS:
             path = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}/{kind.lower()}s"
             while self._status(path) != 200 or self._status(f"{path}/none", "broker") != 404:
                 self._go_on_waiting(deadline)
@@ -184,6 +183,22 @@ class RunningApiServer:
             spec = {"version": 1, "controllerEpoch": 0, "state": "{}"}
             first = {"apiVersion": "millrace.dev/v1", "kind": kind, "spec": spec}
             self._must("POST", f"{path}?dryRun=All", {**first, "metadata": {"name": "first"}})
+
+    def delete_definitions(self) -> None:
+        """Delete our definitions, and with them every object; return once they are gone."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        for kind in _KINDS:
+            self.request("DELETE", f"{_DEFINITIONS}/{kind.lower()}s.millrace.dev")
+        for kind in _KINDS:
+            while self._status(f"{_DEFINITIONS}/{kind.lower()}s.millrace.dev") != 404:
+                self._go_on_waiting(deadline)
+
+    def _prepare(self) -> None:
+        self._must("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
+        self._must("POST", f"{roles}/roles", _broker_role())
+        self._must("POST", f"{roles}/rolebindings", _BROKER_ROLE_BINDING)
+        self.install_definitions()
 
     def _access(self, user: str) -> ApiAccess:
         """Return access as a pod would have it, by files."""

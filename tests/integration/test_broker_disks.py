@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -256,11 +257,26 @@ def test_a_full_disk_refuses_writes_and_consumes_nothing(
             fill_and_recover(
                 broker, client, lambda: filler.write_bytes(bytes(6 * MIB)), filler.unlink
             )
+            topic_id = client.create_topic("t")
+        partition = TopicPartition(topic_id, 0)
+        for _ in range(2):  # What is kept for this comes back each time.
+            with filler.open("wb", buffering=0) as file, suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+            broker.kill()
+            broker.start()
+            filler.unlink(missing_ok=True)
+            wait_until(partial(has_room, broker, partition), "there is room again")
         assert broker.stop() == 0
         assert (disk / "log" / "clean-shutdown").exists()
     finally:
         broker.abandon()
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def has_room(broker: RunningBroker, partition: TopicPartition) -> bool:
+    with RawClient(broker.address) as client:
+        return not client.produce_batch(partition, batch_of(partition)).error.code
 
 
 def closed_segment(broker: RunningBroker, topic_id: bytes) -> Path:
@@ -379,3 +395,36 @@ def test_a_lost_replica_directory_is_not_begun_anew(
         assert client.list_offset(bad, latest=True).error.code == CORRUPT
         assert client.produce_batch(bad, batch_of(bad)).error.code == CORRUPT
         assert client.produce_batch(good, batch_of(good)).base_offset == 1
+
+
+def test_what_was_on_a_directory_that_is_left_out_is_not_begun_anew_on_another(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Its only copy would never be served again, and nobody would be told."""
+    broker = two_directories(start_broker, tmp_path)
+    with RawClient(broker.address) as client:
+        topic_id = client.create_topic("lost", partitions=2)
+        partitions = by_directory(client, topic_id, 2)
+        (good,), (bad,) = partitions["good"], partitions["bad"]
+        for partition in (good, bad):
+            client.produce_batch(partition, batch_of(partition))
+    both, broker.log_dirs = broker.log_dirs, [tmp_path / "good"]
+    for end in (1, 2):  # The second time, too, nobody has said that it is gone for good.
+        broker.stop()
+        broker.start()
+        with RawClient(broker.address) as client:
+            wait_until(
+                lambda: client.produce_batch(good, batch_of(good)).error.code == 0, "it leads"
+            )
+            assert client.end_offset(good) == end + 1
+            assert client.list_offset(bad, latest=True).error.code == CORRUPT
+            assert client.produce_batch(bad, batch_of(bad)).error.code == CORRUPT
+    assert broker.log_has("is not among its log_dirs")
+    broker.stop()
+    broker.log_dirs = both
+    (tmp_path / "bad" / "broker-epoch").unlink()  # As the refusal of an old directory says.
+    broker.start()
+    with RawClient(broker.address) as client:
+        wait_until(lambda: client.end_offset(bad) == 1, "it is back")
+        assert client.end_offset(good) == 3
+        assert client.produce_batch(bad, batch_of(bad)).base_offset == 1

@@ -140,6 +140,7 @@ SCRUB_BYTES: Final = 40_000
 RETAIN_MS: Final = 3000
 TRASH_MS: Final = 20_000
 REGISTER_AGAIN_MS: Final = 300
+OPEN_AGAIN_MS: Final = 1000
 REMEMBER_MS: Final = 1000
 
 REPLICATION: Final = ReplicationConfig(
@@ -221,6 +222,7 @@ class SimulatedBroker:
         self._hear_of_damage = hear_of_damage
         self._new_host = new_host
         self._targets: dict[TopicPartition, Target] = {}
+        self._refused: set[TopicPartition] = set()  # Logs that could not be opened yet.
         self._life: BrokerLife | None = None
         self._control: Stream | None = None
         self._has_asked_to_register = False
@@ -463,14 +465,27 @@ class SimulatedBroker:
         waited_us = self._machine.world.now - self._told_to_stop_at
         self._witness.states.on_stopping(self._life, waited_us)
 
+        others = self._not_ours()
+
         def close() -> None:
-            self.directory.close(clean=True, broker_epoch=broker_epoch)
+            self.directory.close(clean=True, broker_epoch=broker_epoch, others=others)
             self._witness.logs.on_closed(self._machine)
 
         def done(result: object) -> None:
             self._machine.exit(f"told to: {result or 'all is closed'}")
 
         self._machine.run(THREAD, close, done)
+
+    def _not_ours(self) -> list[TopicPartition]:
+        image, life = self._cache.image, self._life
+        assert image is not None
+        assert life is not None
+        states = {found: image.partition(found) for found in self.directory.found}
+        return [
+            found
+            for found, state in states.items()
+            if state is None or life.broker_id not in state.replicas
+        ]
 
     def _register(self) -> None:
         if self._has_asked_to_register:
@@ -513,7 +528,7 @@ class SimulatedBroker:
         self._witness.logs.on_remembering(self._machine, answer.broker_epoch)
         with self._or_exit():
             self.directory.begin_life(*answer.life)
-        self.replicas = Replicas(answer.life, self._replication)
+        self.replicas = Replicas(answer.life, self._replication, self.directory.found)
         limit = self._config.request_partitions_max
         self.replicas.configure(request_partitions_max=limit)
         self.service = FollowerService(
@@ -731,8 +746,17 @@ class SimulatedBroker:
         self._perform(effects)
 
     def _open_log(self, topic_partition: TopicPartition, topic: Topic) -> None:
+        self._refused.discard(topic_partition)
+
         def opened(result: object) -> None:
             assert self.replicas is not None
+            if isinstance(result, StorageFullError):
+                self.replicas.on_opening_refused(topic_partition, result)
+                self._refused.add(topic_partition)
+                self._machine.clock.set_timer(
+                    OPEN_AGAIN_MS, partial(self._open_again, topic_partition)
+                )
+                return
             if isinstance(result, CorruptLogError):
                 self._on_damaged(topic_partition, result)
                 return
@@ -756,6 +780,13 @@ class SimulatedBroker:
             return log
 
         self._machine.run(THREAD, open_and_flush, opened)
+
+    def _open_again(self, topic_partition: TopicPartition) -> None:
+        assert self.replicas is not None
+        image = self._cache.image
+        if topic_partition in self._refused and self.replicas.is_opening(topic_partition):
+            assert image is not None
+            self._open_log(topic_partition, image.topics_by_id[topic_partition.topic_id])
 
     def _configure(self, topic_partition: TopicPartition, topic: Topic) -> None:
         target = self._targets.get(topic_partition)

@@ -346,7 +346,7 @@ class Broker:
             on_all_failed=self._duties.fail,
             on_failure=self._duties.fail,
             reader=self._reader,
-            has_new_directory=self._directories.has_new,
+            misses_a_directory=self._directories.misses_some,
         )
 
     def _make_fetcher(self, broker: BrokerLife, partitions: Partitions) -> ReplicaFetcher:
@@ -399,6 +399,7 @@ class Broker:
         await self._directories.close(
             in_order=[each.directory for each in used if each.failure is None],
             broker_epoch=None if self._life is None else self._life.broker_epoch,
+            others=() if self._partitions is None else self._partitions.not_ours(),
         )
 
     # --- Clients -----------------------------------------------------------------------------

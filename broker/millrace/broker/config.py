@@ -334,8 +334,9 @@ class StorageConfig:
     ballast_bytes: int = setting(
         64 << 20,
         "Space that each log directory takes in advance, so that recovery points can still be "
-        "written when the disk is full; 0 takes none. A broker whose disk was full leads again "
-        "when as much is free.",
+        "written, and a broker be started, when the disk is full; 0 takes none. Records are "
+        "refused until it could be taken. A broker whose disk was full leads again when as much "
+        "is free.",
         unit=Unit.BYTES,
         maximum=1 << 40,
         visibility=Visibility.TUNING,

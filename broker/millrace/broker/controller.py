@@ -5,7 +5,7 @@ itself, however busy the loop is. The lease decides whether there is a machine: 
 one, without it the machine is dropped, never the process. A store that fails ends the process:
 `on_failure` is called.
 
-What lies in a store may be nothing to go on from: damaged, set back to an older state, or of
+What lies in a store may be nothing to go on from: damaged, gone, set back to an older state, or of
 another cluster. Then the broker does not start. One that serves goes on in the metadata it has,
 as while the store is away (P40): it keeps the lease, so that nobody acts, says why to whoever asks,
 and looks again now and then. Looking writes nothing.
@@ -213,9 +213,10 @@ class ControllerShell:
         """Return once it is known who the controller is: this broker, which is ready, or another.
 
         Raises:
-            InvalidConfigError: the store is of another cluster than the log directories.
+            InvalidConfigError: the store is of another cluster than the log directories, or cannot
+                keep our objects.
             CoordinationStoreError: the store fails.
-            CorruptMetadataError: an object in it is damaged.
+            CorruptMetadataError: an object in it is damaged, gone, or went back.
         """
         self._started = asyncio.get_running_loop().create_future()
         self._turned_at = monotonic_now()
@@ -471,6 +472,9 @@ class ControllerShell:
             await asyncio.sleep(self._retry_s)
             for machine, key in reads:
                 self._perform(machine, [ReadObject(key)])
+        except (CorruptMetadataError, InvalidConfigError) as error:
+            for machine, _ in reads:
+                self._on_unusable(machine, error)
         else:
             for (machine, key), stored in zip(reads, found, strict=True):
                 try:
@@ -499,7 +503,7 @@ class ControllerShell:
             _log.warning("metadata not written yet", extra={"error": error.message})
             await asyncio.sleep(self._retry_s)
             outcomes = [False] * len(writes)
-        except CorruptMetadataError as error:
+        except (CorruptMetadataError, InvalidConfigError) as error:
             for machine, _, _ in writes:
                 self._on_unusable(machine, error)
             return

@@ -1,5 +1,7 @@
 """Broker processes whose cluster lives in an API server, by configuration alone."""
 
+import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from tests.integration.running_broker import RunningBroker, failed_start, wait_u
 from tests.integration.running_cluster import read_all
 
 from millrace.client import SyncAdmin, SyncProducer
+from millrace.core.errors import MillraceError
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.metadata.model import SHARD_KEYS
 
@@ -105,6 +108,50 @@ def test_a_broker_whose_cluster_was_deleted_refuses_to_make_a_new_one(
     assert api_server.request("POST", f"{OBJECTS}/clusterstates", backup)[0] == 201
     broker.start()
     assert append(broker, topic_id) == 1
+
+
+def test_brokers_serve_on_while_the_definitions_and_all_objects_are_deleted(
+    api_server: RunningApiServer, start_broker: StartBroker, settings: Settings, cluster_name: str
+) -> None:
+    brokers = [start_broker({**settings, "node.name": f"broker-{number}"}) for number in range(3)]
+    bootstrap = ",".join(each.address for each in brokers)
+    with SyncAdmin(bootstrap) as admin, SyncProducer(bootstrap, acks="all") as producer:
+        admin.create_topic("t", partitions=6, replication_factor=3)
+
+        def produce(values: range) -> None:
+            sent = [producer.send("t", b"%d" % each, partition=each % 6) for each in values]
+            assert all(each.result(60).offset >= 0 for each in sent)
+
+        produce(range(30))
+        backup = [
+            (kind, document)
+            for kind in ("clusterstates", "stateshards")
+            for document in api_server.request("GET", f"{OBJECTS}/{kind}")[1]["items"]
+            if document["metadata"]["name"].startswith(cluster_name)
+        ]
+        assert len(backup) == 1 + len(SHARD_KEYS)
+        try:
+            api_server.delete_definitions()
+
+            def is_known() -> bool:
+                # The store is asked for nothing while nothing is to change.
+                with contextlib.suppress(MillraceError):
+                    admin.alter_topic("t", set_config={"retention.ms": "9000000"})
+                return "custom resource definitions" in admin.describe_health().controller_problem
+
+            wait_until(is_known, "cluster health says what is gone", 60)
+            time.sleep(8)  # A lease, and a session: time enough for each broker to look.
+            produce(range(30, 60))
+            assert all(each.is_running for each in brokers)
+        finally:
+            api_server.install_definitions()
+        for kind, document in backup:
+            metadata = {"name": document["metadata"]["name"]}
+            restored = {**document, "metadata": metadata}
+            assert api_server.request("POST", f"{OBJECTS}/{kind}", restored)[0] == 201
+        wait_until(lambda: admin.describe_health().is_healthy, "it is healthy again", 60)
+        admin.create_topic("u", replication_factor=3)
+    assert sorted(int(each) for each in read_all(bootstrap, "t", 60)) == list(range(60))
 
 
 def test_a_namespace_that_is_not_there_keeps_a_broker_from_starting(

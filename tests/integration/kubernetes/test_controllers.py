@@ -14,13 +14,13 @@ from tests.integration.kubernetes.conftest import OpenStore
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
-from millrace.broker.coordination.store import CoordinationStoreError
 from millrace.core.errors import MillraceError, NotControllerError, TopicAlreadyExistsError
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.lease import LeaseTimes
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS, BrokerLife, Topic
 from millrace.core.metadata.requests import CreateTopics, Heartbeat, NewTopic, RegisterBroker
+from millrace.core.metadata.stored import CorruptMetadataError
 
 TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=100, watch_ms=100)
 
@@ -230,23 +230,41 @@ def test_a_lease_that_is_stolen_costs_the_controller_and_no_epoch_goes_back(
     asyncio.run(story())
 
 
-def test_a_deleted_object_ends_the_broker_and_nothing_is_made_anew(
-    api_server: RunningApiServer, open_store: OpenStore, cluster_name: str
+@pytest.mark.parametrize("is_serving", [True, False])
+def test_a_deleted_object_stops_changes_until_it_is_restored_and_nothing_is_made_anew(
+    api_server: RunningApiServer, open_store: OpenStore, cluster_name: str, is_serving: bool
 ) -> None:
-    path = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}/clusterstates/{cluster_name}"
+    """Who serves nobody ends; who serves goes on, for what it has needs no controller (F41)."""
+    collection = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}/clusterstates"
+    path = f"{collection}/{cluster_name}"
 
     async def story() -> None:
         async with broker("a", open_store()) as a:
             await until(lambda: a.shell.is_controller, "a is the controller")
+            a.shell.is_serving = is_serving
+            _, backup = api_server.request("GET", path)
             assert api_server.request("DELETE", path)[0] == 200
             registering = asyncio.ensure_future(a.register())
-            await until(lambda: bool(a.failures), "the process is told to end")
-            (failure,) = a.failures
-            assert isinstance(failure, CoordinationStoreError)
-            assert "restore it" in failure.message
-            registering.cancel()
-            with contextlib.suppress(asyncio.CancelledError, MillraceError):
-                await registering
+            if is_serving:
+                await until(lambda: "restore it" in a.shell.problem, "it says why")
+                assert not a.failures
+                with pytest.raises(NotControllerError):
+                    await registering
+                assert api_server.request("GET", path)[0] == 404
+                backup["metadata"] = {"name": cluster_name}
+                assert api_server.request("POST", collection, backup)[0] == 201
+                await until(lambda: a.shell.is_controller, "a is the controller again")
+                await a.register()
+                assert isinstance(await a.create("after"), Topic)
+                assert not a.failures
+            else:
+                await until(lambda: bool(a.failures), "the process is told to end")
+                (failure,) = a.failures
+                assert isinstance(failure, CorruptMetadataError)
+                assert "restore it" in failure.message
+                registering.cancel()
+                with contextlib.suppress(asyncio.CancelledError, MillraceError):
+                    await registering
+                assert api_server.request("GET", path)[0] == 404
 
     asyncio.run(story())
-    assert api_server.request("GET", path)[0] == 404

@@ -23,12 +23,11 @@ from millrace.broker.coordination.kubernetes.access import from_kubeconfig
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
-    CoordinationStoreError,
     CoordinationUnavailableError,
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 OBJECTS = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -132,9 +131,9 @@ def test_a_deleted_object_is_an_error_and_is_not_made_anew(
     path = f"{OBJECTS}/clusterstates/{cluster_name}"
     assert api_server.request("DELETE", path)[0] == 200
     for _ in range(2):
-        with pytest.raises(CoordinationStoreError, match=r"was deleted: restore it"):
+        with pytest.raises(CorruptMetadataError, match=r"was deleted: restore it"):
             read(store, KEY)
-        with pytest.raises(CoordinationStoreError, match=r"was deleted: restore it"):
+        with pytest.raises(CorruptMetadataError, match=r"was deleted: restore it"):
             swap(store, KEY, stored(2))
         assert not swap(store, KEY, stored(1))
     assert api_server.request("GET", path)[0] == 404
@@ -156,10 +155,10 @@ def test_an_object_that_was_replaced_by_an_old_one_is_an_error(
     spec = {"version": old.version, "controllerEpoch": old.controller_epoch, "state": "old"}
     document = {**document, "metadata": {"name": f"{cluster_name}-00"}, "spec": spec}
     assert api_server.request("POST", f"{OBJECTS}/stateshards", document)[0] == 201
-    with pytest.raises(CoordinationStoreError, match=r"replaced by an old one"):
+    with pytest.raises(CorruptMetadataError, match=r"replaced by an old one"):
         read(store, FIRST)
     assert not swap(store, FIRST, stored(4, controller_epoch=5))  # The resource version is gone.
-    with pytest.raises(CoordinationStoreError, match=r"replaced by an old one"):
+    with pytest.raises(CorruptMetadataError, match=r"replaced by an old one"):
         swap(store, FIRST, stored(4, controller_epoch=5))
     found = read(open_store(), FIRST)  # By one who has seen nothing: that is for the broker to say.
     assert found == old

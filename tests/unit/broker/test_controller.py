@@ -22,6 +22,7 @@ from millrace.core.errors import (
     Appended,
     InvalidConfigError,
     MalformedRequestError,
+    MillraceError,
     NotControllerError,
     TopicAlreadyExistsError,
 )
@@ -143,9 +144,13 @@ async def running(
         assert store.is_closed
 
 
-def run(scenario: Callable[[Running], object], store: MemoryStore | None = None) -> Running:
+def run(
+    scenario: Callable[[Running], object],
+    store: MemoryStore | None = None,
+    config: ClusterConfig | None = None,
+) -> Running:
     async def main() -> Running:
-        async with running(store or MemoryStore()) as started:
+        async with running(store or MemoryStore(), config=config) as started:
             await scenario(started)  # type: ignore[misc]
         return started
 
@@ -464,6 +469,34 @@ def test_a_store_that_fails_later_ends_the_process() -> None:
             await request
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "error", [CorruptMetadataError("it is gone"), InvalidConfigError("no kind")]
+)
+def test_a_broker_that_serves_goes_on_where_the_store_has_nothing_to_go_on_from(
+    error: MillraceError,
+) -> None:
+    """And keeps the lease: else the next one took it, and ended likewise."""
+
+    async def scenario(the: Running) -> None:
+        the.shell.is_serving = True
+        the.store.outage = error
+        async with asyncio.timeout(30):
+            with pytest.raises(NotControllerError):
+                await the.create("t")
+        assert the.shell.problem == f"there is no controller: {error.message}"
+        refusals = the.store.refusals
+        await until(lambda: the.store.refusals > refusals)  # It looks again, and that fails, too.
+        assert the.shell.problem == f"there is no controller: {error.message}"
+        assert the.shell.holder[0] == "a"
+        the.store.outage = None
+        await until(lambda: the.shell.is_controller)
+        assert not the.shell.problem
+        assert not the.failures
+
+    quickly = replace(ClusterConfig(), broker_session_timeout_ms=500)
+    run(scenario, config=quickly)
 
 
 def test_people_are_told_from_where_on_records_are_lost(caplog: pytest.LogCaptureFixture) -> None:

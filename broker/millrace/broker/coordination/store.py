@@ -31,6 +31,11 @@ class CoordinationStore(Protocol):
     Every method raises:
         CoordinationStoreError: the process must end.
         CoordinationUnavailableError: to be tried again; whether a write was done is unknown.
+
+    Those of objects also raise:
+        CorruptMetadataError: what is stored is nothing to go on from: it is gone, or was set back
+            to an older state (P39), where the store can tell, or it takes nothing more.
+        InvalidConfigError: it has no place for our objects.
     """
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
@@ -44,10 +49,6 @@ class CoordinationStore(Protocol):
         Returns:
             For each: False, and it is not changed, when another version is stored (0 is no
             object), or one of a higher controller epoch (P36).
-
-        Raises:
-            CorruptMetadataError: the whole store was set back to an older state (P39), where it can
-                tell, so that nothing is written to it.
         """
 
     def read_lease(self) -> LeaseRecord | None:

@@ -90,6 +90,7 @@ class Appender:
         mailbox: where outcomes go.
         checkpoint: advances the recovery points that are due; run beside the appends.
         on_failed: called on the loop, once, when the directory's disk failed (P63).
+        check_room: called before appends; raises where there is none for them.
     """
 
     def __init__(
@@ -98,8 +99,10 @@ class Appender:
         mailbox: Mailbox,
         checkpoint: Callable[[MonotonicMs], object],
         on_failed: Callable[[LogDirFailedError], None],
+        check_room: Callable[[], None] = lambda: None,
     ) -> None:
         self._mailbox = mailbox
+        self._check_room = check_room
         self._checkpoint = checkpoint
         self._is_checkpointing = False
         self._on_failed = on_failed
@@ -240,6 +243,7 @@ class Appender:
             try:
                 if self._failure is not None:
                     raise self._failure
+                self._check_room()
                 self._measured(target.log.append, batches, wall_now())
             except StorageError as error:
                 target.generation_written += 1

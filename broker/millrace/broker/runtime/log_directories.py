@@ -5,7 +5,8 @@ order (P27) and the last one at all, and what it has seen of the metadata's stor
 asked for cluster and what was seen before they are opened.
 
 One that cannot be read or opened keeps the broker from starting: which partitions it holds is not
-known, and a partition that were begun anew elsewhere would hide the loss.
+known, and a partition that were begun anew elsewhere would hide the loss. Where it is left out, or
+replaced, what nobody else has stays offline (`misses_some`).
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from millrace.broker.storage.log_directory import (
 )
 from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.core.errors import LogDirFailedError, StorageError
-from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId
+from millrace.core.ids import NO_BROKER, BrokerEpoch, BrokerId, TopicPartition
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
 
@@ -42,7 +43,8 @@ class LogDirectories:
 
     Attributes:
         opened: those that are open.
-        has_new: whether one of them was not there before.
+        misses_some: whether this broker may have had a directory that is not among them: one is
+            new, and may have taken its place, or those that are open say so.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class LogDirectories:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.opened: list[LogDirectory] = []
-        self.has_new = False
+        self.misses_some = False
         self._files = files
         self._paths = paths
         self._config = config
@@ -126,7 +128,22 @@ class LogDirectories:
                 )
             )
             self.opened.append(directory)
-            self.has_new |= found is None
+            self.misses_some |= found is None or directory.companions is None
+        here = {each.identity.directory_id for each in self.opened}
+        if missing := self._ever_used() - here:
+            self.misses_some = True
+            _log.warning(
+                "a log directory that this broker has used is not among its log_dirs",
+                extra={"directory_ids": sorted(missing), "log_dirs": list(self._paths)},
+            )
+
+    def _ever_used(self) -> set[str]:
+        """Return the ids of all directories that this broker is known to have."""
+        return {
+            directory_id
+            for each in self.opened
+            for directory_id in (each.identity.directory_id, *(each.companions or ()))
+        }
 
     async def keep_seen(self, seen: Seen) -> None:
         """Keep what this broker has seen in every directory that is open (P39)."""
@@ -153,11 +170,17 @@ class LogDirectories:
         Raises:
             StorageError: a disk refused.
         """
+        known = self._ever_used()
         for directory in self.opened:
-            await self._reader.call(directory.begin_life, *life)
+            companions = known - {directory.identity.directory_id}
+            await self._reader.call(directory.begin_life, *life, companions)
 
     async def close(
-        self, *, in_order: Collection[LogDirectory], broker_epoch: BrokerEpoch | None
+        self,
+        *,
+        in_order: Collection[LogDirectory],
+        broker_epoch: BrokerEpoch | None,
+        others: Collection[TopicPartition] = (),
     ) -> None:
         """Close all; nothing appends to them any more.
 
@@ -165,11 +188,15 @@ class LogDirectories:
             in_order: those that are to get the marker of a clean shutdown; the others' files are
                 given back as they are.
             broker_epoch: the life that ends with this; None when it had not begun.
+            others: partitions that lie there, and this broker has no replica of.
         """
         for directory in self.opened:
             try:
                 await asyncio.to_thread(
-                    directory.close, clean=directory in in_order, broker_epoch=broker_epoch
+                    directory.close,
+                    clean=directory in in_order,
+                    broker_epoch=broker_epoch,
+                    others=others,
                 )
             except StorageError as error:  # The others are closed in order all the same.
                 self._on_failure(error)

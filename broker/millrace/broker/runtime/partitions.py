@@ -10,6 +10,9 @@ metadata states, or when a later state gives the partition to others (P33, P39, 
 A log directory that fails takes its partitions offline, and only those (P63). The last one takes
 the process with it: `on_all_failed`.
 
+A log that cannot be opened for want of space, descriptors or memory is offline, and is tried again
+for as long as the metadata wants it here (P64): so it is back as soon as there is room.
+
 A log that is damaged is set aside once nobody counts on the replica, and a new one is fetched from
 the leader (P65); people are told at each step, and the damaged files are theirs.
 """
@@ -82,8 +85,6 @@ _TICK_SECONDS: Final = 0.1
 """How often the machine looks at the time; `replica_lag_time_max_ms` is at least as long."""
 _PAUSE_SECONDS: Final = 1.0
 """Before a disk that is full, or busy, is asked again."""
-_OPENINGS_MAX: Final = 10
-"""So often a log is tried to open where the process lacks descriptors or memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -122,9 +123,10 @@ class Partitions:
         on_all_failed: Callable[[LogDirFailedError], None],
         on_failure: Callable[[BaseException], None],
         reader: LogReader,
-        has_new_directory: bool,
+        misses_a_directory: bool,
     ) -> None:
-        self.replicas = Replicas(broker, config)
+        on_disk = [found for each in directories for found in each.found]
+        self.replicas = Replicas(broker, config, on_disk)
         self.image: MetadataImage | None = None
         self.on_sessions_concerned: Callable[[], None] = lambda: None
         self.on_opened: Callable[[Partition], None] = lambda _: None
@@ -137,7 +139,7 @@ class Partitions:
         self._on_all_failed = on_all_failed
         self._on_failure = on_failure
         self._reader = reader
-        self._has_new_directory = has_new_directory
+        self._misses_a_directory = misses_a_directory
         self._is_first_image = True
         self._open_here: dict[TopicPartition, Partition] = {}
         self._opening: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -152,7 +154,9 @@ class Partitions:
         def on_failed(error: LogDirFailedError) -> None:
             self._on_directory_failed(opened, error)
 
-        appender = Appender(directory.path, mailbox, directory.checkpoint, on_failed)
+        appender = Appender(
+            directory.path, mailbox, directory.checkpoint, on_failed, directory.check_room
+        )
         opened = OpenDirectory(directory, appender, set(directory.found))
         return opened
 
@@ -189,6 +193,24 @@ class Partitions:
         """Return whether this broker's replica is in sync, as of the latest metadata."""
         state = None if self.image is None else self.image.partition(topic_partition)
         return state is not None and self._broker in state.isr
+
+    def not_ours(self) -> list[TopicPartition]:
+        """Return what lies on the directories, and this broker has no replica of by the metadata.
+
+        Nobody counts on that here: others have it, or nobody knows whose it is.
+        """
+        if self.image is None:
+            return []
+        states = {
+            found: self.image.partition(found)
+            for each in self.directories
+            for found in each.directory.found
+        }
+        return [
+            found
+            for found, state in states.items()
+            if state is None or self._broker.broker_id not in state.replicas
+        ]
 
     # --- Events ------------------------------------------------------------------------------
 
@@ -552,10 +574,22 @@ class Partitions:
         try:
             if is_first and self._is_lost(topic_partition, topic):
                 raise CorruptLogError(
-                    f"{topic_partition} was on a log directory that is not here any more: an empty "
-                    "one stands in its place. Bring the old one back, or delete the topic"
+                    f"{topic_partition} was on a log directory that is not here any more: it was "
+                    "left out of log_dirs, or an empty one stands in its place. Bring the old one "
+                    "back, or delete the topic"
                 )
-            log = await self._open_files(opened.directory, topic_partition, config)
+            _check(opened)
+            log: PartitionLog = await self._reader.call(
+                _open_log,
+                opened.directory,
+                topic_partition,
+                self._log_config(config),
+                config.durability,
+            )
+            _check(opened)  # It may have failed meanwhile, when this log was not open yet.
+        except (StorageFullError, StorageBusyError) as error:
+            self._open_again(topic_partition, error)
+            return
         except StorageError as error:
             if isinstance(error, LogDirFailedError):
                 opened.appender.fail(error)
@@ -583,39 +617,40 @@ class Partitions:
         if self._open_here.get(topic_partition) is partition:
             self.on_opened(partition)
 
-    async def _open_files(
-        self, directory: LogDirectory, topic_partition: TopicPartition, config: TopicConfig
-    ) -> PartitionLog:
-        tries = 0
-        while True:
-            try:
-                log: PartitionLog = await self._reader.call(
-                    _open_log,
-                    directory,
-                    topic_partition,
-                    self._log_config(config),
-                    config.durability,
-                )
-            except StorageBusyError as error:
-                tries += 1
-                if tries == _OPENINGS_MAX:
-                    raise
-                _log.warning("a log cannot be opened yet", extra={"error": error.message})
-                await asyncio.sleep(_PAUSE_SECONDS)
-            else:
-                return log
+    def _open_again(self, topic_partition: TopicPartition, error: StorageError) -> None:
+        """Take a log for offline that cannot be opened now, and try again in a while."""
+        if self._opening.get(topic_partition) is not asyncio.current_task():
+            return
+        known = self.replicas.failure(topic_partition)
+        if known is None or known.message != error.message:
+            _log.warning(
+                "a log cannot be opened yet",
+                extra={"partition": self._named(topic_partition), "error": error.message},
+            )
+        self.replicas.on_opening_refused(topic_partition, error)
+        self._spawn(self._open_after_pause(topic_partition))
+
+    async def _open_after_pause(self, topic_partition: TopicPartition) -> None:
+        await asyncio.sleep(_PAUSE_SECONDS)
+        # It may have been given up meanwhile, or that and come back.
+        if self.replicas.is_opening(topic_partition) and topic_partition not in self._opening:
+            assert self.image is not None
+            topic = self.image.topics_by_id[topic_partition.topic_id]
+            self._opening[topic_partition] = self._spawn(
+                self._open_log(topic_partition, topic, is_first=False)
+            )
 
     def _is_lost(self, topic_partition: TopicPartition, topic: Topic) -> bool:
         """Whether a partition from before this start is on none of the directories.
 
         A broker that crashed between a topic's creation and the making of its directory has not
-        lost anything: nothing was ever acknowledged. But where a directory is new, it took the
-        place of one that may have held the partition, and beginning anew would hide the loss,
-        unless others have it.
+        lost anything: nothing was ever acknowledged. But where a directory is new, which took the
+        place of another, or one is left out, that one may have held the partition, and beginning
+        anew would hide the loss, unless others have it.
         """
         state = topic.partitions[topic_partition.partition]
         return (
-            self._has_new_directory
+            self._misses_a_directory
             and (len(state.replicas) == 1 or self._broker in state.isr)
             and not any(topic_partition in each.directory.found for each in self.directories)
         )
@@ -623,11 +658,15 @@ class Partitions:
     def _directory_of(
         self, topic_partition: TopicPartition, usable: Sequence[OpenDirectory]
     ) -> OpenDirectory:
-        """Return the directory that has the partition, or the one with the fewest."""
+        """Return the directory that has the partition, or the one with the fewest.
+
+        It may be one that has failed: what is on it must not begin anew on another, for with the
+        next start there were two logs, and nobody could say which of them counts.
+        """
         for opened in self.directories:
             if topic_partition in opened.known:
                 return opened
-        chosen = min(usable, key=lambda opened: len(opened.known))
+        chosen = min(usable or self.directories, key=lambda opened: len(opened.known))
         chosen.known.add(topic_partition)
         return chosen
 
@@ -693,6 +732,11 @@ class Partitions:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _check(opened: OpenDirectory) -> None:
+    if opened.failure is not None:
+        raise LogDirFailedError(opened.failure.message)
 
 
 def _open_log(

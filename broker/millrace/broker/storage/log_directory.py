@@ -5,20 +5,26 @@
         identity               cluster id, broker id, and the directory's own random id
         recovery-checkpoint    see recovery_checkpoint.py
         clean-shutdown         written last when everything was closed in order
+        companions             ids of the broker's other log directories, also of those that it
+                               misses
         broker-epoch           the latest life of the broker that used it
         controller-epoch       the highest that the broker has taken metadata of, and the versions
                                of the metadata's objects then or later (`core/metadata/seen.py`)
-        ballast                space kept for checkpoints when the disk is full (P64)
+        ballast                space kept for all files above when the disk is full (P64)
         <topic id>-<number>/   a partition, see log.py
         <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed
         <topic id>-<number>.<ms UTC>.damaged/   a damaged log in whose place a new one was begun
 
 The clean-shutdown marker is bound to this directory and to the very recovery checkpoint that was
 written with it, so that a stale one means nothing. It names the life of the broker that ended so
-(P27), and is removed, durably, before the first append.
+(P27), and is removed, durably, before the first append. It also names the logs that it does not
+speak for: what lies here, and was not the broker's, was not opened.
 
 A life writes its epoch down before it does anything, so that a directory that was put back from a
 backup is known by the older one that it names.
+
+Its companions are written down likewise, and stay so: what was on one that is not in use any more,
+whether it was left out or an empty one took its place, must not be begun anew on another.
 
 A partition is deleted only because somebody holds a tombstone of it. It gets another name first,
 and is removed `file.delete.delay.ms` later. Directories that nobody knows are left alone (P70).
@@ -35,7 +41,9 @@ cannot be opened is in `corrupt`, and the rest is served.
 
 import os.path
 import threading
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Self
 
 import crc32c
@@ -52,7 +60,12 @@ from millrace.broker.storage.sealed_file import (
     write_sealed,
 )
 from millrace.broker.storage.sparse_index import IndexCache
-from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    StorageError,
+    StorageFullError,
+)
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -68,6 +81,7 @@ _LOCK: Final = "lock"
 _IDENTITY: Final = "identity"
 _CLEAN: Final = "clean-shutdown"
 _BROKER_EPOCH: Final = "broker-epoch"
+_COMPANIONS: Final = "companions"
 _CONTROLLER_EPOCH: Final = "controller-epoch"
 _BALLAST: Final = "ballast"
 _DELETED: Final = ".deleted"
@@ -105,6 +119,7 @@ class LogDirectory:
         was_clean: whether it was closed in order.
         closed_by: the life of the broker that did so; None when nobody did, or it had none.
         used_by: the latest life that used it; None when it does not say.
+        companions: ids of the broker's other directories; None when they are not known any more.
         found: the partitions that were there when it was opened, also those that are missing but
             were there before.
         logs: the partitions that are open.
@@ -127,13 +142,17 @@ class LogDirectory:
         self._cache = IndexCache(config.index_cache_bytes)
         self._checkpoints = RecoveryCheckpoint(files, path, when_full=self._release_ballast)
         self._registry_lock = threading.Lock()
+        self._ballast_lock = threading.Lock()
+        self._lacks_ballast = False
         self._scrubbed = 0  # Logs that this round of scrubbing is done with.
         self.path = path
         self.identity = identity
         self.was_clean = False
         self.closed_by: BrokerEpoch | None = None
         self.used_by: BrokerEpoch | None = None
+        self.companions: frozenset[str] | None = frozenset()
         self.found: list[TopicPartition] = []
+        self._unjudged: set[TopicPartition] = set()  # Logs that the marker does not speak for.
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
         self.damaged: list[str] = []
@@ -190,6 +209,7 @@ class LogDirectory:
         checkpoint = self._checkpoints.read()
         self.was_clean = checkpoint is not None and self._is_marked_clean(checkpoint)
         self.used_by = self._last_life()
+        self.companions = self._known_companions()
         names = self._files.list(self.path)
         if _CLEAN in names:
             self._files.unlink(f"{self.path}/{_CLEAN}")
@@ -208,11 +228,14 @@ class LogDirectory:
     def _is_marked_clean(self, checkpoint: bytes) -> bool:
         try:
             marker = read_sealed(self._files, f"{self.path}/{_CLEAN}", _CLEAN)
-            broker_epoch = int(marker.split()[-1])
+            first, *names = marker.decode().splitlines()
+            broker_epoch = int(first.split()[-1])
         except (FileNotFoundError, DamagedFileError, ValueError, IndexError):
             return False
-        if marker != self._marker(checkpoint, broker_epoch):
+        unjudged = {found for name in names if (found := parse_topic_partition(name)) is not None}
+        if marker != self._marker(checkpoint, broker_epoch, unjudged):
             return False
+        self._unjudged = unjudged
         self.closed_by = BrokerEpoch(broker_epoch) if broker_epoch >= 0 else None
         return True
 
@@ -223,9 +246,20 @@ class LogDirectory:
         except (FileNotFoundError, DamagedFileError, ValueError):
             return None
 
-    def _marker(self, checkpoint: bytes, broker_epoch: int) -> bytes:
-        crc = crc32c.crc32c(checkpoint)
-        return f"{self.identity.directory_id} {crc:08x} {broker_epoch}\n".encode()
+    def _known_companions(self) -> frozenset[str] | None:
+        try:
+            payload = read_sealed(self._files, f"{self.path}/{_COMPANIONS}", _COMPANIONS)
+            return frozenset(payload.decode().splitlines())
+        except FileNotFoundError:
+            return frozenset()
+        except (DamagedFileError, ValueError):
+            return None
+
+    def _marker(
+        self, checkpoint: bytes, broker_epoch: int, unjudged: Iterable[TopicPartition]
+    ) -> bytes:
+        first = f"{self.identity.directory_id} {crc32c.crc32c(checkpoint):08x} {broker_epoch}"
+        return "".join(f"{line}\n" for line in (first, *sorted(map(str, unjudged)))).encode()
 
     # --- Partitions --------------------------------------------------------------------------
 
@@ -246,7 +280,7 @@ class LogDirectory:
                 config,
                 checkpoints=self._checkpoints,
                 cache=self._cache,
-                is_clean=self.was_clean,
+                is_clean=self.was_clean and topic_partition not in self._unjudged,
                 now=now,
             )
         except CorruptLogError as error:
@@ -437,41 +471,93 @@ class LogDirectory:
         """
         path = f"{self.path}/{_BALLAST}"
         wanted = self._config.ballast_bytes
-        try:
-            if wanted and not (self._files.exists(path) and self._files.size(path) >= wanted):
-                self._files.allocate(path, wanted)
-        except OSError as error:
-            if not is_full(error):
-                raise refusal(error, f"taking the ballast of {self.path}") from error
-            self._release_ballast()
-            return False
-        return True
+        with self._ballast_lock:
+            try:
+                if wanted and not (self._files.exists(path) and self._files.size(path) >= wanted):
+                    self._files.allocate(path, wanted)
+            except OSError as error:
+                if not is_full(error):
+                    raise refusal(error, f"taking the ballast of {self.path}") from error
+                self._remove_ballast()
+            else:
+                self._lacks_ballast = False
+            return not self._lacks_ballast
+
+    def check_room(self) -> None:
+        """Take the ballast again before anything is appended, if it was used up.
+
+        What it is kept for comes more than once: appends must not take the room.
+
+        Raises:
+            StorageFullError: there is no room for it.
+            LogDirFailedError: the disk refused.
+        """
+        if self._lacks_ballast and not self.take_ballast():
+            raise StorageFullError(
+                f"appending in {self.path}: the disk is full, but for less than the "
+                f"{self._config.ballast_bytes} bytes that are kept for checkpoints "
+                "(storage.ballast_bytes); nothing was changed. Free some space or lower the "
+                "retention"
+            )
 
     def _release_ballast(self) -> None:
+        with self._ballast_lock:
+            self._remove_ballast()
+
+    def _remove_ballast(self) -> None:
         path = f"{self.path}/{_BALLAST}"
+        if self._config.ballast_bytes:
+            self._lacks_ballast = True
         if self._files.exists(path):
             self._files.unlink(path)
 
-    def begin_life(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+    def _when_full_too(self, write: Callable[[], None]) -> None:
+        """Write a small file, with the ballast's room where there is no other."""
+        try:
+            write()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._release_ballast()
+            write()
+
+    def begin_life(
+        self,
+        broker_id: BrokerId,
+        broker_epoch: BrokerEpoch,
+        companions: Collection[str] = (),
+    ) -> None:
         """Write down which life of which broker uses the directory from now on.
 
         To be called when the life is granted, before it does anything.
+
+        Args:
+            broker_id: the broker.
+            broker_epoch: its life.
+            companions: ids of its other directories, also of those that it misses.
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
         assert self.identity.broker_id in (NO_BROKER, broker_id)
-        path = f"{self.path}/{_BROKER_EPOCH}"
         try:
-            write_sealed(self._files, path, _BROKER_EPOCH, f"{broker_epoch}\n".encode())
+            if self.companions != frozenset(companions):
+                lines = "".join(f"{each}\n" for each in sorted(companions))
+                self._write_sealed(_COMPANIONS, lines.encode())
+                self.companions = frozenset(companions)
+            self._write_sealed(_BROKER_EPOCH, f"{broker_epoch}\n".encode())
             self.used_by = broker_epoch
             # Last: a directory that is a broker's says which life it was.
             if self.identity.broker_id != broker_id:
                 identity = self.identity._replace(broker_id=broker_id)
-                _write_identity(self._files, self.path, identity)
+                self._when_full_too(partial(_write_identity, self._files, self.path, identity))
                 self.identity = identity
         except OSError as error:
             raise refusal(error, f"writing down whose {self.path} is") from error
+
+    def _write_sealed(self, name: str, payload: bytes) -> None:
+        path = f"{self.path}/{name}"
+        self._when_full_too(partial(write_sealed, self._files, path, name, payload))
 
     def keep_seen(self, seen: Seen) -> None:
         """Remember what was seen of the metadata's store (P39).
@@ -479,18 +565,25 @@ class LogDirectory:
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
-        path = f"{self.path}/{_CONTROLLER_EPOCH}"
         try:
-            write_sealed(self._files, path, _CONTROLLER_EPOCH, f"{seen}\n".encode())
+            self._write_sealed(_CONTROLLER_EPOCH, f"{seen}\n".encode())
         except OSError as error:
-            raise refusal(error, f"writing {path}") from error
+            raise refusal(error, f"writing {self.path}/{_CONTROLLER_EPOCH}") from error
 
-    def close(self, *, clean: bool, broker_epoch: BrokerEpoch | None = None) -> None:
+    def close(
+        self,
+        *,
+        clean: bool,
+        broker_epoch: BrokerEpoch | None = None,
+        others: Collection[TopicPartition] = (),
+    ) -> None:
         """Close all logs, and leave the marker if everything was closed in order.
 
         Args:
             clean: False gives the files back and writes nothing, as when the disk failed.
             broker_epoch: the life of the broker that ends with this, if it had one.
+            others: partitions that lie here, and that broker has no replica of: how they were left
+                matters to nobody who counts on it.
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused; the next start recovers.
@@ -502,25 +595,21 @@ class LogDirectory:
                 except CorruptLogError as error:
                     self.corrupt[log.topic_partition] = error
             if clean:
+                if self._checkpoints.is_lost:
+                    self._checkpoints.require()  # The marker is bound to it, also to an empty one.
                 self.keep_points()
             # Of a log that was not opened it is not known how it was left.
-            if clean and not self.corrupt and self.logs.keys() >= set(self.found):
-                self._mark_clean(-1 if broker_epoch is None else broker_epoch)
+            unjudged = set(self.found) - self.logs.keys()
+            if clean and not self.corrupt and unjudged <= set(others):
+                self._mark_clean(-1 if broker_epoch is None else broker_epoch, unjudged)
         finally:
             self.logs.clear()
             self._lock.release()
 
-    def _mark_clean(self, broker_epoch: int) -> None:
-        marker = self._marker(self._checkpoints.payload(), broker_epoch)
-        path = f"{self.path}/{_CLEAN}"
+    def _mark_clean(self, broker_epoch: int, unjudged: Iterable[TopicPartition]) -> None:
+        marker = self._marker(self._checkpoints.payload(), broker_epoch, unjudged)
         try:
-            try:
-                write_sealed(self._files, path, _CLEAN, marker)
-            except OSError as error:
-                if not is_full(error):
-                    raise
-                self._release_ballast()
-                write_sealed(self._files, path, _CLEAN, marker)
+            self._write_sealed(_CLEAN, marker)
         except OSError as error:
             raise refusal(error, f"marking {self.path} as closed") from error
 

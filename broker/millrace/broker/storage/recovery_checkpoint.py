@@ -103,6 +103,11 @@ class RecoveryCheckpoint:
         with self._lock:
             self._is_dirty |= self._points.pop(topic_partition, None) is not None
 
+    def require(self) -> None:
+        """Have the next `write` write, also where nothing has changed."""
+        with self._lock:
+            self._is_dirty = True
+
     def write(self) -> None:
         """Make all points durable.
 

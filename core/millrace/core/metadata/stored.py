@@ -27,7 +27,10 @@ _HEAD_BYTES: Final = len(_HEAD % 0)
 
 
 class CorruptMetadataError(StorageError):
-    """An object of the coordination store is damaged. The broker stops; nothing is made anew."""
+    """What the coordination store has is nothing to go on from: damaged, gone, or set back.
+
+    No broker starts from it, and those that serve go on without it; nothing is made anew.
+    """
 
 
 @dataclass(frozen=True, slots=True)

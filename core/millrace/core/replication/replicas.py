@@ -7,6 +7,7 @@ says in order:
 |--------------------------------|-----------------------------------------------------------|
 | `on_image`                     | the metadata cache, one image after another               |
 | `on_opened`, `on_failed`       | a log that was opened, or that is damaged or gone         |
+| `on_opening_refused`           | likewise, a log that cannot be opened now                 |
 | `on_written`, `on_flushed`, …  | the disk, in the order of what it was told to do          |
 | `on_fetched`, `on_fetch_error` | a leader's answer for one partition                       |
 | `on_session_broken`            | the stream to a leader                                    |
@@ -19,7 +20,8 @@ An image names the replicas of this broker; nothing else does (P39):
 
 - a partition that is new here is opened (`OpenLog`);
 - one that the image gives to others at a later partition epoch is closed and its data may go
-  (`DropReplica`, P33, P70); of a deleted topic the metadata's tombstone says when it may go;
+  (`DropReplica`, P33, P70), also where that happened while this broker was down; of a deleted topic
+  the metadata's tombstone says when it may go;
 - one that the image does not know at all is left alone: absence is never an order (P39).
 
 Leaders' proposals gather, and one request with all of them is in flight at a time, or with as many
@@ -35,7 +37,7 @@ log directory failed does not, nor one that is the only one left.
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -245,12 +247,18 @@ class Replicas:
     Args:
         broker: this broker's life. Another one needs another machine (P37).
         config: the broker's settings.
+        on_disk: partitions that its earlier lives have left behind.
 
     Attributes:
         sessions: with the brokers that lead what is followed here, by broker id.
     """
 
-    def __init__(self, broker: BrokerLife, config: ReplicationConfig) -> None:
+    def __init__(
+        self,
+        broker: BrokerLife,
+        config: ReplicationConfig,
+        on_disk: Iterable[TopicPartition] = (),
+    ) -> None:
         self.broker = broker
         self.sessions: dict[BrokerId, LeaderSession] = {}
         self._config = config
@@ -259,6 +267,7 @@ class Replicas:
         self._held: dict[TopicPartition, _Held] = {}
         self._opening: dict[TopicPartition, None] = {}
         self._failed: dict[TopicPartition, MillraceError] = {}
+        self._left_behind = set(on_disk)  # Until an image says whose they are.
         self._followed: dict[TopicPartition, BrokerId] = {}
         self._request_partitions_max = ClusterConfig().request_partitions_max
         self._to_propose: dict[TopicPartition, IsrProposal] = {}
@@ -305,9 +314,16 @@ class Replicas:
             "have been deleted"
         )
 
+    def is_opening(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a replica's log is to be opened, and `on_opened` is waited for."""
+        return topic_partition in self._opening
+
     @property
     def failed(self) -> list[TopicPartition]:
-        """Replicas of this broker that are offline: damaged, or on a directory that failed."""
+        """Replicas of this broker that are offline.
+
+        Their log is damaged, on a directory that failed, or cannot be opened yet.
+        """
         return list(self._failed)
 
     def failure(self, topic_partition: TopicPartition) -> MillraceError | None:
@@ -388,8 +404,11 @@ class Replicas:
     ) -> list[Effect]:
         topic_partition = TopicPartition(topic.topic_id, number)
         held = self._held.get(topic_partition)
+        is_here = held or topic_partition in self._opening or topic_partition in self._failed
+        if topic_partition in self._left_behind:
+            self._left_behind.discard(topic_partition)
+            is_here = True
         if self.broker.broker_id not in state.replicas:
-            is_here = held or topic_partition in self._opening or topic_partition in self._failed
             if not is_here:
                 return []
             error = NotLeaderError(f"{topic.name}-{number} was moved to other brokers")
@@ -437,6 +456,7 @@ class Replicas:
         is_wanted = self._opening.pop(topic_partition, topic_partition) is None
         if not is_wanted or state is None or self.broker.broker_id not in state.replicas:
             return [CloseReplica(topic_partition)]  # It was given up meanwhile.
+        self._failed.pop(topic_partition, None)  # Its opening was refused before.
         topic = self._image.topics_by_id[topic_partition.topic_id]
         replica = Replica(
             topic_partition,
@@ -451,6 +471,14 @@ class Replicas:
         effects = self._note(topic_partition, held, done, now)
         self._schedule(topic_partition, held, now)
         return [Configure(topic_partition, topic), *effects]  # It may be another one by now.
+
+    def on_opening_refused(self, topic_partition: TopicPartition, error: MillraceError) -> None:
+        """A log cannot be opened now, for want of space as it may be; it is tried again (P64).
+
+        Until then the replica is offline: whoever can lead should.
+        """
+        if topic_partition in self._opening:
+            self._failed[topic_partition] = error
 
     def on_failed(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
         """A log cannot be opened, or is damaged, or its directory failed (P63, P65)."""

@@ -12,8 +12,13 @@ from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
-from millrace.core.errors import CorruptLogError, LogDirFailedError, MillraceError
-from millrace.core.ids import Offset
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    MillraceError,
+    StorageFullError,
+)
+from millrace.core.ids import BrokerEpoch, BrokerId, Offset
 
 
 class NotedTarget:
@@ -134,5 +139,40 @@ def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes() -> 
         assert reading.flushes_ms[0] >= 20
         assert appender.take_reading().flushes_ms == []
         appender.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> None:
+    """What is left of it is for the checkpoints."""
+
+    async def scenario() -> None:
+        disk = Disk()
+        opened = LogOnDisk(disk, ballast_bytes=2000)
+        directory = opened.directory
+        appender = Appender(
+            "test",
+            Mailbox(asyncio.get_running_loop()),
+            directory.checkpoint,
+            lambda error: None,
+            directory.check_room,
+        )
+        target = NotedTarget(opened.log)
+        try:
+            disk.capacity = sum(map(disk.size, disk.files()))
+            directory.begin_life(BrokerId(1), BrokerEpoch(7))
+            appender.append(target, stamped_batch(0), 0)
+            await appender.call(lambda: None)
+            await asyncio.sleep(0)
+            assert [type(error) for error in target.failed] == [StorageFullError]
+            assert appender.take_reading().was_full
+            assert opened.end == 0
+            disk.capacity = None
+            appender.append(target, stamped_batch(0), target.generation_written)
+            async with asyncio.timeout(30):
+                await target.flushed.wait()
+            assert opened.end == 1
+        finally:
+            await asyncio.to_thread(appender.close)
 
     asyncio.run(scenario())

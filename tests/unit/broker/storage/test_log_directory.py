@@ -14,7 +14,7 @@ from millrace.broker.storage.log_directory import (
     read_seen,
 )
 from millrace.broker.storage.sealed_file import write_sealed
-from millrace.core.errors import CorruptLogError, LogDirFailedError
+from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageFullError
 from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -118,6 +118,65 @@ def test_the_life_that_uses_a_directory_survives_a_power_cut() -> None:
     assert open_directory(disk).used_by == 7
 
 
+def full(disk: Disk) -> None:
+    disk.capacity = sum(map(disk.size, disk.files()))
+
+
+def test_a_life_begins_on_a_full_disk_and_what_was_seen_is_kept_there() -> None:
+    """Else a broker that was killed on a full disk would not start, nor ever give anything up."""
+    disk = Disk()
+    open_directory(disk, ballast_bytes=2000).close(clean=False)
+    for broker_epoch in (7, 8):
+        full(disk)
+        directory = open_directory(disk, ballast_bytes=2000)
+        directory.keep_seen(Seen(ControllerEpoch(broker_epoch)))
+        directory.begin_life(BrokerId(1), BrokerEpoch(broker_epoch), ["x"])
+        disk.capacity = None
+        assert directory.take_ballast()
+        directory.close(clean=False)
+        assert read_seen(disk, ROOT) == Seen(ControllerEpoch(broker_epoch))
+    assert open_directory(disk).used_by == 8
+
+
+def test_appends_wait_until_the_ballast_is_taken_again() -> None:
+    disk = Disk()
+    directory = open_directory(disk, ballast_bytes=2000)
+    directory.check_room()
+    full(disk)
+    directory.begin_life(BrokerId(1), BrokerEpoch(7))
+    assert disk.room() > 0
+    with pytest.raises(StorageFullError, match=r"storage\.ballast_bytes"):
+        directory.check_room()
+    assert disk.room() > 0  # Left for what needs it next.
+    disk.capacity = None
+    directory.check_room()
+    assert disk.size(f"{ROOT}/ballast") == 2000
+
+
+def test_a_directory_without_a_ballast_takes_appends() -> None:
+    disk = Disk()
+    directory = open_directory(disk)
+    full(disk)
+    with contextlib.suppress(StorageFullError):
+        directory.begin_life(BrokerId(1), BrokerEpoch(7))
+    directory.check_room()
+
+
+def test_the_companions_of_a_directory_survive_a_power_cut() -> None:
+    disk = Disk()
+    directory = open_directory(disk)
+    assert directory.companions == frozenset()
+    directory.begin_life(BrokerId(1), BrokerEpoch(7), ["x", "y"])
+    disk.cut_power()
+    directory = open_directory(disk)
+    assert directory.companions == frozenset(("x", "y"))
+    directory.close(clean=True)
+    disk.flip_bit(f"{ROOT}/companions", 30)
+    assert (
+        open_directory(disk).companions is None
+    )  # That they are not known is not that it has none.
+
+
 def test_a_directory_that_is_a_broker_s_says_which_life_it_was() -> None:
     """Wherever the power goes: else it would count as one whose life was lost."""
     for crash_at in range(1, 12):
@@ -149,6 +208,27 @@ def test_a_stop_is_not_clean_while_a_log_was_not_opened() -> None:
     opened.directory.close(clean=False)
     open_directory(opened.disk).close(clean=True)
     assert not open_directory(opened.disk).was_clean
+
+
+def test_an_empty_directory_is_closed_in_order_as_any_other() -> None:
+    """Else a broker with more directories than partitions counted as one that crashed (P27)."""
+    disk = Disk()
+    open_directory(disk).close(clean=True, broker_epoch=BrokerEpoch(7))
+    assert open_directory(disk).closed_by == 7
+
+
+def test_what_is_not_the_broker_s_need_not_be_opened_and_is_not_taken_for_in_order() -> None:
+    disk = used(clean=True)
+    open_directory(disk).close(clean=True, broker_epoch=BrokerEpoch(7), others=[TOPIC_PARTITION])
+    segment = next(path for path in disk.files() if path.endswith(".log"))
+    disk.write(segment, disk.contents(segment) + b"torn")
+    opened = LogOnDisk(disk)
+    assert opened.directory.closed_by == 7
+    assert opened.end == 1
+    opened.directory.close(clean=True, broker_epoch=BrokerEpoch(8))
+    disk.write(segment, disk.contents(segment) + b"torn")
+    with pytest.raises(CorruptLogError):
+        LogOnDisk(disk)
 
 
 def test_a_stop_whose_flush_fails_is_not_clean() -> None:

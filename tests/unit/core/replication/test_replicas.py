@@ -26,6 +26,7 @@ from millrace.core.ids import (
     LeaderEpoch,
     MonotonicMs,
     Offset,
+    TopicId,
     TopicPartition,
 )
 from millrace.core.log.leader_epochs import EpochEnd
@@ -238,6 +239,22 @@ def test_a_replica_that_others_have_is_dropped_only_when_the_image_says_so() -> 
     assert len(world.machine.sessions[world.leader]) == 0
 
 
+def test_what_was_given_to_others_while_the_broker_was_down_is_dropped_at_the_first_image() -> None:
+    """And not what the image does not know (P39, P70)."""
+    world = World(leads=False)
+    orphan = TopicPartition(TopicId(b"o" * 16), 0)
+    state = world.cluster.state(world.topic_id)
+    spare = next(n for n in range(4) if BrokerId(n) not in state.replicas)
+    for here, expected in ((world.here, OpenLog), (spare, DropReplica)):
+        life = world.cluster.life(here)
+        world.machine = Replicas(life, CONFIG, [world.partition, orphan])
+        (effect,) = [each for each in world.learn() if not isinstance(each, Advanced)]
+        assert isinstance(effect, expected)
+        assert effect.topic_partition == world.partition
+        world.cluster.driver.tick()
+        assert world.learn() == []  # It is said once.
+
+
 def test_a_log_that_opens_after_its_topic_was_deleted_is_closed() -> None:
     world = World(leads=True)
     world.learn()
@@ -254,6 +271,31 @@ def test_a_damaged_replica_is_reported_until_the_metadata_does_without_it(leader
     leader.cluster.driver.beat(leader.cluster.life(leader.here), offline=leader.machine.offline())
     leader.learn()
     assert leader.machine.offline() == []
+
+
+def test_a_replica_whose_log_cannot_be_opened_yet_is_offline_until_it_is() -> None:
+    world = World(leads=True)
+    world.learn()
+    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
+    assert world.machine.is_opening(world.partition)
+    assert world.machine.offline() == [world.partition]
+    with pytest.raises(StorageFullError):
+        world.machine.get(world.partition)
+    assert world.machine.tick(NOW) == []  # It is not damaged, and not fetched anew.
+    world.machine.on_opened(world.partition, world.log, Offset(0), NOW)
+    assert world.machine.get(world.partition).leads
+    assert world.machine.failed == []
+
+
+def test_a_replica_that_is_given_up_is_not_waited_for_any_more() -> None:
+    world = World(leads=True)
+    world.learn()
+    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
+    world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=world.topic_id)]))
+    world.learn()
+    assert not world.machine.is_opening(world.partition)
+    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
+    assert world.machine.failed == []
 
 
 def test_a_damaged_replica_that_is_the_only_one_is_not_reported() -> None:

@@ -9,7 +9,9 @@ Writes that are given together are sent side by side, so many at a time. An answ
 that says nothing, is told as such: the caller reads and decides, nothing is repeated here (F43).
 
 An object that this process has seen and that is gone, or has gone back, was deleted or restored by
-somebody: that is an error, and never a reason to begin anew (F41, F45).
+somebody: that is an error, and never a reason to begin anew (F41, F45). Nor is it one to end, as it
+is none that the definitions are gone, or refuse what this release writes: all of it can be put
+right, and what brokers serve needs none of it.
 """
 
 import json
@@ -32,13 +34,12 @@ from millrace.broker.coordination.kubernetes.resources import (
 from millrace.broker.coordination.kubernetes.watch import LeaseWatcher
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
-    CoordinationStoreError,
     CoordinationUnavailableError,
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.lease import LeaseRecord
-from millrace.core.metadata.stored import StoredObject
+from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -160,7 +161,7 @@ class KubernetesStore:
         if known is not None and (
             stored.version < known.version or stored.controller_epoch < known.controller_epoch
         ):
-            raise CoordinationStoreError(
+            raise CorruptMetadataError(
                 f"{resource} went back from version {known.version} of controller epoch "
                 f"{known.controller_epoch} to version {stored.version} of "
                 f"{stored.controller_epoch}: it was replaced by an old one. Restore the newest "
@@ -192,7 +193,8 @@ class KubernetesStore:
         if answer.status == 409:  # Another resource version, or it exists.
             return False
         if answer.status == 404:
-            raise _not_installed(answer) if known is None else _gone(resource)
+            is_gone = known is not None and _is_absent(answer, resource)
+            raise _gone(resource) if is_gone else _not_installed(answer)
         if answer.status == 422:
             # By a rule of the definition: against a controller that was replaced, or against this
             # release. In the second case trying again would never end.
@@ -281,7 +283,7 @@ def _stored(resource: Resource, document: dict[str, Any]) -> StoredObject:
             ControllerEpoch(int(spec["controllerEpoch"])),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CoordinationStoreError(
+        raise CorruptMetadataError(
             f"{resource} is not an object of Millrace ({error!r}): restore a backup, and apply the "
             "custom resource definitions of this release; nothing was changed"
         ) from error
@@ -292,8 +294,8 @@ def _is_absent(answer: Answer, resource: Resource) -> bool:
     return (answer.document.get("details") or {}).get("name") == resource.name
 
 
-def _gone(resource: Resource) -> CoordinationStoreError:
-    return CoordinationStoreError(
+def _gone(resource: Resource) -> CorruptMetadataError:
+    return CorruptMetadataError(
         f"{resource} was deleted: restore it from a backup. It is not made anew, for the cluster's "
         "topics would be lost"
     )
@@ -307,8 +309,8 @@ def _not_installed(answer: Answer) -> InvalidConfigError:
     )
 
 
-def _refused(resource: Resource, answer: Answer) -> CoordinationStoreError:
-    return CoordinationStoreError(
+def _refused(resource: Resource, answer: Answer) -> CorruptMetadataError:
+    return CorruptMetadataError(
         f"the API server refuses {resource} with {answer.status}: {answer.message}. Apply the "
         "custom resource definitions of this release; nothing was changed"
     )
