@@ -29,7 +29,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "any clean-shutdown marker counts",
         "P27",
         f"{_DIRECTORY}._is_marked_clean",
-        "if marker != self._marker(checkpoint, broker_epoch):",
+        "if marker != self._marker(checkpoint, broker_epoch, unjudged):",
         "if False:",
     ),
     mutant(
