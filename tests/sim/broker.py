@@ -178,6 +178,11 @@ class Judge(Protocol):
     def on_deleting(self, name: str, topic_partition: TopicPartition) -> None:
         """A broker is about to delete its data of a partition."""
 
+    def on_given_up(
+        self, topic_partition: TopicPartition, leader_epoch: LeaderEpoch, offset: Offset
+    ) -> None:
+        """A leader, perhaps one that was replaced, keeps nothing before an offset."""
+
     def on_lost(self, topic_partition: TopicPartition, records: RecordsLost) -> None:
         """A broker reports what an unclean election has cost."""
 
@@ -954,17 +959,21 @@ class SimulatedBroker:
             replica = self.replicas.find(topic_partition)
             config = target.log.config
             is_kept = config.retention_ms == config.retention_bytes == UNLIMITED
-            if replica is not None and replica.leads and not is_kept:
+            if replica is not None and replica.leader and replica.leads and not is_kept:
+                epoch = replica.leader.leader_epoch
                 self._appender.change(
                     target,
-                    partial(self._give_up, target.log, wall, replica.high_watermark),
+                    partial(self._give_up, target.log, wall, replica.high_watermark, epoch),
                     partial(self._on_retained, topic_partition),
                 )
         self._machine.run(THREAD, lambda: self.directory.empty_trash(wall), self._on_dropped)
 
-    def _give_up(self, log: PartitionLog, wall: WallMs, high_watermark: Offset) -> None:
+    def _give_up(
+        self, log: PartitionLog, wall: WallMs, high_watermark: Offset, leader_epoch: LeaderEpoch
+    ) -> None:
         with contextlib.suppress(StorageFullError):  # Another time.
             log.apply_retention(wall, high_watermark)
+        self._judge.on_given_up(log.topic_partition, leader_epoch, log.log_start_offset)
         self._touched[log.topic_partition] = None
 
     def _on_retained(self, topic_partition: TopicPartition) -> None:

@@ -91,7 +91,8 @@ class Invariants:
         self._cluster = cluster
         self._reigns: dict[tuple[TopicPartition, LeaderEpoch], _Reign] = {}
         self._given_up: dict[TopicPartition, Offset] = {}
-        """As `log_starts`, but since the last unclean election of each."""
+        """As `log_starts`, but not beyond the end of who was elected uncleanly since: what it
+        takes from there on is something else."""
         self._controllers: dict[ControllerEpoch, str] = {}
         self._followed: dict[tuple[str, int], ControllerEpoch] = {}
         """By each machine with each of its disks: what it knew goes with the disk."""
@@ -167,7 +168,13 @@ class Invariants:
     ) -> None:
         cluster = self._cluster
         self.committed[topic_partition] = Offset(0)
-        self._given_up[topic_partition] = Offset(0)
+        elected = (
+            None if after.leader_life is None else self._nodes_by_life().get(after.leader_life)
+        )
+        if elected is not None and topic_partition in elected.logs:
+            end = elected.logs[topic_partition].log_end_offset
+            given_up = self._given_up.get(topic_partition, Offset(0))
+            self._given_up[topic_partition] = min(given_up, end)
         assert cluster.stored_cluster is not None
         topic = cluster.stored_topics[topic_partition.topic_id]
         rules = Rules.of(topic, cluster.stored_cluster.brokers, cluster.config)
@@ -225,6 +232,15 @@ class Invariants:
     def on_lost(self, topic_partition: TopicPartition, records: RecordsLost) -> None:
         """A broker reports what an unclean election has cost (P30)."""
         self.lost.setdefault(topic_partition, []).append(records)
+
+    def on_given_up(
+        self, topic_partition: TopicPartition, leader_epoch: LeaderEpoch, offset: Offset
+    ) -> None:
+        """A leader, perhaps one that was replaced, keeps nothing before an offset."""
+        state = self._cluster.states.get(topic_partition)
+        if state is None or leader_epoch >= state.unclean_epoch:
+            given_up = self._given_up.get(topic_partition, Offset(0))
+            self._given_up[topic_partition] = max(given_up, offset)
 
     def look_at_touched(self) -> None:
         """Judge the partitions that something was done to; to be called after every event."""
@@ -296,6 +312,10 @@ class Invariants:
             )
         self._judge_short(what, topic_partition, leader, reign)
         reign.high_watermark = leader.high_watermark
+        own = nodes.get(leader.broker)
+        if own is not None and topic_partition in own.logs:
+            log_start_offset = own.logs[topic_partition].log_start_offset
+            self.on_given_up(topic_partition, leader.leader_epoch, log_start_offset)
         if state is None or state.leader_epoch != leader.leader_epoch:
             return  # It was replaced, and will hear of it.
         self.committed[topic_partition] = max(committed, leader.high_watermark)
@@ -347,20 +367,16 @@ class Invariants:
     ) -> None:
         """Everything below the high watermark is on every replica that counts as in sync.
 
-        But not what a leader has given up, since an unclean election if there was one.
+        But not what a leader has given up.
         """
-        own = nodes.get(leader.broker)
-        if own is not None and topic_partition in own.logs:
-            given_up = self._given_up.get(topic_partition, Offset(0))
-            given_up = max(given_up, own.logs[topic_partition].log_start_offset)
-            self._given_up[topic_partition] = given_up
+        given_up = self._given_up.get(topic_partition, Offset(0))
         for life in state.isr:
             node = nodes.get(life)
             log = None if node is None else node.logs.get(topic_partition)
-            if log is not None and log.log_start_offset > self._given_up[topic_partition]:
+            if log is not None and log.log_start_offset > given_up:
                 raise Violation(
                     f"{what}, takes {life} for in sync, whose log begins at "
-                    f"{log.log_start_offset}, and given up was {self._given_up[topic_partition]}"
+                    f"{log.log_start_offset}, and given up was {given_up}"
                 )
             kept = self._kept(nodes.get(life), topic_partition)
             if kept is not None and kept < leader.high_watermark:
