@@ -376,16 +376,21 @@ def test_damage_that_a_look_up_finds_ends_the_partition(start_broker: StartBroke
         assert client.produce_batch(other, batch_of(other)).base_offset == 1000
 
 
+def one_on_each(broker: RunningBroker) -> tuple[TopicPartition, TopicPartition]:
+    """Return two partitions with a record, one on the directory `good` and one on `bad`."""
+    with RawClient(broker.address) as client:
+        partitions = by_directory(client, client.create_topic("lost", partitions=2), 2)
+        (good,), (bad,) = partitions["good"], partitions["bad"]
+        for partition in (good, bad):
+            client.produce_batch(partition, batch_of(partition))
+    return good, bad
+
+
 def test_a_lost_replica_directory_is_not_begun_anew(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     broker = two_directories(start_broker, tmp_path)
-    with RawClient(broker.address) as client:
-        topic_id = client.create_topic("lost", partitions=2)
-        partitions = by_directory(client, topic_id, 2)
-        (good,), (bad,) = partitions["good"], partitions["bad"]
-        for partition in (good, bad):
-            client.produce_batch(partition, batch_of(partition))
+    good, bad = one_on_each(broker)
     broker.stop()
     shutil.rmtree(tmp_path / "bad")
     broker.start()
@@ -402,12 +407,7 @@ def test_what_was_on_a_directory_that_is_left_out_is_not_begun_anew_on_another(
 ) -> None:
     """Its only copy would never be served again, and nobody would be told."""
     broker = two_directories(start_broker, tmp_path)
-    with RawClient(broker.address) as client:
-        topic_id = client.create_topic("lost", partitions=2)
-        partitions = by_directory(client, topic_id, 2)
-        (good,), (bad,) = partitions["good"], partitions["bad"]
-        for partition in (good, bad):
-            client.produce_batch(partition, batch_of(partition))
+    good, bad = one_on_each(broker)
     both, broker.log_dirs = broker.log_dirs, [tmp_path / "good"]
     for end in (1, 2):  # The second time, too, nobody has said that it is gone for good.
         broker.stop()

@@ -80,8 +80,6 @@ _REMEMBER_SECONDS: Final = 1.0
 """Within which changes of the metadata are remembered: a store set back by less is not noticed."""
 _CONTROLLER_WAIT_SECONDS: Final = 15.0
 """How long a request waits for a controller: longer than it takes to elect one."""
-_LOOK_SECONDS: Final = 0.1
-"""How often a request that waits looks whether it had better give up."""
 _MISSED_LEASES: Final = 2
 """After how many lengths of the lease without a session more is amiss than an election's time."""
 
@@ -180,10 +178,13 @@ class ControllerChannel:
         return self._own_problem() or self._refusal or self._absence()
 
     @property
+    def _missed_at(self) -> float:
+        """From when on no session means more than that another controller is being elected."""
+        return self._down_since + self._missed_s
+
+    @property
     def _is_missed(self) -> bool:
-        """Whether there is no session for longer than it takes to elect another controller."""
-        is_late = asyncio.get_running_loop().time() - self._down_since >= self._missed_s
-        return is_late and not self._is_up.is_set()
+        return not self._is_up.is_set() and asyncio.get_running_loop().time() >= self._missed_at
 
     def _absence(self) -> str:
         if not self._is_missed:
@@ -371,16 +372,16 @@ class ControllerChannel:
         Raises:
             NotControllerError: there is none.
         """
-        deadline = asyncio.get_running_loop().time() + _CONTROLLER_WAIT_SECONDS
-        while not self._is_up.is_set():
-            is_over = asyncio.get_running_loop().time() >= deadline
-            if is_over or (self._is_missed and not is_patient):
-                raise NotControllerError(
-                    self.problem or "no controller can be reached: try again", appended=Appended.NO
-                )
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await self._is_up.wait()
+        wait_s = _CONTROLLER_WAIT_SECONDS
+        if not is_patient:
+            wait_s = min(wait_s, self._missed_at - asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._is_up.wait()
+        except TimeoutError:
+            raise NotControllerError(
+                self.problem or "no controller can be reached: try again", appended=Appended.NO
+            ) from None
 
     async def _ask(
         self, message: pb.ControllerRequest, *, is_patient: bool

@@ -817,6 +817,13 @@ class Crowd:
     def learn(self, now: MonotonicMs) -> list[Effect]:
         return self.machine.on_image(self.cluster.driver.image, now)
 
+    def append(self, partition: TopicPartition, now: MonotonicMs) -> None:
+        """Write a first record, which no follower has."""
+        leader = self.machine.get(partition).leader
+        assert leader is not None
+        leader.append(header_of(1), Acks.LEADER, "owner", WALL)
+        self.machine.on_written(partition, Offset(1), now)
+
     def report(self, partition: TopicPartition, broker_id: int, end: int, now: MonotonicMs) -> None:
         replica = self.machine.get(partition)
         assert replica.leader is not None
@@ -836,10 +843,7 @@ def test_among_thousands_of_quiet_partitions_only_those_cost_anything_where_some
         assert calls_in(lambda: crowd.machine.tick(MonotonicMs(at))) < 20  # noqa: B023
 
     busy = crowd.led[0]
-    leader = crowd.machine.get(busy).leader
-    assert leader is not None
-    leader.append(header_of(1), Acks.LEADER, "owner", WALL)
-    crowd.machine.on_written(busy, Offset(1), MonotonicMs(5000))
+    crowd.append(busy, MonotonicMs(5000))
     proposed: list[Effect] = []
     for at in range(5000, 6200, 100):
         assert calls_in(lambda: proposed.extend(crowd.machine.tick(MonotonicMs(at)))) < 200  # noqa: B023
@@ -852,10 +856,7 @@ def test_what_is_asked_of_the_controller_is_split_as_the_cluster_bounds_requests
     crowd = Crowd()
     crowd.machine.configure(request_partitions_max=1000)
     for busy in crowd.led:
-        leader = crowd.machine.get(busy).leader
-        assert leader is not None
-        leader.append(header_of(1), Acks.LEADER, "owner", WALL)
-        crowd.machine.on_written(busy, Offset(1), MonotonicMs(1200))
+        crowd.append(busy, MonotonicMs(1200))
     effects: list[Effect] = []
     for at in range(1200, 3000, 100):
         effects += crowd.machine.tick(MonotonicMs(at))
