@@ -140,7 +140,7 @@ class LogDirectory:
         self._config = config
         self._lock = lock
         self._cache = IndexCache(config.index_cache_bytes)
-        self._checkpoints = RecoveryCheckpoint(files, path, when_full=self._release_ballast)
+        self._checkpoints = RecoveryCheckpoint(files, path, self._with_room)
         self._registry_lock = threading.Lock()
         self._ballast_lock = threading.Lock()
         self._lacks_ballast = False
@@ -500,10 +500,6 @@ class LogDirectory:
                 "retention"
             )
 
-    def _release_ballast(self) -> None:
-        with self._ballast_lock:
-            self._remove_ballast()
-
     def _remove_ballast(self) -> None:
         path = f"{self.path}/{_BALLAST}"
         if self._config.ballast_bytes:
@@ -511,14 +507,15 @@ class LogDirectory:
         if self._files.exists(path):
             self._files.unlink(path)
 
-    def _when_full_too(self, write: Callable[[], None]) -> None:
+    def _with_room(self, write: Callable[[], None]) -> None:
         """Write a small file, with the ballast's room where there is no other."""
         try:
             write()
         except OSError as error:
             if not is_full(error):
                 raise
-            self._release_ballast()
+            with self._ballast_lock:
+                self._remove_ballast()
             write()
 
     def begin_life(
@@ -550,14 +547,14 @@ class LogDirectory:
             # Last: a directory that is a broker's says which life it was.
             if self.identity.broker_id != broker_id:
                 identity = self.identity._replace(broker_id=broker_id)
-                self._when_full_too(partial(_write_identity, self._files, self.path, identity))
+                self._with_room(partial(_write_identity, self._files, self.path, identity))
                 self.identity = identity
         except OSError as error:
             raise refusal(error, f"writing down whose {self.path} is") from error
 
     def _write_sealed(self, name: str, payload: bytes) -> None:
         path = f"{self.path}/{name}"
-        self._when_full_too(partial(write_sealed, self._files, path, name, payload))
+        self._with_room(partial(write_sealed, self._files, path, name, payload))
 
     def keep_seen(self, seen: Seen) -> None:
         """Remember what was seen of the metadata's store (P39).

@@ -16,9 +16,10 @@ partition whose line lacks the last nothing is known to be committed.
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
-from millrace.broker.storage.file_system import FileSystem, is_full
+from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
 from millrace.core.ids import Offset, TopicPartition, parse_topic_partition
 
@@ -43,7 +44,7 @@ class RecoveryCheckpoint:
     Args:
         files: where.
         directory: the log directory.
-        when_full: called when the disk is full, to make room; then the write is tried once more.
+        with_room: does the write that it is given, and once more with room if the disk is full.
     """
 
     __slots__ = (
@@ -52,17 +53,20 @@ class RecoveryCheckpoint:
         "_lock",
         "_path",
         "_points",
-        "_when_full",
+        "_with_room",
         "_write_lock",
         "is_lost",
     )
 
     def __init__(
-        self, files: FileSystem, directory: str, when_full: Callable[[], None] = lambda: None
+        self,
+        files: FileSystem,
+        directory: str,
+        with_room: Callable[[Callable[[], None]], None] = lambda write: write(),
     ) -> None:
         self._files = files
         self._path = f"{directory}/{FILE_NAME}"
-        self._when_full = when_full
+        self._with_room = with_room
         self._points: dict[TopicPartition, RecoveryPoint] = {}
         self._is_dirty = False
         self.is_lost = False
@@ -121,19 +125,10 @@ class RecoveryCheckpoint:
                 payload = self._payload()
                 self._is_dirty = False
             try:
-                self._write(payload)
+                self._with_room(partial(write_sealed, self._files, self._path, _KIND, payload))
             except OSError:
                 self._is_dirty = True
                 raise
-
-    def _write(self, payload: bytes) -> None:
-        try:
-            write_sealed(self._files, self._path, _KIND, payload)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            self._when_full()
-            write_sealed(self._files, self._path, _KIND, payload)
 
     def payload(self) -> bytes:
         """Return what a `write` writes."""
