@@ -197,6 +197,7 @@ class SimulatedBroker:
         witness: shown what it does.
         hear_of_damage: told of a broker whose batches do not match their checksums.
         new_host: makes the controller's part of it.
+        scrub_ms: how often it verifies some more of its closed segments.
 
     Attributes:
         replicas: once this life is registered.
@@ -214,6 +215,7 @@ class SimulatedBroker:
         *,
         hear_of_damage: Callable[[str], object] = lambda _: None,
         new_host: type[ControllerHost] = ControllerHost,
+        scrub_ms: int = SCRUB_MS,
     ) -> None:
         self.replicas: Replicas | None = None
         self.logs: dict[TopicPartition, PartitionLog] = {}
@@ -226,6 +228,7 @@ class SimulatedBroker:
         self._witness = witness
         self._hear_of_damage = hear_of_damage
         self._new_host = new_host
+        self._scrub_ms = scrub_ms
         self._targets: dict[TopicPartition, Target] = {}
         self._refused: set[TopicPartition] = set()  # Logs that could not be opened yet.
         self._life: BrokerLife | None = None
@@ -306,7 +309,7 @@ class SimulatedBroker:
             (self._config.broker_heartbeat_interval_ms, self._beat),
             (min(TICK_MS_MAX, self._replication.replica_lag_time_max_ms // 5), self._tick),
             (CHECKPOINT_MS, self._checkpoint),
-            (SCRUB_MS, self._scrub),
+            (self._scrub_ms, self._scrub),
             (RETAIN_MS, self._retain),
             (REMEMBER_MS, self._remember),
         ):

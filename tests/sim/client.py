@@ -36,7 +36,7 @@ from tests.sim.network import (
     StreamEnded,
     StreamReceived,
 )
-from tests.sim.world import MILLISECOND, Violation, World
+from tests.sim.world import MILLISECOND, Event, Violation, World
 
 from millrace.core.errors import (
     Appended,
@@ -143,7 +143,7 @@ class Client:
         self.is_gone = False
         self._leader: str | None = None
         self._leader_epoch = NO_LEADER_EPOCH
-        self._turn = 0
+        self._next_try: Event | None = None
         self._number = 0
         self._attempts: dict[int, tuple[int, bool]] = {}
         """Of what is being done now: which part each message is, and whether nothing that was
@@ -203,12 +203,7 @@ class Client:
     def look_again(self) -> None:
         """Look for the leader, and try again."""
         self._leader = None
-        self._turn += 1
-        self._world.after(BACKOFF_US, f"{self.name} looks again", self._try_after, self._turn)
-
-    def _try_after(self, turn: int) -> None:
-        if turn == self._turn:
-            self._try()
+        self._try_later(BACKOFF_US, f"{self.name} looks again", self._try)
 
     def target(self) -> str | None:
         """Whom to ask; None: nobody knows who leads."""
@@ -222,7 +217,6 @@ class Client:
         parts = self.parts()
         if not parts or self.is_gone:
             return
-        self._turn += 1
         target = self.target()
         if target is None:
             self._network.send(self._dice.choice(self._brokers), AskLeaders())
@@ -231,16 +225,17 @@ class Client:
                 self._number += 1
                 self._attempts[self._number] = (part, part == parts[0])
                 self.send(target, self.message(self._number, part))
-        self._world.after(
-            RETRY_US, f"{self.name} retries", self._on_silence, self._turn, target is not None
-        )
+        again = self._try if target is None else self._on_silence
+        self._try_later(RETRY_US, f"{self.name} retries", again)
 
-    def _on_silence(self, turn: int, was_sent: bool) -> None:
-        if turn == self._turn and self.parts() and not self.is_gone:
-            if was_sent:
-                self.on_silence()
-            else:
-                self._try()
+    def _try_later(self, delay_us: int, label: str, action: Callable[[], object]) -> None:
+        if self._next_try is not None:
+            self._next_try.cancel()
+        self._next_try = self._world.after(delay_us, label, action)
+
+    def _on_silence(self) -> None:
+        if self.parts() and not self.is_gone:
+            self.on_silence()
 
     def _on_leaders(self, of: Mapping[TopicPartition, tuple[str, LeaderEpoch]]) -> None:
         found = of.get(self.topic_partition)

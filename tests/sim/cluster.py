@@ -17,7 +17,7 @@ from typing import Final
 from tests.checkers.check import check
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
-from tests.sim.broker import REPLICATION, RETENTION, SimulatedBroker
+from tests.sim.broker import REPLICATION, RETENTION, SCRUB_MS, SimulatedBroker
 from tests.sim.client import Client, Consumer, EndReader, Load, Producer, Site
 from tests.sim.controlling import ControllerHost
 from tests.sim.coordination import NAME as STORE_NAME
@@ -185,6 +185,7 @@ class SimulatedCluster:
     replication: ReplicationConfig = REPLICATION
     config: ClusterConfig = ClusterConfig()
     new_host: type[ControllerHost] = ControllerHost
+    scrub_ms: int = SCRUB_MS
 
     def __init__(self, world: World) -> None:
         wrong = list(self.config.validate())
@@ -294,6 +295,7 @@ class SimulatedCluster:
             self.witness,
             hear_of_damage=self.operator.hear_of_damage,
             new_host=self.new_host,
+            scrub_ms=self.scrub_ms,
         )
 
     # --- Cluster -----------------------------------------------------------------------------

@@ -650,21 +650,36 @@ def drain_broker(scene: Scene) -> Undo | None:
         scene,
         lambda: DrainBroker(broker_id=broker_id, is_drained=False),
         lambda cluster: cluster.brokers[broker_id].is_drained,
+        looks=10,
     )
 
 
 def _until_done(
-    scene: Scene, request: Callable[[], Request | None], is_needed: Callable[[ClusterState], bool]
+    scene: Scene,
+    request: Callable[[], Request | None],
+    is_needed: Callable[[ClusterState], bool],
+    looks: int = 1,
+    found: int = 0,
 ) -> None:
-    """Ask until it is so: the controller may not be there, or, with None, it is too early."""
+    """Ask until it is so: the controller may not be there, or, with None, it is too early.
+
+    Args:
+        looks: how many in turn, a second apart, have to find it so: what the fault asked for may
+            still be under way.
+        found: how many did.
+    """
     administered = scene.administered
     if administered is None or administered.stored_cluster is None:
         return
+    found += 1
     if is_needed(administered.stored_cluster):
+        found = 0
         wanted = request()
         if wanted is not None:
             administered.administer(wanted)
-        scene.world.after(SECOND, "operator asks again", _until_done, scene, request, is_needed)
+    if found < looks:
+        again = (scene, request, is_needed, looks, found)
+        scene.world.after(SECOND, "operator asks again", _until_done, *again)
 
 
 def _any_partition(scene: Scene) -> tuple[TopicPartition, PartitionState] | None:
