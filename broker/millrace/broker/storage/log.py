@@ -396,7 +396,8 @@ class PartitionLog:
         old = self._segments[-1]
         with self._flush_lock:
             self._flush()
-            self._save_snapshot(old.next_offset, self.producer_states)
+            # Retention may delete all that it was made of.
+            self._save_snapshot(old.next_offset, self.producer_states, durable=True)
         old.closed_at = now
         try:
             old.index.save(old.coverage)
@@ -494,9 +495,11 @@ class PartitionLog:
                     raise self._fail(error, "checkpointing") from error
             self._checkpointed(coverage.next_offset, covered_bytes)
 
-    def _save_snapshot(self, offset: Offset, states: ProducerStates) -> None:
-        if offset not in self._snapshots.offsets:  # Else it says the same.
-            self._snapshots.save(offset, states.snapshot())
+    def _save_snapshot(
+        self, offset: Offset, states: ProducerStates, *, durable: bool = False
+    ) -> None:
+        if durable or offset not in self._snapshots.offsets:  # Else it says the same.
+            self._snapshots.save(offset, states.snapshot(), durable=durable)
         self._snapshots.keep({kept.base_offset for kept in self._segments})
 
     def _checkpointed(self, offset: Offset, covered_bytes: int) -> None:
@@ -834,7 +837,7 @@ class PartitionLog:
             self.leader_epochs = epochs
         states = ProducerStates()
         since = self._snapshots.load(states, place.offset)
-        start = self.log_start_offset if since is None else since
+        start = self._segments[0].base_offset if since is None else since
         for header in headers_between(self._segments, start, place.offset):
             states.update(header, header.base_offset, now)
         self.producer_states = states

@@ -1,7 +1,9 @@
 """Snapshots of a partition's producer states, each named by the offset that it is as of.
 
-They are caches: a damaged one is passed over for an earlier one, and batches are replayed from
-there (P45). But they are witnesses too: what a snapshot is about was flushed before it was written.
+A damaged one is passed over for an earlier one, and batches are replayed from there (P45). So one
+that is made while a segment grows is a cache, and need not survive a power cut. One that is made
+when a segment is closed does: once that segment is deleted, nothing else knows its producers. And
+they are witnesses: what a snapshot is about was flushed before it was written.
 """
 
 from typing import Final
@@ -47,9 +49,15 @@ class ProducerSnapshots:
                     return offset
         return None
 
-    def save(self, offset: Offset, snapshot: bytes) -> None:
-        """Write a snapshot as of `offset`; the log is flushed up to there."""
-        write_sealed(self._files, self._path(offset), _KIND, snapshot, durable=False)
+    def save(self, offset: Offset, snapshot: bytes, *, durable: bool) -> None:
+        """Write a snapshot as of `offset`; the log is flushed up to there.
+
+        Args:
+            offset: how far it reaches.
+            snapshot: of the states.
+            durable: whether it must survive a power cut.
+        """
+        write_sealed(self._files, self._path(offset), _KIND, snapshot, durable=durable)
         if offset not in self.offsets:
             self.offsets = tuple(sorted((*self.offsets, offset)))
 

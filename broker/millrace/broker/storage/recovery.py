@@ -160,7 +160,8 @@ class Recovery:
             epochs = LeaderEpochs()
             for header in self._headers(segments, log_start_offset):
                 epochs.append(header.leader_epoch, header.base_offset)
-        replay_from = log_start_offset if snapshot_offset is None else snapshot_offset
+        # Also what lies before the log's start, as long as it is there.
+        replay_from = bases[0] if snapshot_offset is None else snapshot_offset
         for header in self._headers(segments, replay_from):
             states.update(header, header.base_offset, self._now)
 

@@ -15,7 +15,7 @@ from millrace.core.errors import (
     OffsetOutOfRangeError,
     StorageFullError,
 )
-from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, WallMs
+from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, ProducerId, WallMs
 from millrace.core.records.batch import walk
 
 LENGTH = stamped_batch(0, records=2).length
@@ -313,6 +313,24 @@ def test_the_producers_of_a_log_are_known_again_after_a_crash() -> None:
         p: reopened.log.producer_states.entry(p).batches  # type: ignore[union-attr]
         for p in reopened.log.producer_states
     }
+
+
+@pytest.mark.parametrize("start", [8, 60, 79, 80])
+def test_producers_whose_records_are_deleted_are_known_after_a_power_cut(start: int) -> None:
+    """Else a batch that is sent again would be taken for a new one (P43)."""
+    for seed in range(20):
+        opened = LogOnDisk(Disk(seed), SMALL)
+        for number in range(40):
+            batch = stamped_batch(2 * number, records=2, producer_id=7, sequence=2 * number)
+            opened.append(batch)
+        if seed % 2:
+            opened.checkpoint()
+        opened.log.roll(NOW)
+        opened.log.advance_log_start(Offset(start))
+        opened.disk.cut_power()
+        known = LogOnDisk(opened.disk, SMALL).log.producer_states.entry(ProducerId(7))
+        assert known is not None, f"seed {seed}"
+        assert [each.base_offset for each in known.batches] == [70, 72, 74, 76, 78]
 
 
 def test_retention_by_size_keeps_as_much_as_it_says() -> None:
