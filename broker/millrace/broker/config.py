@@ -115,14 +115,11 @@ class KubernetesConfig:
             yield "context: is of a kubeconfig, and kubeconfig is not set"
 
 
-_LEASE_TIMES: Final = {
-    CoordinationKind.SQLITE: LeaseTimes(
-        duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=250
-    ),
-    CoordinationKind.KUBERNETES: LeaseTimes(
-        duration_ms=6000, renew_deadline_ms=4000, retry_ms=500, watch_ms=2500
-    ),
+_LEASE_MS: Final = {
+    CoordinationKind.SQLITE: (1500, 1000, 250),
+    CoordinationKind.KUBERNETES: (6000, 4000, 500),
 }
+"""How long a lease lasts, when its holder gives up, and how often it tries to renew it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,15 +179,15 @@ class CoordinationConfig:
     @property
     def lease_times(self) -> LeaseTimes:
         """How the controller's lease is held."""
-        usual = _LEASE_TIMES[self.kind]
+        duration_ms, renew_deadline_ms, retry_ms = _LEASE_MS[self.kind]
 
         def chosen(value: int, default: int) -> int:
             return default if value == -1 else value
 
-        retry_ms = chosen(self.lease_retry_ms, usual.retry_ms)
+        retry_ms = chosen(self.lease_retry_ms, retry_ms)
         return LeaseTimes(
-            duration_ms=chosen(self.lease_duration_ms, usual.duration_ms),
-            renew_deadline_ms=chosen(self.lease_renew_deadline_ms, usual.renew_deadline_ms),
+            duration_ms=chosen(self.lease_duration_ms, duration_ms),
+            renew_deadline_ms=chosen(self.lease_renew_deadline_ms, renew_deadline_ms),
             retry_ms=retry_ms,
             watch_ms=chosen(self.lease_watch_ms, retry_ms),
         )
@@ -431,8 +428,9 @@ class LimitsConfig:
     )
     request_memory_bytes_max: int = setting(
         256 << 20,
-        "Most memory for requests that are being handled, over all connections. "
-        "At the bound, streams are not read until some is free.",
+        "Most memory for requests that are being handled, over all connections: until their "
+        "batches are acknowledged or refused. At the bound, streams are not read until some is "
+        "free.",
         unit=Unit.BYTES,
         minimum=1 << 20,
         maximum=1 << 40,

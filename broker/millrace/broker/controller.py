@@ -24,7 +24,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
 
-from millrace.broker.coordination.store import CoordinationStore, CoordinationUnavailableError
+from millrace.broker.coordination.store import (
+    CoordinationObjectTooLargeError,
+    CoordinationStore,
+    CoordinationUnavailableError,
+)
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.core.errors import InvalidConfigError, MillraceError, NotControllerError
 from millrace.core.ids import TOPIC_ID_BYTES, ControllerEpoch, MonotonicMs, TopicId
@@ -53,6 +57,8 @@ _log = logging.getLogger(__name__)
 
 _CLUSTER_ID_BYTES: Final = 16
 _WATCH_STEP_MS: Final = 20
+_UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
+"""What a store says that will say the same again until somebody has looked after it."""
 """How late it is noticed that the lease may have changed."""
 
 NO_CONTROLLER: Final = "there is no controller"
@@ -472,14 +478,14 @@ class ControllerShell:
             await asyncio.sleep(self._retry_s)
             for machine, key in reads:
                 self._perform(machine, [ReadObject(key)])
-        except (CorruptMetadataError, InvalidConfigError) as error:
+        except _UNUSABLE as error:
             for machine, _ in reads:
                 self._on_unusable(machine, error)
         else:
             for (machine, key), stored in zip(reads, found, strict=True):
                 try:
                     self._perform(machine, machine.on_object_read(key, stored))
-                except (CorruptMetadataError, InvalidConfigError) as error:
+                except _UNUSABLE as error:
                     self._on_unusable(machine, error)
 
     def _on_unusable(self, machine: Controller, error: MillraceError) -> None:
@@ -503,7 +509,7 @@ class ControllerShell:
             _log.warning("metadata not written yet", extra={"error": error.message})
             await asyncio.sleep(self._retry_s)
             outcomes = [False] * len(writes)
-        except (CorruptMetadataError, InvalidConfigError) as error:
+        except _UNUSABLE as error:
             for machine, _, _ in writes:
                 self._on_unusable(machine, error)
             return

@@ -21,7 +21,7 @@ from millrace.proto.v1 import cluster_pb2
 _MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 _SOURCES: Final[Mapping[int, str]] = {
     cluster_pb2.CONFIG_SOURCE_DEFAULT: "default",
-    cluster_pb2.CONFIG_SOURCE_BROKER: "broker",
+    cluster_pb2.CONFIG_SOURCE_BROKER: "cluster",
     cluster_pb2.CONFIG_SOURCE_TOPIC: "topic",
 }
 

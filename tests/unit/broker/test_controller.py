@@ -14,6 +14,7 @@ from tests.fakes.coordination_store import MemoryStore
 
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.store import (
+    CoordinationObjectTooLargeError,
     CoordinationStoreError,
     CoordinationUnavailableError,
 )
@@ -472,7 +473,12 @@ def test_a_store_that_fails_later_ends_the_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [CorruptMetadataError("it is gone"), InvalidConfigError("no kind")]
+    "error",
+    [
+        CorruptMetadataError("it is gone"),
+        InvalidConfigError("no kind"),
+        CoordinationObjectTooLargeError("a limit was lowered"),
+    ],
 )
 def test_a_broker_that_serves_goes_on_where_the_store_has_nothing_to_go_on_from(
     error: MillraceError,

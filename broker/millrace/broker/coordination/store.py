@@ -36,6 +36,7 @@ class CoordinationStore(Protocol):
         CorruptMetadataError: what is stored is nothing to go on from: it is gone, or was set back
             to an older state (P39), where the store can tell, or it takes nothing more.
         InvalidConfigError: it has no place for our objects.
+        CoordinationObjectTooLargeError: nor for one of this size; nothing was written.
     """
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:

@@ -130,7 +130,7 @@ class ControllerChannel:
         self._limits = limits
         self._find_controller = find_controller
         self._own_problem = own_problem
-        self._refusal = ""  # What the controller has said since there was a session; told once.
+        self._refusal = ""  # What the controller answered to the latest attempt; told once.
         self._missed_s = _MISSED_LEASES * lease_ms / 1000
         self._down_since = 0.0  # Of the loop's clock: since when there is no session.
         self._last_end = "it was not asked yet"  # What became of the last attempt to have one.
@@ -225,11 +225,9 @@ class ControllerChannel:
         """Note what the controller says itself, once, and not what gRPC says of the connection."""
         said = error.details() or ""
         self._last_end = f"the answer there is: {said}"
-        level = logging.DEBUG
         is_refusal = error.code() in _REFUSALS or said.startswith(NO_CONTROLLER)
-        if is_refusal and said != self._refusal:
-            self._refusal = said
-            level = logging.ERROR
+        before, self._refusal = self._refusal, said if is_refusal else ""
+        level = logging.ERROR if self._refusal not in ("", before) else logging.DEBUG
         _log.log(level, "no session", extra={"at": address, "error": said})
 
     # --- Requests ----------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def _topic_results(
     return [
         cluster_pb2.TopicResult(error=error_to_wire(outcome))
         if isinstance(outcome, MillraceError)
-        else cluster_pb2.TopicResult(topic=describe_topic(image, outcome))
+        else cluster_pb2.TopicResult(topic=describe_topic(image, outcome, controller.config))
         for outcome in outcomes
     ]
 

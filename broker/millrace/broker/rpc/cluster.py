@@ -141,7 +141,7 @@ class ClusterService:
                 response.topics.append(self._find(image, topic_id=topic_id))
         else:
             for _, topic in sorted(image.topics.items()):
-                response.topics.append(self._topics.of(image, topic))
+                response.topics.append(self._topics.of(image, topic, self._channel.config))
         if request.with_documentation:
             for described in response.topics:
                 for entry in described.config:
@@ -165,7 +165,7 @@ class ClusterService:
                 )
         except MillraceError as error:
             return pb.TopicMetadata(name=name, topic_id=topic_id, error=error_to_wire(error))
-        return self._topics.of(image, topic)
+        return self._topics.of(image, topic, self._channel.config)
 
     def _forwarded(self, name: str, kind: type[Message]) -> "grpc.RpcMethodHandler[bytes, bytes]":
         """Return the handler that passes a client's request on to the controller."""

@@ -189,7 +189,7 @@ class PositionsService:
         place = self._place(name)
         if place is None:
             topic_id = TopicId(secrets.token_bytes(TOPIC_ID_BYTES))
-            await self._channel.request(CreatePositionsTopic(topic_id=topic_id))
+            await self._channel.request_for_client(CreatePositionsTopic(topic_id=topic_id))
             await self._partitions.settled()
             place = self._place(name)
             assert place is not None  # An answer comes behind the metadata that it rests on.

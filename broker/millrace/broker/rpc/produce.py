@@ -441,7 +441,7 @@ class _ProduceStream:
         self._answer(request)
 
     def expire(self, now: MonotonicMs) -> None:
-        """Answer the requests whose time is up; their bytes are held until they are written."""
+        """Answer the requests whose time is up; their bytes are held until they are judged."""
         for request in list(self._pending):
             if request.deadline <= now and not request.is_answered:
                 self._answer(request)

@@ -4,6 +4,8 @@ from millrace.core import settings
 from millrace.core.errors import MalformedRequestError
 from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, TopicId
 from millrace.core.metadata import topic_config
+from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.elections import UNCLEAN_ELECTIONS
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import PartitionState, Topic
 from millrace.proto.v1 import cluster_pb2 as pb
@@ -26,18 +28,24 @@ class TopicDescriptions:
 
     def __init__(self) -> None:
         self._image: MetadataImage | None = None
+        self._cluster: ClusterConfig | None = None
         self._known: dict[TopicId, pb.TopicMetadata] = {}
 
-    def of(self, image: MetadataImage, topic: Topic) -> pb.TopicMetadata:
+    def of(self, image: MetadataImage, topic: Topic, cluster: ClusterConfig) -> pb.TopicMetadata:
         """Return a topic of an image; the message is shared, and not to be changed.
 
         Args:
             image: no older than those that were asked about before.
+            topic: which one.
+            cluster: the settings of the cluster, as they are now.
         """
         self._follow(image)
+        if cluster != self._cluster:
+            self._cluster = cluster
+            self._known.clear()
         described = self._known.get(topic.topic_id)
         if described is None:
-            described = self._known[topic.topic_id] = describe_topic(image, topic)
+            described = self._known[topic.topic_id] = describe_topic(image, topic, cluster)
         return described
 
     def _follow(self, image: MetadataImage) -> None:
@@ -53,9 +61,8 @@ class TopicDescriptions:
             self._known.pop(topic.topic_id, None)
 
 
-def describe_topic(image: MetadataImage, topic: Topic) -> pb.TopicMetadata:
-    """Return a topic as clients see it."""
-    config = topic.config
+def describe_topic(image: MetadataImage, topic: Topic, cluster: ClusterConfig) -> pb.TopicMetadata:
+    """Return a topic as clients see it, with the settings that count for it."""
     return pb.TopicMetadata(
         name=str(topic.name),
         topic_id=topic.topic_id,
@@ -64,17 +71,17 @@ def describe_topic(image: MetadataImage, topic: Topic) -> pb.TopicMetadata:
             _describe_partition(image, number, partition)
             for number, partition in enumerate(topic.partitions)
         ],
-        config=[
-            pb.ConfigEntry(
-                name=name,
-                value=settings.to_text(getattr(config, setting.attribute)),
-                source=pb.CONFIG_SOURCE_TOPIC
-                if name in topic.overrides
-                else pb.CONFIG_SOURCE_DEFAULT,
-            )
-            for name, setting in topic_config.SETTINGS.items()
-        ],
+        config=[_describe_setting(topic, name, cluster) for name in topic_config.SETTINGS],
     )
+
+
+def _describe_setting(topic: Topic, name: str, cluster: ClusterConfig) -> pb.ConfigEntry:
+    value: object = getattr(topic.config, topic_config.SETTINGS[name].attribute)
+    source = pb.CONFIG_SOURCE_TOPIC if name in topic.overrides else pb.CONFIG_SOURCE_DEFAULT
+    if name == UNCLEAN_ELECTIONS and name not in topic.overrides:
+        value = cluster.unclean_leader_election_enable
+        source = pb.CONFIG_SOURCE_BROKER
+    return pb.ConfigEntry(name=name, value=settings.to_text(value), source=source)
 
 
 def _describe_partition(

@@ -1,6 +1,7 @@
 """A bound on the bytes of requests that the broker holds, in all and for each connection.
 
-A request's bytes are taken before it is decoded, and given back when its records are in the file.
+A request's bytes are taken before it is decoded, and given back when all of its batches are
+acknowledged or refused, which may be later than its answer says that its time is up.
 Who finds the pool empty waits, and meanwhile reads nothing more from its stream: gRPC's flow
 control carries the pressure to the client. Waiters are served in the order in which they came,
 except that one whose connection is at its own bound does not hold up the others.

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from typing import Final
 
 from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -32,6 +33,10 @@ class Restart(Enum):
     """What was on disk."""
     LOST_DISK = 3
     """Nobody knows: one of its log directories is not there any more."""
+
+
+UNCLEAN_ELECTIONS: Final = "unclean.leader.election.enable"
+"""The one setting of a topic whose default is a setting of the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +57,11 @@ class Rules:
         topic: Topic, brokers: Mapping[BrokerId, BrokerRegistration], cluster: ClusterConfig
     ) -> "Rules":
         """Return the rules of a topic, where what it does not set follows the cluster's default."""
-        is_set = "unclean.leader.election.enable" in topic.overrides
-        return Rules(
-            brokers=brokers,
-            config=topic.config,
-            may_elect_unclean=topic.config.unclean_leader_election_enable
-            if is_set
-            else cluster.unclean_leader_election_enable,
-        )
+        if UNCLEAN_ELECTIONS in topic.overrides:
+            may_elect_unclean = topic.config.unclean_leader_election_enable
+        else:
+            may_elect_unclean = cluster.unclean_leader_election_enable
+        return Rules(brokers=brokers, config=topic.config, may_elect_unclean=may_elect_unclean)
 
     def min_isr(self, partition: PartitionState) -> int:
         """Return how many replicas must be in sync for anything to be committed."""

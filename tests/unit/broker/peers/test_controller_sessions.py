@@ -310,6 +310,25 @@ def test_a_controller_that_was_replaced_resigns_when_a_broker_has_seen_the_later
     asyncio.run(scenario())
 
 
+def test_what_a_controller_answered_is_forgotten_when_it_answers_no_more() -> None:
+    async def scenario() -> None:
+        dead: list[tuple[str, str]] = []
+        async with (
+            running() as the,
+            the.another_channel(
+                lambda: dead[0] if dead else the.shell.holder, lease_ms=SHORT_LEASE_MS
+            ) as channel,
+        ):
+            await channel.ready()
+            await opened(the, Seen(ControllerEpoch(99), Seen.of(the.store.objects).versions))
+            await until(lambda: "is 1, and 99 has begun" in channel.problem)
+            dead.append(("a", "127.0.0.1:1"))  # Nobody listens there.
+            absent = "there is no controller: a at 127.0.0.1:1"
+            await until(lambda: channel.problem.startswith(absent))
+
+    asyncio.run(scenario())
+
+
 def test_a_controller_whose_store_was_set_back_never_overtakes_what_a_broker_has_seen() -> None:
     async def scenario() -> None:
         async with running() as the:

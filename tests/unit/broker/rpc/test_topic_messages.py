@@ -5,6 +5,7 @@ from tests.fakes.cluster import Cluster
 
 from millrace.broker.rpc.topic_messages import TopicDescriptions, describe_topic
 from millrace.core.ids import BrokerId, TopicId
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.requests import DeleteTopics, TopicRef
 from millrace.proto.v1 import cluster_pb2 as pb
 
@@ -20,18 +21,19 @@ class Described:
         self.beside = self.cluster.create("beside")
         self.elsewhere = self.cluster.create("elsewhere", shard=OTHER_SHARD)
         self.topics = (self.changed, self.beside, self.elsewhere)
+        self.config = ClusterConfig()
         self.descriptions = TopicDescriptions()
         self.before = [self.of(each) for each in self.topics]
 
     def of(self, topic_id: TopicId) -> pb.TopicMetadata:
         image = self.cluster.driver.image
-        return self.descriptions.of(image, image.topics_by_id[topic_id])
+        return self.descriptions.of(image, image.topics_by_id[topic_id], self.config)
 
     def kept(self) -> list[bool]:
         """Of each topic, whether it was not described anew; it is right in any case."""
         image = self.cluster.driver.image
         for each in self.topics:
-            assert self.of(each) == describe_topic(image, image.topics_by_id[each])
+            assert self.of(each) == describe_topic(image, image.topics_by_id[each], self.config)
         return [
             self.of(each) is known for each, known in zip(self.topics, self.before, strict=True)
         ]
@@ -62,3 +64,12 @@ def test_a_topic_that_is_made_or_deleted_changes_no_other(described: Described) 
     described.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=made)]))
     assert made not in described.cluster.driver.image.topics_by_id
     assert described.kept() == [True, True, True]
+
+
+def test_what_a_topic_does_not_set_is_told_as_the_cluster_has_it(described: Described) -> None:
+    described.config = ClusterConfig(unclean_leader_election_enable=True)
+    told = {each.name: each for each in described.of(described.beside).config}
+    unclean = told["unclean.leader.election.enable"]
+    assert (unclean.value, unclean.source) == ("true", pb.CONFIG_SOURCE_BROKER)
+    assert told["durability"].source == pb.CONFIG_SOURCE_DEFAULT
+    assert described.kept() == [False, False, False]
