@@ -204,6 +204,7 @@ class SimulatedBroker:
         logs: those that are open.
         renewed: partitions that this life has begun anew because their logs were damaged, and
             when it did so last.
+        found_damaged: partitions whose logs this life has found damaged, and when.
     """
 
     def __init__(
@@ -221,6 +222,7 @@ class SimulatedBroker:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.is_fenced = True
         self.renewed: dict[TopicPartition, int] = {}
+        self.found_damaged: dict[TopicPartition, int] = {}
         self._config = config
         self._replication = replication
         self._judge = judge
@@ -917,6 +919,7 @@ class SimulatedBroker:
 
     def _on_damaged(self, topic_partition: TopicPartition, error: CorruptLogError) -> None:
         assert self.replicas is not None
+        self.found_damaged[topic_partition] = self._machine.world.now
         self._close_log(topic_partition)
         self._perform(self.replicas.on_failed(topic_partition, error))
 
@@ -974,10 +977,12 @@ class SimulatedBroker:
     def _give_up(
         self, log: PartitionLog, wall: WallMs, high_watermark: Offset, leader_epoch: LeaderEpoch
     ) -> None:
-        with contextlib.suppress(StorageFullError):  # Another time.
-            log.apply_retention(wall, high_watermark)
-        self._judge.on_given_up(log.topic_partition, leader_epoch, log.log_start_offset)
-        self._touched[log.topic_partition] = None
+        try:
+            with contextlib.suppress(StorageFullError):  # Another time.
+                log.apply_retention(wall, high_watermark)
+        finally:  # Also when the power goes half-way.
+            self._judge.on_given_up(log.topic_partition, leader_epoch, log.log_start_offset)
+            self._touched[log.topic_partition] = None
 
     def _on_retained(self, topic_partition: TopicPartition) -> None:
         self.service.on_advanced(topic_partition)

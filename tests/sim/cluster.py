@@ -445,6 +445,7 @@ class SimulatedCluster:
             name
             for name, node in self.nodes().items()
             if node.renewed.get(topic_partition, since) > since
+            or node.found_damaged.get(topic_partition, since) > since
         ]
         brokers = self.stored_cluster.brokers
         return [
