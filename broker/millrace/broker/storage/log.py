@@ -888,7 +888,10 @@ class PartitionLog:
         except FileNotFoundError:  # Deleted by retention meanwhile.
             self._scrub_offset = found.next_offset
         except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
-            raise self._unread(error, found.path) from error
+            with self._lock:  # While a segment is cut, it is still one of the log's.
+                is_whole = found in self._segments
+            if is_whole:
+                raise self._unread(error, found.path) from error
         return max(verified, 1)
 
     def _rebuild_index(self, found: Segment) -> None:

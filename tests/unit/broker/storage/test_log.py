@@ -1,7 +1,11 @@
 """One partition's log on a disk in memory: what it takes, finds, refuses and deletes."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import pytest
-from tests.fakes.disk import Disk, PowerCut
+from tests.fakes.disk import Disk, Inode, PowerCut
 from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
@@ -654,6 +658,30 @@ def test_the_scrub_looks_into_indexes_too_whether_anybody_reads_them_or_not(
     while opened.log.scrub(step):
         pass
     assert disk.contents(index) == sound
+
+
+class MeanwhileDisk(Disk):
+    """Somebody else does something when a file is read for the next time."""
+
+    path = ""
+    job: Callable[[], object] | None = None
+
+    def inode_of(self, path: str) -> Inode:
+        if path == self.path and self.job is not None:
+            job, self.job = self.job, None
+            thread = ThreadPoolExecutor(1)
+            thread.submit(job).result(10)
+            thread.shutdown(wait=False)
+        return super().inode_of(path)
+
+
+def test_a_segment_that_is_cut_while_it_is_scrubbed_is_not_damaged() -> None:
+    opened = filled(disk=(disk := MeanwhileDisk()))
+    disk.path = f"{PARTITION}/{16:020}.log"
+    disk.job = partial(opened.log.truncate_to, Offset(18), NOW)
+    scrubbed(opened)
+    assert disk.job is None
+    assert opened.log.failure is None
 
 
 def test_batches_that_do_not_follow_on_are_a_programming_error() -> None:
