@@ -895,14 +895,16 @@ class PartitionLog:
         return max(verified, 1)
 
     def _rebuild_index(self, found: Segment) -> None:
+        """Read a closed segment for a new index; appends go on meanwhile."""
+        fresh = Segment(self._files, self._directory, found.base_offset, self._cache)
+        fresh.file = found.file
+        interval = self.config.index_interval_bytes
+        rebuild(fresh, self.topic_partition, found.size, interval, found.created_at)
+        fresh.restore(found.coverage)
         with self._lock:
             if self._is_closed or found not in self._segments[:-1]:
-                return
-            fresh = Segment(self._files, self._directory, found.base_offset, self._cache)
-            interval = self.config.index_interval_bytes
-            rebuild(fresh, self.topic_partition, found.size, interval, found.created_at)
-            fresh.restore(found.coverage)
-            fresh.index.save(found.coverage)
+                return  # Deleted or cut meanwhile.
+            fresh.index.save(fresh.coverage)
             self._segments = tuple(fresh if each is found else each for each in self._segments)
 
     def expire_producers(self, seen_before: WallMs) -> int:

@@ -675,6 +675,51 @@ class MeanwhileDisk(Disk):
         return super().inode_of(path)
 
 
+def with_a_damaged_index() -> tuple[LogOnDisk, MeanwhileDisk, str]:
+    """A log whose index of its third segment, which is named too, is damaged."""
+    disk = MeanwhileDisk()
+    filled(disk=disk)
+    disk.restart()
+    opened = LogOnDisk(disk, SMALL)
+    stem = f"{PARTITION}/{16:020}"
+    disk.flip_bit(f"{stem}.index", len(disk.contents(f"{stem}.index")) - 3)
+    disk.path = f"{stem}.log"
+    return opened, disk, stem
+
+
+def test_appends_go_on_while_an_index_is_rebuilt() -> None:
+    opened, disk, stem = with_a_damaged_index()
+    sound = filled().disk.contents(f"{stem}.index")
+    disk.job = partial(opened.append, stamped_batch(80, records=2))
+    scrubbed(opened)
+    assert disk.job is None
+    assert opened.end == 82
+    assert disk.contents(f"{stem}.index") == sound
+
+
+@pytest.mark.parametrize("end", [16, 18, 24])
+def test_a_segment_that_is_cut_while_its_index_is_rebuilt_is_not_damaged(end: int) -> None:
+    opened, disk, _ = with_a_damaged_index()
+    disk.job = partial(opened.log.truncate_to, Offset(end), NOW)
+    scrubbed(opened)
+    assert disk.job is None
+    for offset in range(end, 60, 2):
+        opened.append(stamped_batch(offset, records=2, value=b"another"))
+    scrubbed(opened)
+    assert opened.log.failure is None
+    disk.restart()
+    assert list(LogOnDisk(disk, SMALL).batches()) == list(range(0, 60, 2))
+
+
+def test_a_segment_that_is_deleted_while_its_index_is_rebuilt_leaves_none() -> None:
+    opened, disk, stem = with_a_damaged_index()
+    disk.job = partial(opened.log.advance_log_start, Offset(32))
+    scrubbed(opened)
+    assert disk.job is None
+    assert not disk.exists(f"{stem}.index")
+    assert opened.log.failure is None
+
+
 def test_a_segment_that_is_cut_while_it_is_scrubbed_is_not_damaged() -> None:
     opened = filled(disk=(disk := MeanwhileDisk()))
     disk.path = f"{PARTITION}/{16:020}.log"
