@@ -19,6 +19,7 @@ from millrace.broker.storage.log import PartitionLog
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
     CorruptLogError,
+    LogDirFailedError,
     StorageBusyError,
     StorageError,
     StorageFullError,
@@ -115,7 +116,13 @@ class Housekeeping:
     async def _scrub(self) -> None:
         for opened in self._partitions.directories:
             if opened.failure is None:
-                await self._reader.call(opened.directory.scrub, self._config.scrub_bytes_per_second)
+                try:
+                    await self._reader.call(
+                        opened.directory.scrub, self._config.scrub_bytes_per_second
+                    )
+                except LogDirFailedError as error:  # It may be a new index that was not written.
+                    opened.appender.fail(error)
+                    raise
                 self._take_corrupt_offline(opened)
 
     def _take_corrupt_offline(self, opened: OpenDirectory) -> None:

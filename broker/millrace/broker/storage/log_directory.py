@@ -447,6 +447,10 @@ class LogDirectory:
         Returns:
             The bytes that were verified; 0 at the end of a round over all partitions. What is
             found damaged is in `corrupt`.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused; where it may
+                pass, the next call goes on.
         """
         logs = self._open_logs()
         verified = 0

@@ -1,13 +1,14 @@
 """Housekeeping over many partitions: what is asked of the append thread, and how often."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.housekeeping import Housekeeping
-from millrace.core.errors import CorruptLogError, MillraceError, StorageFullError
+from millrace.core.errors import CorruptLogError, LogDirFailedError, MillraceError, StorageFullError
 from millrace.core.ids import Offset, WallMs
 
 MANY = 3000
@@ -18,10 +19,14 @@ class AppendThread:
 
     def __init__(self) -> None:
         self.calls = 0
+        self.failures: list[LogDirFailedError] = []
 
     async def call(self, job: Callable[..., Any], *args: Any) -> Any:
         self.calls += 1
         return job(*args)
+
+    def fail(self, error: LogDirFailedError) -> None:
+        self.failures.append(error)
 
 
 class Log:
@@ -77,17 +82,20 @@ class Partitions:
         return None if number in self.gone else self.held.get(number)
 
 
-def retain(partitions: Partitions) -> None:
-    """Run the duty once."""
-    config = StorageConfig(retention_check_interval_ms=1)
-    housekeeping = Housekeeping(
+def keeping(partitions: Partitions) -> Housekeeping:
+    """Housekeeping that reads on the append thread, too."""
+    return Housekeeping(
         partitions,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        config,
+        partitions.directories[0].appender,
+        StorageConfig(retention_check_interval_ms=1),
         None,  # type: ignore[arg-type]
         is_controller=lambda: False,
     )
-    asyncio.run(housekeeping.retain())
+
+
+def retain(partitions: Partitions) -> None:
+    """Run the duty once."""
+    asyncio.run(keeping(partitions).retain())
 
 
 def test_thousands_of_logs_are_retained_in_few_calls() -> None:
@@ -122,3 +130,15 @@ def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
     partitions.gone = {1}
     retain(partitions)
     assert [each.log.expired for each in held] == [1, 0, 1]
+
+
+def test_a_disk_that_fails_under_the_scrub_fails_its_directory() -> None:
+    def scrub(max_bytes: int) -> int:
+        raise LogDirFailedError("it takes no new index")
+
+    appender = AppendThread()
+    partitions = Partitions([], appender)
+    partitions.directories[0].directory.scrub = scrub
+    with contextlib.suppress(LogDirFailedError):
+        asyncio.run(keeping(partitions)._scrub())
+    assert [error.message for error in appender.failures] == ["it takes no new index"]

@@ -10,7 +10,7 @@ from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.recovery import FAILED
+from millrace.broker.storage.recovery import DAMAGED, FAILED
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME
 from millrace.broker.storage.sealed_file import read_sealed, write_sealed
 from millrace.core.errors import (
@@ -34,10 +34,10 @@ def filled(config: LogConfig = SMALL, batches: int = 40, disk: Disk | None = Non
     return opened
 
 
-def scrubbed(opened: LogOnDisk) -> int:
-    """Scrub to the end of a round; return how many bytes that were."""
+def scrubbed(opened: LogOnDisk, max_bytes: int = 300) -> int:
+    """Scrub to the end of a round, step by step; return how many bytes that were."""
     total = 0
-    while step := opened.log.scrub(300):
+    while step := opened.log.scrub(max_bytes):
         total += step
     return total
 
@@ -718,6 +718,41 @@ def test_a_segment_that_is_deleted_while_its_index_is_rebuilt_leaves_none() -> N
     assert disk.job is None
     assert not disk.exists(f"{stem}.index")
     assert opened.log.failure is None
+
+
+@pytest.mark.parametrize("step", [300, 1 << 20])
+def test_an_index_that_finds_no_room_waits_for_the_next_round_of_the_scrub(step: int) -> None:
+    opened, disk, stem = with_a_damaged_index()
+    disk.capacity = sum(map(disk.size, disk.files()))
+    read = disk.bytes_read
+    with pytest.raises(StorageFullError, match="rebuilding an index of"):
+        scrubbed(opened, step)
+    scrubbed(opened, step)
+    # The rest of the round is done, and of the segment no more is read than twice.
+    assert disk.bytes_read - read < 2 * opened.log.size_bytes
+    assert opened.log.failure is None
+    assert len(opened.batches(max_bytes=200)) == 40
+    disk.capacity = None
+    scrubbed(opened)
+    assert disk.contents(f"{stem}.index") == filled().disk.contents(f"{stem}.index")
+
+
+def test_an_index_that_cannot_be_written_fails_the_directory_and_is_no_damage() -> None:
+    opened, disk, stem = with_a_damaged_index()
+    disk.unreadable.add(f"{stem}.index.new")
+    with pytest.raises(LogDirFailedError, match="rebuilding an index of"):
+        scrubbed(opened)
+    assert disk.exists(f"{PARTITION}/{FAILED}")
+    assert not disk.exists(f"{PARTITION}/{DAMAGED}")
+
+
+def test_damage_in_a_segment_is_found_with_that_of_its_index() -> None:
+    opened, disk, stem = with_a_damaged_index()
+    disk.flip_bit(f"{stem}.log", LENGTH + 400)
+    for _ in range(2):
+        opened.log.scrub(1 << 20)
+    with pytest.raises(CorruptLogError, match="checksum"):
+        opened.log.scrub(1 << 20)
 
 
 def test_a_segment_that_is_cut_while_it_is_scrubbed_is_not_damaged() -> None:
