@@ -191,7 +191,7 @@ def _retain_logs(
             outcomes.append(
                 0 if high_watermark is None else log.apply_retention(now, high_watermark)
             )
-        except (CorruptLogError, StorageFullError) as error:
+        except (CorruptLogError, StorageFullError, StorageBusyError) as error:
             outcomes.append(error)
         if time.monotonic() > until:
             break

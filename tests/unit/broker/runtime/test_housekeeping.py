@@ -8,7 +8,13 @@ from typing import Any
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.housekeeping import Housekeeping
-from millrace.core.errors import CorruptLogError, LogDirFailedError, MillraceError, StorageFullError
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    MillraceError,
+    StorageBusyError,
+    StorageFullError,
+)
 from millrace.core.ids import Offset, WallMs
 
 MANY = 3000
@@ -121,6 +127,14 @@ def test_who_reads_hears_of_deleted_segments_and_one_bad_log_does_not_stop_the_o
     retain(Partitions(held, appender))
     assert [each.told for each in held] == [0, 0, 0, 1]
     assert [len(each.damage) for each in held] == [0, 1, 0, 0]
+
+
+def test_a_log_that_lacks_a_descriptor_does_not_hide_what_became_of_the_others() -> None:
+    appender = AppendThread()
+    outcomes: list[int | MillraceError] = [2, StorageBusyError("too many open files"), 1]
+    held = [Held(n, appender, Log(outcome), leads=True) for n, outcome in enumerate(outcomes)]
+    retain(Partitions(held, appender))
+    assert [each.told for each in held] == [1, 0, 1]
 
 
 def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
