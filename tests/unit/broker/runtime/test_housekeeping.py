@@ -1,10 +1,11 @@
 """Housekeeping over many partitions: what is asked of the append thread, and how often."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.housekeeping import Housekeeping
@@ -13,9 +14,10 @@ from millrace.core.errors import (
     LogDirFailedError,
     MillraceError,
     StorageBusyError,
+    StorageError,
     StorageFullError,
 )
-from millrace.core.ids import Offset, WallMs
+from millrace.core.ids import MonotonicMs, Offset, WallMs
 
 MANY = 3000
 
@@ -30,6 +32,8 @@ class AppendThread:
     async def call(self, job: Callable[..., Any], *args: Any) -> Any:
         self.calls += 1
         return job(*args)
+
+    call_beside = call
 
     def fail(self, error: LogDirFailedError) -> None:
         self.failures.append(error)
@@ -72,12 +76,40 @@ class Held:
         self.damage.append(error)
 
 
-class Partitions:
-    """The partitions of one directory."""
+class Directory:
+    """A log directory; `error` is what its disk says to everything."""
 
-    def __init__(self, held: list[Held], appender: AppendThread) -> None:
-        directory = SimpleNamespace(empty_trash=lambda now: 0, take_ballast=lambda: True)
-        self.directories = [SimpleNamespace(appender=appender, directory=directory, failure=None)]
+    def __init__(self, error: StorageError | None = None) -> None:
+        self.error = error
+        self.corrupt: dict[Any, CorruptLogError] = {}
+        self.done: list[str] = []
+
+    def checkpoint(self, now: MonotonicMs) -> None:
+        self._do("checkpoint")
+
+    def empty_trash(self, now: WallMs) -> None:
+        self._do("empty_trash")
+
+    def take_ballast(self) -> None:
+        self._do("take_ballast")
+
+    def scrub(self, max_bytes: int) -> None:
+        self._do("scrub")
+
+    def _do(self, what: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.done.append(what)
+
+
+class Partitions:
+    """The partitions of one directory, beside others."""
+
+    def __init__(self, held: list[Held], appender: AppendThread, *directories: Directory) -> None:
+        self.directories = [
+            SimpleNamespace(appender=appender, directory=each, failure=None)
+            for each in directories or [Directory()]
+        ]
         self.held = {each.topic_partition: each for each in held}
         self.gone: set[int] = set()
 
@@ -147,12 +179,18 @@ def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
 
 
 def test_a_disk_that_fails_under_the_scrub_fails_its_directory() -> None:
-    def scrub(max_bytes: int) -> int:
-        raise LogDirFailedError("it takes no new index")
+    appender, error = AppendThread(), LogDirFailedError("it takes no new index")
+    asyncio.run(keeping(Partitions([], appender, Directory(error)))._scrub())
+    assert appender.failures == [error]
 
-    appender = AppendThread()
-    partitions = Partitions([], appender)
-    partitions.directories[0].directory.scrub = scrub
-    with contextlib.suppress(LogDirFailedError):
-        asyncio.run(keeping(partitions)._scrub())
-    assert [error.message for error in appender.failures] == ["it takes no new index"]
+
+@pytest.mark.parametrize("error", [StorageFullError("full"), LogDirFailedError("failed")])
+def test_a_disk_that_refuses_does_not_keep_the_others_from_being_kept_in_order(
+    error: StorageError,
+) -> None:
+    directories = [Directory(error), Directory()]
+    housekeeping = keeping(Partitions([], AppendThread(), *directories))
+    asyncio.run(housekeeping._advance_recovery_points())
+    asyncio.run(housekeeping.retain())
+    asyncio.run(housekeeping._scrub())
+    assert directories[1].done == ["checkpoint", "empty_trash", "take_ballast", "scrub"]
