@@ -212,7 +212,7 @@ def test_nothing_is_kept_of_a_replica_that_was_moved_away() -> None:
         await world.learn()
         assert world.partitions.find(moved) is not None
         world.move(moved, 1, 2, 3)
-        await world.learn()
+        world.partitions.on_image(world.image)
         assert list(world.partitions._dropping) == [moved]
         await until(lambda: moved not in world.opened[0].logs)
         await until(lambda: not world.partitions._dropping)
