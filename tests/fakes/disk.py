@@ -214,6 +214,12 @@ class Disk:
         directory.names[name] = directory.durable[name] = _flushed(contents)
         self._found.clear()
 
+    def remove(self, path: str) -> None:
+        """Remove a file, or a directory with all that is in it, as people do by hand."""
+        directory, name = self._parent(path)
+        del directory.names[name]
+        self._found.clear()
+
     def copy(self, seed: int = 0) -> "Disk":
         """Return a disk of equal contents, all of them flushed, that no process uses."""
         twin = Disk(seed, self.capacity)
@@ -349,12 +355,14 @@ class Disk:
 
     def _directory(self, path: str) -> Directory:
         entry = self._entry(path)
-        assert isinstance(entry, Directory)
+        if not isinstance(entry, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return entry
 
     def _inode(self, path: str) -> Inode:
         entry = self._entry(path)
-        assert isinstance(entry, Inode)
+        if not isinstance(entry, Inode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return entry
 
     def _parent(self, path: str) -> tuple[Directory, str]:

@@ -132,7 +132,11 @@ class Appender:
         job: Callable[..., Any],
         *args: Any,
     ) -> None:
-        """Likewise; `done(result, error)` is called before the loop hears of later appends."""
+        """Likewise; `done(result, error)` is called on the loop.
+
+        A round takes all appends that wait, also those that were submitted after this: they may be
+        written, and the loop may hear of them, first.
+        """
         self._work.put((job, args, done))
 
     def call_beside(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:

@@ -19,6 +19,7 @@ from millrace.broker.storage.log import PartitionLog
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
     CorruptLogError,
+    LogDirFailedError,
     StorageBusyError,
     StorageError,
     StorageFullError,
@@ -66,21 +67,23 @@ class Housekeeping:
         await asyncio.gather(*duties)
 
     async def _advance_recovery_points(self) -> None:
-        for opened in self._partitions.directories:
-            if opened.failure is None:
-                await opened.appender.call_beside(opened.directory.checkpoint, monotonic_now())
-                self._take_corrupt_offline(opened)
+        await self._in_each_directory(self._advance_recovery_points_in)
+
+    async def _advance_recovery_points_in(self, opened: OpenDirectory) -> None:
+        await opened.appender.call_beside(opened.directory.checkpoint, monotonic_now())
+        self._take_corrupt_offline(opened)
 
     async def retain(self) -> None:
         """Give up what is old, in logs and in the trash."""
-        now = wall_now()
-        for opened in self._partitions.directories:
-            if opened.failure is None:
-                await self._retain_in(opened, now)
-                await opened.appender.call(opened.directory.empty_trash, now)
-                await opened.appender.call(opened.directory.take_ballast)
+        await self._in_each_directory(self._retain_in)
 
-    async def _retain_in(self, opened: OpenDirectory, now: WallMs) -> None:
+    async def _retain_in(self, opened: OpenDirectory) -> None:
+        now = wall_now()
+        await self._retain_logs_of(opened, now)
+        await opened.appender.call(opened.directory.empty_trash, now)
+        await opened.appender.call(opened.directory.take_ballast)
+
+    async def _retain_logs_of(self, opened: OpenDirectory, now: WallMs) -> None:
         """Give up what is old, many logs in one call: of thousands few have anything to give."""
         idle_since = WallMs(now - self._config.producer_id_expiration_ms)
         waiting = deque(each for each in self._partitions.all() if each.appender is opened.appender)
@@ -113,10 +116,27 @@ class Housekeeping:
             partition.on_readers_concerned()
 
     async def _scrub(self) -> None:
+        await self._in_each_directory(self._scrub_in)
+
+    async def _scrub_in(self, opened: OpenDirectory) -> None:
+        try:
+            await self._reader.call(opened.directory.scrub, self._config.scrub_bytes_per_second)
+        except LogDirFailedError as error:  # It may be a new index that was not written.
+            opened.appender.fail(error)
+            raise
+        self._take_corrupt_offline(opened)
+
+    async def _in_each_directory(self, duty: Callable[[OpenDirectory], Awaitable[None]]) -> None:
+        """Do a duty in each directory that works; what one refuses does not concern the others."""
         for opened in self._partitions.directories:
             if opened.failure is None:
-                await self._reader.call(opened.directory.scrub, self._config.scrub_bytes_per_second)
-                self._take_corrupt_offline(opened)
+                try:
+                    await duty(opened)
+                except StorageError as error:  # Whoever met it has taken its consequences already.
+                    _log.warning(
+                        "housekeeping was refused",
+                        extra={"duty": duty.__name__, "error": error.message},
+                    )
 
     def _take_corrupt_offline(self, opened: OpenDirectory) -> None:
         for topic_partition, error in list(opened.directory.corrupt.items()):
@@ -154,12 +174,7 @@ class Housekeeping:
 async def _every(seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(seconds)
-        try:
-            await duty()
-        except StorageError as error:  # Whoever met it has taken its consequences already.
-            _log.warning(
-                "housekeeping was refused", extra={"duty": duty.__name__, "error": error.message}
-            )
+        await duty()
 
 
 def _retain_logs(
@@ -184,7 +199,7 @@ def _retain_logs(
             outcomes.append(
                 0 if high_watermark is None else log.apply_retention(now, high_watermark)
             )
-        except (CorruptLogError, StorageFullError) as error:
+        except (CorruptLogError, StorageFullError, StorageBusyError) as error:
             outcomes.append(error)
         if time.monotonic() > until:
             break

@@ -56,6 +56,7 @@ class MemoryPool:
                 self.give_back(size, connection)
             elif entry in self._waiting:
                 self._waiting.remove(entry)
+                self._serve()  # It may have held up the next ones.
             raise
 
     def give_back(self, size: int, connection: ConnectionMemory) -> None:

@@ -679,10 +679,14 @@ class Partitions:
     async def _drop(
         self, topic_partition: TopicPartition, opening: asyncio.Task[None] | None
     ) -> None:
-        if opening is not None:
-            await asyncio.wait([opening])
-        with suppress(StorageError):  # It stays where it is, and nobody reads it.
-            await self._delete_files([topic_partition])
+        try:
+            if opening is not None:
+                await asyncio.wait([opening])
+            with suppress(StorageError):  # It stays where it is, and nobody reads it.
+                await self._delete_files([topic_partition])
+        finally:
+            if self._dropping.get(topic_partition) is asyncio.current_task():
+                del self._dropping[topic_partition]
 
     async def _delete_deleted(self) -> None:
         """Delete the data of topics that were deleted, and confirm that."""

@@ -858,6 +858,9 @@ class PartitionLog:
 
         Raises:
             CorruptLogError: a batch is damaged; this partition takes nothing more.
+            StorageFullError, StorageBusyError: a damaged index stays so until the next round, or
+                nothing could be read; the next call goes on.
+            LogDirFailedError: the disk takes no new index.
         """
         self._check()
         segments = self._segments
@@ -867,11 +870,12 @@ class PartitionLog:
             self._scrub_offset = Offset(0)
             return 0
         verified = 0
+        fresh: Segment | None = None
         try:
             if offset in (found.base_offset, self.log_start_offset):  # Once for each segment.
                 found.index.verify()
-            if found.index.is_damaged:
-                self._rebuild_index(found)
+                if found.index.is_damaged:
+                    fresh = self._indexed_anew(found)
             place = found.locate(offset, found.size)
             for position, header in scan.verified_batches(
                 found.file,
@@ -888,18 +892,32 @@ class PartitionLog:
         except FileNotFoundError:  # Deleted by retention meanwhile.
             self._scrub_offset = found.next_offset
         except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
-            raise self._unread(error, found.path) from error
+            with self._lock:  # While a segment is cut, it is still one of the log's.
+                is_whole = found in self._segments
+            if is_whole:
+                raise self._unread(error, found.path) from error
+        if fresh is not None:
+            self._replace(found, fresh)
         return max(verified, 1)
 
-    def _rebuild_index(self, found: Segment) -> None:
+    def _indexed_anew(self, found: Segment) -> Segment:
+        """Read a closed segment for a new index; appends go on meanwhile."""
+        fresh = Segment(self._files, self._directory, found.base_offset, self._cache)
+        fresh.file = found.file
+        interval = self.config.index_interval_bytes
+        rebuild(fresh, self.topic_partition, found.size, interval, found.created_at)
+        fresh.restore(found.coverage)
+        return fresh
+
+    def _replace(self, found: Segment, fresh: Segment) -> None:
+        """Go on with a segment's new index; one that finds no room is left to the next round."""
         with self._lock:
             if self._is_closed or found not in self._segments[:-1]:
-                return
-            fresh = Segment(self._files, self._directory, found.base_offset, self._cache)
-            interval = self.config.index_interval_bytes
-            rebuild(fresh, self.topic_partition, found.size, interval, found.created_at)
-            fresh.restore(found.coverage)
-            fresh.index.save(found.coverage)
+                return  # Deleted or cut meanwhile.
+            try:
+                fresh.index.save(fresh.coverage)
+            except OSError as error:
+                raise self._refusal(error, "rebuilding an index of") from error
             self._segments = tuple(fresh if each is found else each for each in self._segments)
 
     def expire_producers(self, seen_before: WallMs) -> int:

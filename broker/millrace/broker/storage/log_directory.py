@@ -39,9 +39,12 @@ likes, and report progress: `LogDirectory.open`, then `open_partition` for each 
 cannot be opened is in `corrupt`, and the rest is served.
 """
 
+import errno
+import logging
 import os.path
 import threading
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Self
@@ -76,6 +79,8 @@ from millrace.core.ids import (
     parse_topic_partition,
 )
 from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+
+_log = logging.getLogger(__name__)
 
 _LOCK: Final = "lock"
 _IDENTITY: Final = "identity"
@@ -301,9 +306,9 @@ class LogDirectory:
         try:
             self._move_away(topic_partition, now, _DELETED)
             for path in self.damaged_of(topic_partition):
-                if self._files.exists(path):  # Else somebody has removed it.
+                with suppress(FileNotFoundError):  # Somebody has removed it.
                     self._files.rename(path, self._free_name(topic_partition, now, _DELETED))
-                    self._files.fsync_directory(self.path)
+                self._files.fsync_directory(self.path)
                 self.damaged.remove(path)
         except OSError as error:
             raise refusal(error, f"deleting {self.path}/{topic_partition}") from error
@@ -386,16 +391,31 @@ class LogDirectory:
                 deleted_at = _stamp(name, _DELETED)
                 if deleted_at is None or now - deleted_at < self._config.file_delete_delay_ms:
                     continue
-                trash = f"{self.path}/{name}"
-                for file in self._files.list(trash):
-                    self._files.unlink(f"{trash}/{file}")
-                self._files.remove_directory(trash)
-                removed += 1
+                removed += self._remove_trash(f"{self.path}/{name}")
             if removed:
                 self._files.fsync_directory(self.path)
         except OSError as error:
             raise refusal(error, f"emptying the trash of {self.path}") from error
         return removed
+
+    def _remove_trash(self, trash: str) -> bool:
+        """Remove a deleted partition; return whether it was there, and is gone.
+
+        People may remove it at the same time, or keep something in it: the disk is sound then.
+        """
+        try:
+            for file in self._files.list(trash):
+                with suppress(FileNotFoundError, IsADirectoryError):
+                    self._files.unlink(f"{trash}/{file}")
+            self._files.remove_directory(trash)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            _log.warning("what is no file of a log stays in the trash", extra={"path": trash})
+            return False
+        return True
 
     # --- Keeping in order --------------------------------------------------------------------
 
@@ -427,6 +447,10 @@ class LogDirectory:
         Returns:
             The bytes that were verified; 0 at the end of a round over all partitions. What is
             found damaged is in `corrupt`.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused; where it may
+                pass, the next call goes on.
         """
         logs = self._open_logs()
         verified = 0

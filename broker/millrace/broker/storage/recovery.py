@@ -249,6 +249,7 @@ class Recovery:
             if coverage.closed_at != NO_TIMESTAMP:
                 return found
         else:
+            found.index.reset()
             rebuild(found, self._topic_partition, size, self._index_interval_bytes, self._now)
             if found.size != size or found.next_offset != next_base:
                 raise self._corrupt(
@@ -332,8 +333,7 @@ def rebuild(
     index_interval_bytes: int,
     now: WallMs,
 ) -> None:
-    """Read an opened segment from its first byte as far as it is sound, for a new index."""
-    found.index.reset()
+    """Read an opened segment, whose index is empty, from its first byte as far as it is sound."""
     found.restore(found.empty_coverage)
     try:
         for _ in found.rescan(

@@ -5,10 +5,19 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.housekeeping import Housekeeping
-from millrace.core.errors import CorruptLogError, MillraceError, StorageFullError
-from millrace.core.ids import Offset, WallMs
+from millrace.core.errors import (
+    CorruptLogError,
+    LogDirFailedError,
+    MillraceError,
+    StorageBusyError,
+    StorageError,
+    StorageFullError,
+)
+from millrace.core.ids import MonotonicMs, Offset, WallMs
 
 MANY = 3000
 
@@ -18,10 +27,16 @@ class AppendThread:
 
     def __init__(self) -> None:
         self.calls = 0
+        self.failures: list[LogDirFailedError] = []
 
     async def call(self, job: Callable[..., Any], *args: Any) -> Any:
         self.calls += 1
         return job(*args)
+
+    call_beside = call
+
+    def fail(self, error: LogDirFailedError) -> None:
+        self.failures.append(error)
 
 
 class Log:
@@ -61,12 +76,40 @@ class Held:
         self.damage.append(error)
 
 
-class Partitions:
-    """The partitions of one directory."""
+class Directory:
+    """A log directory; `error` is what its disk says to everything."""
 
-    def __init__(self, held: list[Held], appender: AppendThread) -> None:
-        directory = SimpleNamespace(empty_trash=lambda now: 0, take_ballast=lambda: True)
-        self.directories = [SimpleNamespace(appender=appender, directory=directory, failure=None)]
+    def __init__(self, error: StorageError | None = None) -> None:
+        self.error = error
+        self.corrupt: dict[Any, CorruptLogError] = {}
+        self.done: list[str] = []
+
+    def checkpoint(self, now: MonotonicMs) -> None:
+        self._do("checkpoint")
+
+    def empty_trash(self, now: WallMs) -> None:
+        self._do("empty_trash")
+
+    def take_ballast(self) -> None:
+        self._do("take_ballast")
+
+    def scrub(self, max_bytes: int) -> None:
+        self._do("scrub")
+
+    def _do(self, what: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.done.append(what)
+
+
+class Partitions:
+    """The partitions of one directory, beside others."""
+
+    def __init__(self, held: list[Held], appender: AppendThread, *directories: Directory) -> None:
+        self.directories = [
+            SimpleNamespace(appender=appender, directory=each, failure=None)
+            for each in directories or [Directory()]
+        ]
         self.held = {each.topic_partition: each for each in held}
         self.gone: set[int] = set()
 
@@ -77,17 +120,20 @@ class Partitions:
         return None if number in self.gone else self.held.get(number)
 
 
-def retain(partitions: Partitions) -> None:
-    """Run the duty once."""
-    config = StorageConfig(retention_check_interval_ms=1)
-    housekeeping = Housekeeping(
+def keeping(partitions: Partitions) -> Housekeeping:
+    """Housekeeping that reads on the append thread, too."""
+    return Housekeeping(
         partitions,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        config,
+        partitions.directories[0].appender,
+        StorageConfig(retention_check_interval_ms=1),
         None,  # type: ignore[arg-type]
         is_controller=lambda: False,
     )
-    asyncio.run(housekeeping.retain())
+
+
+def retain(partitions: Partitions) -> None:
+    """Run the duty once."""
+    asyncio.run(keeping(partitions).retain())
 
 
 def test_thousands_of_logs_are_retained_in_few_calls() -> None:
@@ -115,6 +161,14 @@ def test_who_reads_hears_of_deleted_segments_and_one_bad_log_does_not_stop_the_o
     assert [len(each.damage) for each in held] == [0, 1, 0, 0]
 
 
+def test_a_log_that_lacks_a_descriptor_does_not_hide_what_became_of_the_others() -> None:
+    appender = AppendThread()
+    outcomes: list[int | MillraceError] = [2, StorageBusyError("too many open files"), 1]
+    held = [Held(n, appender, Log(outcome), leads=True) for n, outcome in enumerate(outcomes)]
+    retain(Partitions(held, appender))
+    assert [each.told for each in held] == [1, 0, 1]
+
+
 def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
     appender = AppendThread()
     held = [Held(number, appender, Log(), leads=True) for number in range(3)]
@@ -122,3 +176,21 @@ def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
     partitions.gone = {1}
     retain(partitions)
     assert [each.log.expired for each in held] == [1, 0, 1]
+
+
+def test_a_disk_that_fails_under_the_scrub_fails_its_directory() -> None:
+    appender, error = AppendThread(), LogDirFailedError("it takes no new index")
+    asyncio.run(keeping(Partitions([], appender, Directory(error)))._scrub())
+    assert appender.failures == [error]
+
+
+@pytest.mark.parametrize("error", [StorageFullError("full"), LogDirFailedError("failed")])
+def test_a_disk_that_refuses_does_not_keep_the_others_from_being_kept_in_order(
+    error: StorageError,
+) -> None:
+    directories = [Directory(error), Directory()]
+    housekeeping = keeping(Partitions([], AppendThread(), *directories))
+    asyncio.run(housekeeping._advance_recovery_points())
+    asyncio.run(housekeeping.retain())
+    asyncio.run(housekeeping._scrub())
+    assert directories[1].done == ["checkpoint", "empty_trash", "take_ballast", "scrub"]

@@ -78,3 +78,18 @@ def test_who_stops_waiting_holds_nothing() -> None:
         assert (pool.used, connection.used) == (0, 0)
 
     asyncio.run(scenario())
+
+
+def test_who_stops_waiting_does_not_hold_up_those_behind() -> None:
+    async def scenario() -> None:
+        pool, connection = MemoryPool(10, 10), ConnectionMemory()
+        await pool.take(6, connection)
+        large = asyncio.ensure_future(pool.take(6, connection))
+        small = asyncio.ensure_future(pool.take(1, connection))
+        await asyncio.sleep(0)
+        assert not small.done()
+        large.cancel()
+        await asyncio.wait_for(small, 1)
+        assert (pool.used, connection.used) == (7, 7)
+
+    asyncio.run(scenario())

@@ -204,6 +204,22 @@ def test_what_no_image_names_stays_and_its_broker_stops_in_order_all_the_same() 
     assert log.log_end_offset == 1  # The tail is cut: nobody said that this log was in order.
 
 
+def test_nothing_is_kept_of_a_replica_that_was_moved_away() -> None:
+    world = World(brokers=4)
+    moved = TopicPartition(world.create(replicas=3), 0)
+
+    async def story() -> None:
+        await world.learn()
+        assert world.partitions.find(moved) is not None
+        world.move(moved, 1, 2, 3)
+        world.partitions.on_image(world.image)
+        assert list(world.partitions._dropping) == [moved]
+        await until(lambda: moved not in world.opened[0].logs)
+        await until(lambda: not world.partitions._dropping)
+
+    world.run(story)
+
+
 # Logs that cannot be opened.
 
 

@@ -1,12 +1,16 @@
 """One partition's log on a disk in memory: what it takes, finds, refuses and deletes."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import pytest
-from tests.fakes.disk import Disk, PowerCut
+from tests.fakes.disk import Disk, Inode, PowerCut
 from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.recovery import FAILED
+from millrace.broker.storage.recovery import DAMAGED, FAILED
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME
 from millrace.broker.storage.sealed_file import read_sealed, write_sealed
 from millrace.core.errors import (
@@ -30,10 +34,10 @@ def filled(config: LogConfig = SMALL, batches: int = 40, disk: Disk | None = Non
     return opened
 
 
-def scrubbed(opened: LogOnDisk) -> int:
-    """Scrub to the end of a round; return how many bytes that were."""
+def scrubbed(opened: LogOnDisk, max_bytes: int = 300) -> int:
+    """Scrub to the end of a round, step by step; return how many bytes that were."""
     total = 0
-    while step := opened.log.scrub(300):
+    while step := opened.log.scrub(max_bytes):
         total += step
     return total
 
@@ -654,6 +658,112 @@ def test_the_scrub_looks_into_indexes_too_whether_anybody_reads_them_or_not(
     while opened.log.scrub(step):
         pass
     assert disk.contents(index) == sound
+
+
+class MeanwhileDisk(Disk):
+    """Somebody else does something when a file is read for the next time."""
+
+    path = ""
+    job: Callable[[], object] | None = None
+    jobs_done = 0
+
+    def inode_of(self, path: str) -> Inode:
+        if path == self.path and self.job is not None:
+            job, self.job = self.job, None
+            thread = ThreadPoolExecutor(1)
+            thread.submit(job).result(10)
+            thread.shutdown(wait=False)
+            self.jobs_done += 1
+        return super().inode_of(path)
+
+
+def with_a_damaged_index() -> tuple[LogOnDisk, MeanwhileDisk, str]:
+    """A log whose index of its third segment, which is named too, is damaged."""
+    disk = MeanwhileDisk()
+    filled(disk=disk)
+    disk.restart()
+    opened = LogOnDisk(disk, SMALL)
+    stem = f"{PARTITION}/{16:020}"
+    disk.flip_bit(f"{stem}.index", len(disk.contents(f"{stem}.index")) - 3)
+    disk.path = f"{stem}.log"
+    return opened, disk, stem
+
+
+def test_appends_go_on_while_an_index_is_rebuilt() -> None:
+    opened, disk, stem = with_a_damaged_index()
+    sound = filled().disk.contents(f"{stem}.index")
+    disk.job = partial(opened.append, stamped_batch(80, records=2))
+    scrubbed(opened)
+    assert disk.jobs_done == 1
+    assert opened.end == 82
+    assert disk.contents(f"{stem}.index") == sound
+
+
+@pytest.mark.parametrize("end", [16, 18, 24])
+def test_a_segment_that_is_cut_while_its_index_is_rebuilt_is_not_damaged(end: int) -> None:
+    opened, disk, _ = with_a_damaged_index()
+    disk.job = partial(opened.log.truncate_to, Offset(end), NOW)
+    scrubbed(opened)
+    assert disk.jobs_done == 1
+    for offset in range(end, 60, 2):
+        opened.append(stamped_batch(offset, records=2, value=b"another"))
+    scrubbed(opened)
+    assert opened.log.failure is None
+    disk.restart()
+    assert list(LogOnDisk(disk, SMALL).batches()) == list(range(0, 60, 2))
+
+
+def test_a_segment_that_is_deleted_while_its_index_is_rebuilt_leaves_none() -> None:
+    opened, disk, stem = with_a_damaged_index()
+    disk.job = partial(opened.log.advance_log_start, Offset(32))
+    scrubbed(opened)
+    assert disk.jobs_done == 1
+    assert not disk.exists(f"{stem}.index")
+    assert opened.log.failure is None
+
+
+@pytest.mark.parametrize("step", [300, 1 << 20])
+def test_an_index_that_finds_no_room_waits_for_the_next_round_of_the_scrub(step: int) -> None:
+    opened, disk, stem = with_a_damaged_index()
+    disk.capacity = sum(map(disk.size, disk.files()))
+    read = disk.bytes_read
+    with pytest.raises(StorageFullError, match="rebuilding an index of"):
+        scrubbed(opened, step)
+    scrubbed(opened, step)
+    # The rest of the round is done, and of the segment no more is read than twice.
+    assert disk.bytes_read - read < 2 * opened.log.size_bytes
+    assert opened.log.failure is None
+    assert len(opened.batches(max_bytes=200)) == 40
+    disk.capacity = None
+    scrubbed(opened)
+    assert disk.contents(f"{stem}.index") == filled().disk.contents(f"{stem}.index")
+
+
+def test_an_index_that_cannot_be_written_fails_the_directory_and_is_no_damage() -> None:
+    opened, disk, stem = with_a_damaged_index()
+    disk.unreadable.add(f"{stem}.index.new")
+    with pytest.raises(LogDirFailedError, match="rebuilding an index of"):
+        scrubbed(opened)
+    assert disk.exists(f"{PARTITION}/{FAILED}")
+    assert not disk.exists(f"{PARTITION}/{DAMAGED}")
+
+
+def test_damage_in_a_segment_is_found_with_that_of_its_index() -> None:
+    opened, disk, stem = with_a_damaged_index()
+    disk.flip_bit(f"{stem}.log", LENGTH + 400)
+    for _ in range(2):
+        opened.log.scrub(1 << 20)
+    with pytest.raises(CorruptLogError, match="checksum"):
+        opened.log.scrub(1 << 20)
+
+
+def test_a_segment_that_is_cut_while_it_is_scrubbed_is_not_damaged() -> None:
+    opened = filled(disk=(disk := MeanwhileDisk()))
+    disk.path = f"{PARTITION}/{16:020}.log"
+    disk.job = partial(opened.log.truncate_to, Offset(18), NOW)
+    scrubbed(opened)
+    assert disk.jobs_done == 1
+    assert opened.log.failure is None
 
 
 def test_batches_that_do_not_follow_on_are_a_programming_error() -> None:

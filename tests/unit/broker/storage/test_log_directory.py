@@ -360,6 +360,87 @@ def test_a_deleted_partition_takes_its_damaged_logs_to_the_trash() -> None:
     assert directory.empty_trash(WallMs(5002 + delay)) == 3
 
 
+class SharedDisk(Disk):
+    """Somebody removes a directory just before the broker's n-th step in it."""
+
+    steps = 0
+    removed_at = 0
+    doomed = ""
+
+    def list(self, path: str) -> list[str]:
+        self._step(path)
+        return super().list(path)
+
+    def unlink(self, path: str) -> None:
+        self._step(path)
+        super().unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        self._step(path)
+        super().remove_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._step(source)
+        super().rename(source, target)
+
+    def _step(self, path: str) -> None:
+        if self.doomed and path.startswith(self.doomed):
+            self.steps += 1
+            if self.steps == self.removed_at:
+                self.remove(self.doomed)
+
+
+def test_trash_that_somebody_removes_at_the_same_time_is_gone_and_the_disk_is_sound() -> None:
+    removed_at = 0
+    while True:
+        removed_at += 1
+        disk = SharedDisk()
+        opened = LogOnDisk(disk)
+        opened.append(stamped_batch(0))
+        other = opened.directory.open_partition(OTHER, LogConfig(), NOW)
+        other.append([stamped_batch(0, topic_partition=OTHER)], NOW)
+        for partition in (TOPIC_PARTITION, OTHER):
+            opened.directory.delete_partition(partition, WallMs(5000))
+        trash = [f"{ROOT}/{name}" for name in disk.list(ROOT) if name.endswith(".deleted")]
+        disk.doomed, disk.removed_at = trash[0], removed_at
+        opened.directory.empty_trash(WallMs(10**15))
+        assert not any(map(disk.exists, trash))
+        if disk.steps < removed_at:
+            break
+    assert removed_at > 4  # It was listed, had several files, and was removed.
+
+
+def test_what_people_put_into_the_trash_stays_there_and_the_rest_goes() -> None:
+    opened = LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.directory.open_partition(OTHER, LogConfig(), NOW)
+    for partition in (TOPIC_PARTITION, OTHER):
+        opened.directory.delete_partition(partition, WallMs(5000))
+    opened.disk.make_directory(f"{PARTITION}.5000.deleted/0-looked-at")
+    opened.disk.write(f"{PARTITION}.1.deleted", b"no directory")
+    assert opened.directory.empty_trash(WallMs(10**15)) == 1
+    assert opened.disk.list(f"{PARTITION}.5000.deleted") == ["0-looked-at"]
+    assert opened.disk.exists(f"{PARTITION}.1.deleted")
+    assert not opened.disk.exists(f"{ROOT}/{OTHER}.5000.deleted")
+
+
+def test_a_damaged_log_that_somebody_removes_meanwhile_does_not_hold_a_deletion_up() -> None:
+    disk = SharedDisk()
+    opened = LogOnDisk(disk)
+    disk.doomed = opened.directory.set_aside(TOPIC_PARTITION, WallMs(1000))
+    disk.removed_at = 1
+    opened.directory.delete_partition(TOPIC_PARTITION, WallMs(5000))
+    assert disk.steps == 1
+    assert opened.directory.damaged == []
+
+
+def test_a_log_directory_that_is_gone_has_failed_when_its_trash_is_to_be_emptied() -> None:
+    opened = LogOnDisk(Disk())
+    opened.disk.remove(ROOT)
+    with pytest.raises(LogDirFailedError):
+        opened.directory.empty_trash(NOW)
+
+
 def test_directories_that_nobody_knows_are_left_alone() -> None:
     disk = used(clean=True)
     strangers = ["lost+found", f"{OTHER}.x.deleted", "photos.1.deleted", f"{OTHER}.1.damaged"]
