@@ -12,10 +12,11 @@ from typing import Final
 from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
 
-_WHAT_TO_DO: Final = (
+WHAT_TO_DO: Final = (
     "Nothing was skipped. failOnDataLoss=false goes on with what is there; a new checkpoint begins "
     "anew"
 )
+"""Ends the message of every loss."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -89,7 +90,7 @@ def raise_for(found: list[Loss], name: str | None = None) -> None:
         once = (
             f", once millrace positions delete {name!r} has forgotten the old one" if name else ""
         )
-        raise kind(f"records that were to be read are gone: {told}. {_WHAT_TO_DO}{once}")
+        raise kind(f"records that were to be read are gone: {told}. {WHAT_TO_DO}{once}")
 
 
 def read_on(at: Offsets, found: list[Loss], log: Log) -> Offsets:

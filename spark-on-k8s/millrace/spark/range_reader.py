@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,13 +25,13 @@ from millrace.client import (
     InvalidRecordError,
     LogTruncatedError,
     OffsetOutOfRangeError,
-    SyncAdmin,
     SyncConsumer,
     UnknownTopicOrPartitionError,
 )
 from millrace.spark.errors import DataLossError, ReadStalledError, TopicRecreatedError
-from millrace.spark.lookups import CLIENT_ID, until_answered
-from millrace.spark.offsets import Place
+from millrace.spark.guards import WHAT_TO_DO
+from millrace.spark.lookups import CLIENT_ID, Lookups, until_answered
+from millrace.spark.offsets import Log, Place
 from millrace.spark.options import SourceOptions
 from millrace.spark.planning import Range
 
@@ -92,10 +92,7 @@ class _Reading:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the records, until every range is read to its end."""
-        until_answered(
-            lambda: self._consumer.assign(self._next, ends=self._ends),
-            self._options.request_timeout_ms,
-        )
+        self._assign()
         heard_at = time.monotonic()
         while self._next:
             before = dict(self._next)
@@ -109,17 +106,25 @@ class _Reading:
                     "their leaders there (millrace cluster health)?"
                 )
 
+    def _assign(self) -> None:
+        try:
+            until_answered(
+                lambda: self._consumer.assign(self._next, ends=self._ends),
+                self._options.request_timeout_ms,
+            )
+        except UnknownTopicOrPartitionError as error:
+            self._on_loss(_deleted(error), error)
+
     def _poll(self) -> list[tuple[Place, pa.RecordBatch]]:
         try:
             fetched = self._consumer.poll_batches(_POLL_MS, self._options.fetch_max_bytes)
         except (LogTruncatedError, OffsetOutOfRangeError) as error:
-            self._on_loss(error)
+            what = f"records that were to be read are gone: {error.message}"
+            self._on_loss(DataLossError(f"{what}. {WHAT_TO_DO}"), error)
             return []
         except UnknownTopicOrPartitionError as error:
-            raise TopicRecreatedError(
-                f"a topic was deleted while it was read: {error.message}. Nothing was skipped: "
-                "begin a new checkpoint, or read again"
-            ) from error
+            self._on_loss(_deleted(error), error)
+            return []
         if not fetched:
             self._skip_gaps()
         return [kept for each in fetched if (kept := self._keep(each)) is not None]
@@ -129,12 +134,11 @@ class _Reading:
         place = fetched.topic, fetched.partition
         if place not in self._next:
             return None
-        known = self._topic_ids.get(fetched.topic)
-        if known is not None and known != fetched.topic_id.hex():
-            raise TopicRecreatedError(
-                f"topic {fetched.topic!r} was deleted and made anew while it was read: begin a new "
-                "checkpoint, or read again"
-            )
+        if self._is_other_topic(fetched.topic, fetched.topic_id.hex()):
+            what = f"topic {fetched.topic!r} was deleted and made anew while it was read"
+            self._tell(TopicRecreatedError(f"{what}. {WHAT_TO_DO}"), None)
+            self._advance(place, self._ends[place])
+            return None
         records, end = fetched.records, self._ends[place]
         offsets = records.column(0).to_numpy()
         if not len(offsets):
@@ -157,27 +161,47 @@ class _Reading:
         for place in list(self._next):
             self._advance(place, max(self._next[place], self._consumer.position(place)))
 
-    def _on_loss(self, error: LogTruncatedError | OffsetOutOfRangeError) -> None:
+    def _is_other_topic(self, topic: str, topic_id: str) -> bool:
+        return self._topic_ids.get(topic, topic_id) != topic_id
+
+    def _tell(self, loss: DataLossError, cause: Exception | None) -> None:
+        """Raise a loss, or write it to the log."""
+        if self._options.fail_on_data_loss:
+            raise loss from cause
+        _log.warning("%s; failOnDataLoss=false, so the task goes on", loss.message)
+
+    def _on_loss(self, loss: DataLossError, cause: Exception) -> None:
         """Go on with what is there, if that is wanted.
 
         Raises:
             DataLossError: it is not.
         """
-        if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"records that were to be read are gone: {error.message}. Nothing was skipped: "
-                "failOnDataLoss=false goes on with what is there"
-            ) from error
-        with SyncAdmin(self._options.bootstrap_servers, client_id=CLIENT_ID) as admin:
-            beginnings = admin.look_up_offsets(dict.fromkeys(self._next, "beginning"))
-            ends = admin.look_up_offsets(dict.fromkeys(self._next, "end"))
+        self._tell(loss, cause)
+        before, self._next = self._next, {}
+        with closing(Lookups(self._options)) as lookups:
+            for topic in sorted({topic for topic, _ in before}):
+                wanted = {place: at for place, at in before.items() if place[0] == topic}
+                with suppress(UnknownTopicOrPartitionError):
+                    log = lookups.log(wanted)
+                    if not self._is_other_topic(topic, log.ends.topic_ids[topic]):
+                        self._next |= self._left(wanted, log)
+        _log.warning("instead of reading from %s it reads from %s", before, self._next)
+        self._assign()
+
+    def _left(self, wanted: Mapping[Place, int], log: Log) -> dict[Place, int]:
         left = {}
-        for place, at in self._next.items():
-            self._ends[place] = min(self._ends[place], ends[place].offset)
-            left[place] = max(at, beginnings[place].offset)
-        _log.warning("records are gone (%s): from %s on to %s", error, self._next, left)
-        self._next = {place: at for place, at in left.items() if at < self._ends[place]}
-        self._consumer.assign(self._next, ends=self._ends)
+        for place, at in wanted.items():
+            self._ends[place] = min(self._ends[place], log.ends.positions[place].offset)
+            begin = max(at, log.beginnings[place])
+            if begin < self._ends[place]:
+                left[place] = begin
+        return left
+
+
+def _deleted(error: UnknownTopicOrPartitionError) -> TopicRecreatedError:
+    return TopicRecreatedError(
+        f"a topic was deleted before it was read: {error.message}. {WHAT_TO_DO}"
+    )
 
 
 class SparkColumns:

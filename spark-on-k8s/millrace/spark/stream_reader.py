@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 from millrace.client import UnknownTopicOrPartitionError
 from millrace.spark.errors import DataLossError
 from millrace.spark.guards import (
+    WHAT_TO_DO,
     check_is_of_this_query,
     losses,
     raise_for,
@@ -299,10 +300,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tell(self, problem: str) -> None:
         """Raise a loss, or write it to the log."""
         if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"records that were to be read are gone: {problem}. Nothing was skipped: "
-                "failOnDataLoss=false goes on with what is there"
-            )
+            raise DataLossError(f"records that were to be read are gone: {problem}. {WHAT_TO_DO}")
         _log.warning("records are gone, and the query goes on: %s", problem)
 
     def _is_due(self, backlog: list[Range]) -> bool:

@@ -100,12 +100,37 @@ def test_a_topic_that_was_made_anew_is_not_read_for_the_one_before(
         rows(read_task(task, options(shared_broker.address), SCHEMA))
 
 
+def test_a_topic_that_was_made_anew_gives_nothing_to_a_task_of_the_one_before(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    lenient = options(shared_broker.address, failOnDataLoss="false")
+    fill(shared_broker.address, topic_name, 20, partitions=2)
+    # The second range ends behind all that the new topic has.
+    ranges = (Range(topic_name, 0, 0, 5), Range(topic_name, 1, 50, 60))
+    assert rows(read_task(Task(ranges, {topic_name: "00" * 16}), lenient, SCHEMA)) == []
+
+
+def test_a_topic_that_is_deleted_before_a_task_reads_it_is_a_loss(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    other = f"{topic_name}-other"
+    fill(shared_broker.address, topic_name, 10)
+    fill(shared_broker.address, other, 10)
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(topic_name)
+    task = Task((Range(topic_name, 0, 0, 10), Range(other, 0, 3, 6)), {})
+    with pytest.raises(TopicRecreatedError, match=rf"deleted.*{topic_name}.*Nothing was skipped"):
+        rows(read_task(task, options(shared_broker.address), SCHEMA))
+    lenient = options(shared_broker.address, failOnDataLoss="false")
+    assert rows(read_task(task, lenient, SCHEMA)) == [(0, at, b"%d" % at) for at in (3, 4, 5)]
+
+
 def test_a_range_that_is_not_in_the_log_is_a_loss(
     shared_broker: RunningBroker, topic_name: str
 ) -> None:
     fill(shared_broker.address, topic_name, 10)
     task = Task((Range(topic_name, 0, 50, 60),), {})
-    with pytest.raises(DataLossError, match="Nothing was skipped: failOnDataLoss=false"):
+    with pytest.raises(DataLossError, match=r"Nothing was skipped\. failOnDataLoss=false"):
         rows(read_task(task, options(shared_broker.address), SCHEMA))
     lenient = options(shared_broker.address, failOnDataLoss="false")
     assert rows(read_task(task, lenient, SCHEMA)) == []
