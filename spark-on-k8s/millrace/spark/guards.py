@@ -7,16 +7,10 @@ the topic and a leader epoch.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
-
-WHAT_TO_DO: Final = (
-    "Nothing was skipped. failOnDataLoss=false goes on with what is there; a new checkpoint begins "
-    "anew"
-)
-"""Ends the message of every loss."""
+from millrace.spark.option import Use
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,24 +67,40 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             yield Loss(place, f"the log ends at {end}, before {offset}", end)
 
 
-def raise_for(found: list[Loss], name: str | None = None) -> None:
+def what_to_do(use: Use, name: str | None) -> str:
+    """Return what ends the message of every loss.
+
+    Args:
+        use: whether the query is a stream, which has a checkpoint.
+        name: under which the brokers keep where the query began.
+    """
+    advice = "Nothing was skipped. failOnDataLoss=false goes on with what is there"
+    if use is Use.STREAM:
+        advice += "; a new checkpoint begins anew"
+        if name:  # A new checkpoint of the same name would begin where this one did.
+            advice += f", once millrace positions delete {name!r} has forgotten the old one"
+    return advice
+
+
+def told(found: list[Loss]) -> str:
+    """Return what was lost as a text."""
+    return "; ".join(f"{loss.place[0]}-{loss.place[1]}: {loss.why}" for loss in found)
+
+
+def raise_for(found: list[Loss], advice: str, cause: Exception | None = None) -> None:
     """Raise what was lost, if anything was.
 
     Args:
         found: what was lost.
-        name: under which the brokers keep where the query began.
+        advice: what to do.
+        cause: what the client said of it.
 
     Raises:
         DataLossError: with every loss, and what to do.
     """
     if found:
         kind = TopicRecreatedError if any(loss.is_other_topic for loss in found) else DataLossError
-        told = "; ".join(f"{loss.place[0]}-{loss.place[1]}: {loss.why}" for loss in found)
-        # A new checkpoint of the same name would begin where this one did.
-        once = (
-            f", once millrace positions delete {name!r} has forgotten the old one" if name else ""
-        )
-        raise kind(f"records that were to be read are gone: {told}. {WHAT_TO_DO}{once}")
+        raise kind(f"records that were to be read are gone: {told(found)}. {advice}") from cause
 
 
 def read_on(at: Offsets, found: list[Loss], log: Log) -> Offsets:

@@ -104,6 +104,16 @@ class Lookups:
             self._admin.close()
             self._admin = None
 
+    def survey(self) -> None:
+        """Ask all brokers: nothing that is looked up next is older than what any of them knows.
+
+        Who answers first may lag behind, and not know yet that a topic has come or gone.
+
+        Raises:
+            ConnectionFailedError: some that should be there did not answer for `requestTimeoutMs`.
+        """
+        self.ask(_ask_all)
+
     def places(self) -> frozenset[Place]:
         """Return the partitions that the query reads, as of now.
 
@@ -127,6 +137,11 @@ class Lookups:
             )
         return subscription.places
 
+    def _existing(self, topics: Iterable[str]) -> frozenset[Place]:
+        """Return the partitions of those of these topics that exist."""
+        there = self.ask(lambda admin: admin.list_topics(internal=True))
+        return self._partitions_of(sorted(set(there).intersection(topics)))
+
     def _partitions_of(self, names: list[str]) -> frozenset[Place]:
         check_topic_names(names)
         topics = self.ask(lambda admin: admin.describe_topics(names))
@@ -141,6 +156,16 @@ class Lookups:
         return Log(
             {place: each.offset for place, each in beginnings.items()}, ends or self.ends(places)
         )
+
+    def log_of_existing(self, places: Iterable[Place]) -> Log:
+        """Return where those of these partitions that exist begin and end: all brokers are asked.
+
+        Raises:
+            ConnectionFailedError: not all of them answered.
+        """
+        self.survey()
+        places = set(places)
+        return self.log(sorted(places & self._existing({topic for topic, _ in places})))
 
     def offsets(self, wanted: Mapping[Place, _Asked]) -> dict[Place, OffsetAndTimestamp]:
         """Return an offset for each partition."""
@@ -220,6 +245,14 @@ class Lookups:
             for log in logs
             if log.leads and log.log_end_offset > log.log_start_offset
         }
+
+
+def _ask_all(admin: SyncAdmin) -> None:
+    silent = admin.describe_cluster().unreachable
+    if silent:
+        raise ConnectionFailedError(
+            f"brokers {list(silent)} do not answer, and may know better which topics there are"
+        )
 
 
 def _asked(at: At) -> _Asked:

@@ -25,13 +25,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from millrace.client import UnknownTopicOrPartitionError
-from millrace.spark.errors import DataLossError
 from millrace.spark.guards import (
-    WHAT_TO_DO,
+    Loss,
     check_is_of_this_query,
     losses,
     raise_for,
     read_on,
+    told,
+    what_to_do,
     with_new_partitions,
 )
 from millrace.spark.initial import keep_initial
@@ -129,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_records=self._options.max_records_per_partition,
             max_partitions=self._options.max_partitions,
         )
-        return [InputPartition(Task(task, topic_ids)) for task in tasks]
+        return [InputPartition(Task(task, topic_ids, Use.STREAM)) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Report how far the query is, for people: the checkpoint keeps the offsets.
@@ -200,18 +201,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in (begin, until):  # Of a batch that is repeated both are the checkpoint's.
             check_is_of_this_query(each, {topic for topic, _ in log.beginnings})
         begin = self._without_losses(with_new_partitions(begin, until, log), log)
-        ranges = []
+        ranges, found = [], []
         for place, position in until.positions.items():
             if place not in begin.positions:
                 continue  # Its loss was told.
             first = begin.positions[place].offset
             last = min(position.offset, log.ends.positions[place].offset)
-            name = f"{place[0]}-{place[1]}"
             if last < position.offset:
-                self._tell(f"{name} ends at {last}, before {position.offset}")
+                why = f"the log ends at {last}, before {position.offset}"
+                found.append(Loss(place, why, last))
             elif first > last:
-                self._tell(f"{name} was to be read up to {last}, and is read from {first} on")
+                why = f"it was to be read up to {last}, and is read from {first} on"
+                found.append(Loss(place, why, first))
             ranges.append(Range(*place, first, last))
+        self._tell(found)
         return ranges, dict(log.ends.topic_ids)
 
     def _log_of(self, end: dict[str, Any]) -> Log:
@@ -238,20 +241,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _up_to_target(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Return the ends as far as a query that ends reads; a restart may be further already."""
         assert self._target is not None
-        positions = {}
+        positions, found = {}, []
         for place, target in self._target.positions.items():
             end = ends.positions.get(place)
-            if end is None or end.offset < target.offset:
-                self._tell(
-                    f"{place[0]}-{place[1]} was to be read up to {target.offset}, and "
-                    + ("is gone" if end is None else f"ends at {end.offset}")
-                )
-                if end is None:
-                    continue
+            if end is None:
+                found.append(Loss(place, "the partition does not exist any more", None))
+                continue
+            if end.offset < target.offset:
+                why = f"the log ends at {end.offset}, before {target.offset}"
+                found.append(Loss(place, why, end.offset))
                 target = end
             at = begin.positions.get(place, target)
             # Never beyond the end: that the log became shorter is a loss.
             positions[place] = at if target.offset < at.offset <= end.offset else target
+        self._tell(found)
         return Offsets(positions, ends.topic_ids)
 
     def _backlog(self, begin: Offsets, ends: Offsets) -> list[Range]:
@@ -291,17 +294,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         lost_from = self._lookups.lost_from(Offsets(elected)) if elected else {}
         found = list(losses(begin, log, lost_from))
-        if self._options.fail_on_data_loss:
-            raise_for(found, self._options.group_id)
-        elif found:
-            _log.warning("records are gone, and the query goes on: %s", found)
+        self._tell(found)
         return read_on(begin, found, log) if found else begin
 
-    def _tell(self, problem: str) -> None:
-        """Raise a loss, or write it to the log."""
+    def _tell(self, found: list[Loss]) -> None:
+        """Raise losses, or write them to the log."""
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"records that were to be read are gone: {problem}. {WHAT_TO_DO}")
-        _log.warning("records are gone, and the query goes on: %s", problem)
+            raise_for(found, what_to_do(Use.STREAM, self._options.group_id))
+        elif found:
+            _log.warning("records are gone, and the query goes on: %s", told(found))
 
     def _is_due(self, backlog: list[Range]) -> bool:
         return is_due(

@@ -207,7 +207,7 @@ def test_a_batch_that_ends_before_it_begins_has_lost_records(
     send(10)
     end = {**reader.initialOffset(), topic_name: {"0": 5, "1": 10}}
     start = {**end, topic_name: {"0": 8, "1": 0}}
-    with pytest.raises(DataLossError, match="0 was to be read up to 5, and is read from 8 on"):
+    with pytest.raises(DataLossError, match="0: it was to be read up to 5, and is read from 8 on"):
         reader.partitions(start, end)
     lenient = make_reader(failOnDataLoss="false")
     assert spans(lenient.partitions(start, end)) == [(1, 0, 10)]

@@ -9,9 +9,11 @@ from millrace.spark.guards import (
     losses,
     raise_for,
     read_on,
+    what_to_do,
     with_new_partitions,
 )
 from millrace.spark.offsets import Log, LogPosition, Offsets
+from millrace.spark.option import Use
 
 PLACE = ("clicks", 0)
 
@@ -27,7 +29,7 @@ def log(beginning: int, end: int) -> Log:
 def test_nothing_is_missing_within_the_log() -> None:
     for offset in (10, 15, 20):
         assert list(losses(at(offset), log(10, 20), {})) == []
-    raise_for([])
+    raise_for([], "")
 
 
 @pytest.mark.parametrize(
@@ -82,12 +84,22 @@ def test_a_partition_that_is_gone_is_left_out() -> None:
 
 
 def test_a_loss_is_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(DataLossError, match=r"clicks-0: why\. Nothing was skipped\. failOnData"):
-        raise_for([Loss(PLACE, "why", 3)])
-    with pytest.raises(DataLossError, match="once millrace positions delete 'etl' has forgotten"):
-        raise_for([Loss(PLACE, "why", 3)], "etl")
+    cause = ValueError("what the client said")
+    with pytest.raises(DataLossError, match=r"are gone: clicks-0: why\. Make another\.$") as raised:
+        raise_for([Loss(PLACE, "why", 3)], "Make another.", cause)
+    assert raised.value.__cause__ is cause
     with pytest.raises(TopicRecreatedError):
-        raise_for([Loss(PLACE, "why", 3), Loss(PLACE, "why", 3, is_other_topic=True)])
+        raise_for([Loss(PLACE, "why", 3), Loss(PLACE, "why", 3, is_other_topic=True)], "")
+
+
+def test_what_to_do_goes_by_what_the_query_is() -> None:
+    batch = what_to_do(Use.BATCH, None)
+    assert batch == "Nothing was skipped. failOnDataLoss=false goes on with what is there"
+    assert what_to_do(Use.STREAM, None) == f"{batch}; a new checkpoint begins anew"
+    assert what_to_do(Use.STREAM, "etl") == (
+        f"{batch}; a new checkpoint begins anew, once millrace positions delete 'etl' has "
+        "forgotten the old one"
+    )
 
 
 def test_a_checkpoint_of_other_topics_is_refused() -> None:
