@@ -54,10 +54,8 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             yield Loss(place, "the partition does not exist any more", None)
             continue
         beginning, end = log.beginnings[place], log.ends.positions[place].offset
-        known = at.topic_ids.get(topic)
-        if known is not None and known != log.ends.topic_ids[topic]:
-            why = f"topic {topic!r} was deleted and made anew"
-            yield Loss(place, why, beginning, is_other_topic=True)
+        if is_of_other_topic(at, log, topic):
+            yield Loss(place, _made_anew(topic), beginning, is_other_topic=True)
         elif offset < beginning:
             yield Loss(place, f"the log begins at {beginning}, after {offset}", beginning)
         elif place in lost_from:  # Counts first: new records may be below an end that is passed.
@@ -65,6 +63,36 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             yield Loss(place, why, max(beginning, min(end, lost_from[place])))
         elif offset > end:
             yield Loss(place, f"the log ends at {end}, before {offset}", end)
+
+
+def losses_before(until: Offsets, begin: Offsets, log: Log) -> Iterator[Loss]:
+    """Return what is missing of the records up to these offsets.
+
+    Args:
+        until: where a batch ends.
+        begin: where what is there begins; partitions that are not in it were told before.
+        log: the partitions as they are.
+    """
+    for place in sorted(until.positions.keys() & begin.positions.keys()):
+        first, last = begin.positions[place].offset, until.positions[place].offset
+        end = log.ends.positions[place].offset
+        if is_of_other_topic(until, log, place[0]):
+            yield Loss(place, _made_anew(place[0]), None, is_other_topic=True)
+        elif end < last:
+            yield Loss(place, f"the log ends at {end}, before {last}", end)
+        elif first > last:
+            why = f"it was to be read up to {last}, and is read from {first} on"
+            yield Loss(place, why, first)
+
+
+def is_of_other_topic(offsets: Offsets, log: Log, topic: str) -> bool:
+    """Return whether offsets count the records of a topic that had the name before."""
+    known = offsets.topic_ids.get(topic)
+    return known is not None and known != log.ends.topic_ids[topic]
+
+
+def _made_anew(topic: str) -> str:
+    return f"topic {topic!r} was deleted and made anew"
 
 
 def what_to_do(use: Use, name: str | None) -> str:

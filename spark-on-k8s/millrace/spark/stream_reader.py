@@ -28,7 +28,9 @@ from millrace.client import UnknownTopicOrPartitionError
 from millrace.spark.guards import (
     Loss,
     check_is_of_this_query,
+    is_of_other_topic,
     losses,
+    losses_before,
     raise_for,
     read_on,
     told,
@@ -201,20 +203,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in (begin, until):  # Of a batch that is repeated both are the checkpoint's.
             check_is_of_this_query(each, {topic for topic, _ in log.beginnings})
         begin = self._without_losses(with_new_partitions(begin, until, log), log)
-        ranges, found = [], []
-        for place, position in until.positions.items():
-            if place not in begin.positions:
-                continue  # Its loss was told.
-            first = begin.positions[place].offset
-            last = min(position.offset, log.ends.positions[place].offset)
-            if last < position.offset:
-                why = f"the log ends at {last}, before {position.offset}"
-                found.append(Loss(place, why, last))
-            elif first > last:
-                why = f"it was to be read up to {last}, and is read from {first} on"
-                found.append(Loss(place, why, first))
-            ranges.append(Range(*place, first, last))
-        self._tell(found)
+        self._tell(list(losses_before(until, begin, log)))
+        ranges = [
+            Range(
+                *place,
+                begin.positions[place].offset,
+                min(position.offset, log.ends.positions[place].offset),
+            )
+            for place, position in until.positions.items()
+            # Of another topic the next batch reads all, from its beginning.
+            if place in begin.positions and not is_of_other_topic(until, log, place[0])
+        ]
         return ranges, dict(log.ends.topic_ids)
 
     def _log_of(self, end: dict[str, Any]) -> Log:

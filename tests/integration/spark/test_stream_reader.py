@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.spark.conftest import append
 
-from millrace.client import ConnectionFailedError, Position, SyncAdmin, SyncProducer
+from millrace.client import (
+    ConnectionFailedError,
+    Position,
+    SyncAdmin,
+    SyncProducer,
+)
 from millrace.spark.errors import (
     CheckpointError,
     DataLossError,
@@ -258,7 +264,34 @@ def test_a_topic_that_came_in_a_batch_and_is_gone_or_another_is_a_loss(
     create(new, 7)
     with pytest.raises(TopicRecreatedError, match=f"'{new}' was deleted and made anew"):
         partitions("true")
-    assert spans(partitions("false")) == [(0, 0, 5)]
+    assert spans(partitions("false")) == []
+
+
+def test_a_batch_that_was_planned_of_a_topic_reads_nothing_of_another_of_its_name(
+    shared_broker: RunningBroker,
+    make_reader: MakeReader,
+    send: Callable[[int], None],
+    topic_name: str,
+) -> None:
+    """As where the first batch failed, and the topic was made anew before it is repeated."""
+    send(5)
+    reader = make_reader()
+    before = reader.initialOffset()
+    end = reader.latestOffset(before, limits.ReadAllAvailable())
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(topic_name)
+        admin.create_topic(topic_name, 2)
+    append(shared_broker.address, topic_name, range(14), 2)
+    for start in (before, make_reader().initialOffset()):
+        with pytest.raises(TopicRecreatedError, match=f"'{topic_name}' was deleted and made anew"):
+            make_reader().partitions(start, end)
+        assert make_reader(failOnDataLoss="false").partitions(start, end) == []
+    # The next batch reads all of it, once.
+    lenient = make_reader(failOnDataLoss="false")
+    assert spans(lenient.partitions(end, lenient.latestOffset(end, limits.ReadAllAvailable()))) == [
+        (0, 0, 7),
+        (1, 0, 7),
+    ]
 
 
 def test_a_checkpoint_without_a_partition_it_had_is_refused(

@@ -7,6 +7,7 @@ from millrace.spark.guards import (
     Loss,
     check_is_of_this_query,
     losses,
+    losses_before,
     raise_for,
     read_on,
     what_to_do,
@@ -81,6 +82,21 @@ def test_a_partition_that_is_gone_is_left_out() -> None:
     (loss,) = losses(at(5), nothing, {})
     assert loss.read_on_at is None
     assert read_on(at(5), [loss], nothing).positions == {}
+
+
+@pytest.mark.parametrize(
+    ("until", "why"),
+    [
+        (at(20), None),
+        (at(21), "the log ends at 20, before 21"),
+        (at(12), "it was to be read up to 12, and is read from 15 on"),
+        (at(20, "older"), "topic 'clicks' was deleted and made anew"),
+        (Offsets({("views", 0): LogPosition(3, 1)}, {"views": "v"}), None),
+    ],
+)
+def test_what_is_missing_up_to_an_end_is_told(until: Offsets, why: str | None) -> None:
+    found = list(losses_before(until, at(15), log(10, 20)))
+    assert [loss.why for loss in found] == ([] if why is None else [why])
 
 
 def test_a_loss_is_an_error_that_says_what_to_do() -> None:
