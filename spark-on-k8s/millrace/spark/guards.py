@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
 from millrace.spark.option import Use
+from millrace.spark.where import Subscription
 
 
 @dataclass(slots=True, frozen=True)
@@ -22,6 +23,11 @@ class Loss:
     read_on_at: int | None
     """Where what is there begins; None: the partition is gone."""
     is_other_topic: bool = False
+
+    @property
+    def is_of_topic(self) -> bool:
+        """Whether the partition itself is gone, and not only records of it."""
+        return self.read_on_at is None or self.is_other_topic
 
 
 def with_new_partitions(begin: Offsets, until: Offsets, log: Log) -> Offsets:
@@ -142,15 +148,15 @@ def read_on(at: Offsets, found: list[Loss], log: Log) -> Offsets:
     return Offsets(positions, {**at.topic_ids, **log.ends.topic_ids})
 
 
-def check_is_of_this_query(checkpoint: Offsets, topics: set[str]) -> None:
-    """Refuse a checkpoint of other topics.
+def check_is_of_this_query(checkpoint: Offsets, subscription: Subscription) -> None:
+    """Refuse a checkpoint of other topics. Those that are gone are a loss, which is told elsewhere.
 
     Raises:
         CheckpointError: it has none of the topics that the query reads.
     """
-    before = {topic for topic, _ in checkpoint.positions}
-    if before and topics and not before & topics:
+    before = sorted({topic for topic, _ in checkpoint.positions})
+    if before and not any(map(subscription.matches, before)):
         raise CheckpointError(
-            f"the checkpoint is of {sorted(before)}, and the query reads {sorted(topics)}: give "
-            "the query a checkpoint of its own"
+            f"the checkpoint is of {before}, and the query reads {subscription}: give the query a "
+            "checkpoint of its own"
         )

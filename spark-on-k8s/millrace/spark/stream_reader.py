@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Note where the log ends: the query reads so far and then ends."""
-        self._target = self._lookups.settle(lambda: self._lookups.ends(self._lookups.places()))
+        self._target = self._lookups.settle(lambda: self._lookups.ends(self._lookups.places_left()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return what each task reads between two offsets: always the same for the same.
@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the next batch ends; None: it is not due yet."""
         ends = self._wait_for_news(begin)
         self._latest = ends
-        check_is_of_this_query(begin, {topic for topic, _ in ends.positions})
+        check_is_of_this_query(begin, self._options.subscription)
         if self._target is not None:
             ends = self._up_to_target(begin, ends)
         backlog = self._backlog(begin, ends)
@@ -201,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> tuple[list[Range], dict[str, str]]:
         """Return what is to be read between two offsets, and of which topics."""
         for each in (begin, until):  # Of a batch that is repeated both are the checkpoint's.
-            check_is_of_this_query(each, {topic for topic, _ in log.beginnings})
+            check_is_of_this_query(each, self._options.subscription)
         begin = self._without_losses(with_new_partitions(begin, until, log), log)
         self._tell(list(losses_before(until, begin, log)))
         ranges = [
@@ -221,13 +221,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._latest is not None and end == self._decided:
             with suppress(UnknownTopicOrPartitionError):  # A topic has gone since.
                 return self._lookups.log(self._latest.positions, self._latest)
-        return self._lookups.log(self._lookups.places())
+        return self._lookups.log(self._lookups.places_left())
 
     def _wait_for_news(self, begin: Offsets) -> Offsets:
         """Return where the log ends, as soon as that is not `begin`, or the wait is over."""
         deadline = time.monotonic() + self._options.latest_offset_wait_ms / 1000
         while True:
-            ends = self._lookups.ends(self._lookups.places())
+            ends = self._lookups.ends(self._lookups.places_left())
             is_news = any(
                 place not in begin.positions or begin.positions[place].offset != end.offset
                 for place, end in ends.positions.items()
@@ -298,6 +298,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tell(self, found: list[Loss]) -> None:
         """Raise losses, or write them to the log."""
+        if any(loss.is_of_topic for loss in found):
+            self._lookups.make_sure()
         if self._options.fail_on_data_loss:
             raise_for(found, what_to_do(Use.STREAM, self._options.group_id))
         elif found:

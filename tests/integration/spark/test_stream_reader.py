@@ -8,15 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.fakes.broker import FakeBroker
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
-from tests.integration.spark.conftest import append
+from tests.integration.spark.conftest import LaggingCluster, append
 
 from millrace.client import (
     ConnectionFailedError,
     Position,
     SyncAdmin,
     SyncProducer,
+    UnknownTopicOrPartitionError,
 )
 from millrace.spark.errors import (
     CheckpointError,
@@ -43,8 +45,9 @@ def open_reader() -> Iterator[MakeReader]:
     """Make readers of any broker, which end with the test."""
     made = []
 
-    def make(broker: RunningBroker, **others: str) -> Any:
+    def make(broker: RunningBroker | FakeBroker, **others: str) -> Any:
         given = {"bootstrap.servers": broker.address, "startingOffsets": "earliest", **others}
+        given = {name: value for name, value in given.items() if value}
         columns = schema.source_schema(with_headers=False)
         made.append(stream_reader.StreamReader(parse_options(given, Use.STREAM), columns))
         return made[-1]
@@ -292,6 +295,88 @@ def test_a_batch_that_was_planned_of_a_topic_reads_nothing_of_another_of_its_nam
         (0, 0, 7),
         (1, 0, 7),
     ]
+
+
+@pytest.mark.parametrize("named", ["subscribe", "assign"])
+def test_a_named_topic_that_is_gone_is_left_out_where_that_is_wanted(
+    shared_broker: RunningBroker,
+    make_reader: MakeReader,
+    send: Callable[[int], None],
+    topic_name: str,
+    named: str,
+) -> None:
+    goes = f"{topic_name}-goes"
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(goes, 1)
+    if named == "subscribe":
+        given = {"subscribe": f"default/{topic_name},{goes}"}
+    else:
+        given = {"assign": f'{{"{topic_name}":[0,1],"{goes}":[0]}}', "subscribe": ""}
+    send(5)
+    reader = make_reader(**given, failOnDataLoss="false")
+    start = reader.initialOffset()
+    planned = reader.latestOffset(start, limits.ReadAllAvailable())
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(goes)
+    for lenient in (reader, make_reader(**given, failOnDataLoss="false")):
+        end = lenient.latestOffset(start, limits.ReadAllAvailable())
+        assert end.keys() == {"__meta", topic_name}
+        assert spans(lenient.partitions(start, end)) == [(0, 0, 5), (1, 0, 5)]
+        assert spans(lenient.partitions(start, planned)) == [(0, 0, 5), (1, 0, 5)]
+        lenient.prepareForTriggerAvailableNow()
+        assert lenient.latestOffset(start, limits.ReadAllAvailable()) == end
+    strict = make_reader(**given)
+    with pytest.raises(UnknownTopicOrPartitionError, match=goes):
+        strict.latestOffset(start, limits.ReadAllAvailable())
+    # Where a query begins a name that is wrong is no loss.
+    with pytest.raises(UnknownTopicOrPartitionError, match=goes):
+        make_reader(**given, failOnDataLoss="false").initialOffset()
+
+
+def test_topics_of_a_pattern_may_all_be_others_after_a_while(
+    shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str
+) -> None:
+    def reader(**options: str) -> Any:
+        return open_reader(shared_broker, subscribePattern=f"{topic_name}-.*", **options)
+
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(f"{topic_name}-monday", 1)
+        start = reader().initialOffset()
+        admin.delete_topic(f"{topic_name}-monday")
+        admin.create_topic(f"{topic_name}-tuesday", 1)
+    with SyncProducer(shared_broker.address) as producer:
+        producer.send(f"{topic_name}-tuesday", b"")
+    lenient = reader(failOnDataLoss="false")
+    end = lenient.latestOffset(start, limits.ReadAllAvailable())
+    assert spans(lenient.partitions(start, end)) == [(0, 0, 1)]
+    with pytest.raises(DataLossError, match="monday-0: the partition does not exist any more"):
+        reader().latestOffset(start, limits.ReadAllAvailable())
+    other = open_reader(shared_broker, subscribePattern=f"{topic_name}-t.*", failOnDataLoss="false")
+    with pytest.raises(CheckpointError, match="monday"):
+        other.latestOffset(start, limits.ReadAllAvailable())
+
+
+@pytest.mark.parametrize("lenience", ["true", "false"])
+def test_a_broker_that_lags_is_not_believed_that_a_topic_is_gone(
+    lagging_cluster: LaggingCluster, open_reader: MakeReader, lenience: str
+) -> None:
+    lagging, current = lagging_cluster.lagging, lagging_cluster.current
+    for topic in ("clicks", "views"):
+        current.create_topic(topic)
+        append(current.address, topic, range(5))
+    lagging.topics["views"] = current.topics["views"]
+    options = {"subscribePattern": "clicks|views", "failOnDataLoss": lenience}
+    start = open_reader(current, **options).initialOffset()
+    end = open_reader(lagging, **options).latestOffset(start, limits.ReadAllAvailable())
+    assert {topic: end[topic] for topic in ("clicks", "views")} == {
+        "clicks": {"0": 5},
+        "views": {"0": 5},
+    }
+    tasks = open_reader(lagging, **options).partitions(start, end)
+    assert spans(tasks) == [(0, 0, 5), (0, 0, 5)]
+    if lenience == "false":
+        named = {"subscribe": "clicks,views", "failOnDataLoss": lenience}
+        assert spans(open_reader(lagging, **named).partitions(start, end)) == spans(tasks)
 
 
 def test_a_checkpoint_without_a_partition_it_had_is_refused(

@@ -15,6 +15,7 @@ from millrace.spark.guards import (
 )
 from millrace.spark.offsets import Log, LogPosition, Offsets
 from millrace.spark.option import Use
+from millrace.spark.where import Partitions, TopicPattern, Topics
 
 PLACE = ("clicks", 0)
 
@@ -119,9 +120,18 @@ def test_what_to_do_goes_by_what_the_query_is() -> None:
 
 
 def test_a_checkpoint_of_other_topics_is_refused() -> None:
-    check_is_of_this_query(at(1), {"clicks", "views"})
-    check_is_of_this_query(Offsets({}), {"clicks"})
-    with pytest.raises(
-        CheckpointError, match=r"is of \['clicks'\], and the query reads \['views'\]"
+    for subscription in (
+        Topics(("views", "default/clicks")),
+        TopicPattern("cl.*"),
+        Partitions(frozenset({("clicks", 7)})),
     ):
-        check_is_of_this_query(at(1), {"views"})
+        check_is_of_this_query(at(1), subscription)
+    for subscription, reads in (
+        (Topics(("views", "users")), "subscribe=views,users"),
+        (TopicPattern("cl"), "subscribePattern=cl"),
+        (Partitions(frozenset({("views", 0)})), "assign=views-0"),
+    ):
+        check_is_of_this_query(Offsets({}), subscription)
+        with pytest.raises(CheckpointError) as raised:
+            check_is_of_this_query(at(1), subscription)
+        assert f"is of ['clicks'], and the query reads {reads}: give" in str(raised.value)
