@@ -1,5 +1,6 @@
 """The fetcher machine, effect by effect."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -450,10 +451,14 @@ def test_an_error_goes_with_its_partition() -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         fetcher.take()
     assert fetcher.take() is None
-    for again in (lambda: fetcher.assign("t", PLACE, START), lambda: fetcher.seek(PLACE, START)):
-        again()
+    moves: list[Callable[[], None]] = [
+        lambda: fetcher.assign("t", PLACE, START),
+        lambda: fetcher.seek(PLACE, START),
+    ]
+    for move in moves:
+        move()
         fetcher.on_topics({"t": None})
-        again()
+        move()
         assert not fetcher.has_news
         assert fetcher.take() is None
 
