@@ -12,6 +12,7 @@ from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._settings import bounded
 from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer
+from millrace.core.ids import TopicId
 from millrace.core.settings import INT32_MAX
 
 
@@ -116,6 +117,13 @@ class Consumer:
     def assignment(self) -> list[Place]:
         """Return the partitions that are read."""
         return self._core.assignment()
+
+    def topic_ids(self) -> dict[str, TopicId]:
+        """Return which topics are read, by name: one that is made anew under the name is another.
+
+        before = consumer.topic_ids()["orders"]
+        """
+        return dict(self._core.topic_ids)
 
     async def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> Records:
         """Return records, as soon as there are some; none when `timeout_ms` is over.

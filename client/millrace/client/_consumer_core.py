@@ -147,7 +147,8 @@ class ConsumerCore:
         """Names of the topics of assigned partitions."""
         self._look_up_errors: dict[TopicPartition, MillraceError] = {}
         """What the last look-up of a position met, where it failed."""
-        self._topic_ids: set[TopicId] = set()
+        self.topic_ids: dict[str, TopicId] = {}
+        """Which topics are read, by name: another one may have a name by now."""
         self._refresh_at = time.monotonic() + metadata_max_age_ms / 1000
         self._metadata_max_age_s = metadata_max_age_ms / 1000
 
@@ -338,7 +339,7 @@ class ConsumerCore:
                 self._fetcher.assign(topic, place, starts[place], until.get(place))
         self._topics = places
         self._look_up_errors.clear()
-        self._topic_ids = {place.topic_id for place in places}
+        self.topic_ids = {topic: place.topic_id for place, topic in places.items()}
         self._learn_leaders()
         self._step()
 
@@ -519,7 +520,7 @@ class ConsumerCore:
             for partition in () if info is None else info.partitions:
                 assert info is not None
                 place = TopicPartition(info.topic_id, partition.partition)
-                if place not in self._topics and info.topic_id in self._topic_ids:
+                if place not in self._topics and info.topic_id == self.topic_ids.get(topic):
                     self._topics[place] = topic
                     with self._lock:
                         self._fetcher.assign(topic, place, Reset.EARLIEST)
@@ -586,8 +587,9 @@ class ConsumerCore:
 
     def _assigned(self, place: Place) -> TopicPartition:
         topic, number = place
-        info = self.cluster.topics.get(str(parse_topic_name(topic)))
-        found = None if info is None else TopicPartition(TopicId(info.topic_id), number)
+        # Not the cluster's: a topic that was deleted meanwhile is assigned all the same.
+        topic_id = self.topic_ids.get(str(parse_topic_name(topic)))
+        found = None if topic_id is None else TopicPartition(topic_id, number)
         if found is None or found not in self._fetcher.assigned:
             raise InvalidRequestError(f"partition {number} of {topic!r} is not assigned: assign it")
         return found

@@ -35,6 +35,7 @@ from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer, Serializer
 from millrace.core.errors import ClosedError, MillraceError
+from millrace.core.ids import TopicId
 from millrace.core.positions.position import Position
 from millrace.core.producer.partitioners import PartitionFunction
 
@@ -281,6 +282,10 @@ class SyncConsumer:
     def assignment(self) -> list[Place]:
         """Return the partitions that are read."""
         return self._core.assignment()
+
+    def topic_ids(self) -> dict[str, TopicId]:
+        """Return which topics are read, by name: see `Consumer.topic_ids`."""
+        return self._consumer.topic_ids()
 
     def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> Records:
         """Return records, as soon as there are some: see `Consumer.poll`."""

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from millrace.spark.errors import DataLossError, InvalidOptionError
 from millrace.spark.filters import Wanted, narrow
+from millrace.spark.guards import what_to_do
 from millrace.spark.lookups import Lookups
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions
@@ -69,7 +70,7 @@ class BatchReader(DataSourceReader):
                     f"{stop} were asked for"
                 )
                 if self._options.fail_on_data_loss:
-                    raise DataLossError(f"{problem}: failOnDataLoss=false reads what is there")
+                    raise DataLossError(f"{problem}. {what_to_do(Use.BATCH, None)}")
                 _log.warning("%s", problem)
             ranges.append(Range(topic, partition, max(begin, first), min(stop, last)))
         since = self._wanted.since_ms

@@ -7,15 +7,11 @@ the topic and a leader epoch.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
-
-_WHAT_TO_DO: Final = (
-    "Nothing was skipped. failOnDataLoss=false goes on with what is there; a new checkpoint begins "
-    "anew"
-)
+from millrace.spark.option import Use
+from millrace.spark.where import Subscription
 
 
 @dataclass(slots=True, frozen=True)
@@ -27,6 +23,11 @@ class Loss:
     read_on_at: int | None
     """Where what is there begins; None: the partition is gone."""
     is_other_topic: bool = False
+
+    @property
+    def is_of_topic(self) -> bool:
+        """Whether the partition itself is gone, and not only records of it."""
+        return self.read_on_at is None or self.is_other_topic
 
 
 def with_new_partitions(begin: Offsets, until: Offsets, log: Log) -> Offsets:
@@ -59,10 +60,8 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             yield Loss(place, "the partition does not exist any more", None)
             continue
         beginning, end = log.beginnings[place], log.ends.positions[place].offset
-        known = at.topic_ids.get(topic)
-        if known is not None and known != log.ends.topic_ids[topic]:
-            why = f"topic {topic!r} was deleted and made anew"
-            yield Loss(place, why, beginning, is_other_topic=True)
+        if is_of_other_topic(at, log, topic):
+            yield Loss(place, _made_anew(topic), beginning, is_other_topic=True)
         elif offset < beginning:
             yield Loss(place, f"the log begins at {beginning}, after {offset}", beginning)
         elif place in lost_from:  # Counts first: new records may be below an end that is passed.
@@ -72,24 +71,70 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             yield Loss(place, f"the log ends at {end}, before {offset}", end)
 
 
-def raise_for(found: list[Loss], name: str | None = None) -> None:
+def losses_before(until: Offsets, begin: Offsets, log: Log) -> Iterator[Loss]:
+    """Return what is missing of the records up to these offsets.
+
+    Args:
+        until: where a batch ends.
+        begin: where what is there begins; partitions that are not in it were told before.
+        log: the partitions as they are.
+    """
+    for place in sorted(until.positions.keys() & begin.positions.keys()):
+        first, last = begin.positions[place].offset, until.positions[place].offset
+        end = log.ends.positions[place].offset
+        if is_of_other_topic(until, log, place[0]):
+            yield Loss(place, _made_anew(place[0]), None, is_other_topic=True)
+        elif end < last:
+            yield Loss(place, f"the log ends at {end}, before {last}", end)
+        elif first > last:
+            why = f"it was to be read up to {last}, and is read from {first} on"
+            yield Loss(place, why, first)
+
+
+def is_of_other_topic(offsets: Offsets, log: Log, topic: str) -> bool:
+    """Return whether offsets count the records of a topic that had the name before."""
+    known = offsets.topic_ids.get(topic)
+    return known is not None and known != log.ends.topic_ids[topic]
+
+
+def _made_anew(topic: str) -> str:
+    return f"topic {topic!r} was deleted and made anew"
+
+
+def what_to_do(use: Use, name: str | None) -> str:
+    """Return what ends the message of every loss.
+
+    Args:
+        use: whether the query is a stream, which has a checkpoint.
+        name: under which the brokers keep where the query began.
+    """
+    advice = "Nothing was skipped. failOnDataLoss=false goes on with what is there"
+    if use is Use.STREAM:
+        advice += "; a new checkpoint begins anew"
+        if name:  # A new checkpoint of the same name would begin where this one did.
+            advice += f", once millrace positions delete {name!r} has forgotten the old one"
+    return advice
+
+
+def told(found: list[Loss]) -> str:
+    """Return what was lost as a text."""
+    return "; ".join(f"{loss.place[0]}-{loss.place[1]}: {loss.why}" for loss in found)
+
+
+def raise_for(found: list[Loss], advice: str, cause: Exception | None = None) -> None:
     """Raise what was lost, if anything was.
 
     Args:
         found: what was lost.
-        name: under which the brokers keep where the query began.
+        advice: what to do.
+        cause: what the client said of it.
 
     Raises:
         DataLossError: with every loss, and what to do.
     """
     if found:
         kind = TopicRecreatedError if any(loss.is_other_topic for loss in found) else DataLossError
-        told = "; ".join(f"{loss.place[0]}-{loss.place[1]}: {loss.why}" for loss in found)
-        # A new checkpoint of the same name would begin where this one did.
-        once = (
-            f", once millrace positions delete {name!r} has forgotten the old one" if name else ""
-        )
-        raise kind(f"records that were to be read are gone: {told}. {_WHAT_TO_DO}{once}")
+        raise kind(f"records that were to be read are gone: {told(found)}. {advice}") from cause
 
 
 def read_on(at: Offsets, found: list[Loss], log: Log) -> Offsets:
@@ -103,15 +148,15 @@ def read_on(at: Offsets, found: list[Loss], log: Log) -> Offsets:
     return Offsets(positions, {**at.topic_ids, **log.ends.topic_ids})
 
 
-def check_is_of_this_query(checkpoint: Offsets, topics: set[str]) -> None:
-    """Refuse a checkpoint of other topics.
+def check_is_of_this_query(checkpoint: Offsets, subscription: Subscription) -> None:
+    """Refuse a checkpoint of other topics. Those that are gone are a loss, which is told elsewhere.
 
     Raises:
         CheckpointError: it has none of the topics that the query reads.
     """
-    before = {topic for topic, _ in checkpoint.positions}
-    if before and topics and not before & topics:
+    before = sorted({topic for topic, _ in checkpoint.positions})
+    if before and not any(map(subscription.matches, before)):
         raise CheckpointError(
-            f"the checkpoint is of {sorted(before)}, and the query reads {sorted(topics)}: give "
-            "the query a checkpoint of its own"
+            f"the checkpoint is of {before}, and the query reads {subscription}: give the query a "
+            "checkpoint of its own"
         )

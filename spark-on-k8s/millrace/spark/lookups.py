@@ -6,7 +6,6 @@ restarts, it says so at once; here it is asked again, for as long as a look-up m
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from millrace.client import (
@@ -16,6 +15,7 @@ from millrace.client import (
     SyncAdmin,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.topics import parse_topic_name
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.offsets import (
     UNKNOWN_EPOCH,
@@ -56,12 +56,22 @@ def until_answered(ask: Callable[[], _Answer], timeout_ms: int) -> _Answer:
         time.sleep(_RETRY_PAUSE_S)
 
 
+class _NotSureError(Exception):
+    """Whoever was asked may lag behind the others."""
+
+
 class Lookups:
-    """Asks brokers on behalf of one query. Opened when it is first used, in the driver."""
+    """Asks brokers on behalf of one query. Opened when it is first used, in the driver.
+
+    Who is asked first may lag behind, and not know yet which topics have come or gone. Once all
+    brokers were asked, nothing older than what any of them knew is believed. That is done before
+    it matters, and not sooner: it takes a while where one is down.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._admin: SyncAdmin | None = None
+        self._is_sure = False
 
     def __getstate__(self) -> SourceOptions:
         return self._options  # Connections stay where they are.
@@ -87,22 +97,46 @@ class Lookups:
     def settle(self, decide: Callable[[], _Answer]) -> _Answer:
         """Return a decision that takes several look-ups, made anew where a topic goes meanwhile.
 
-        One that matches a pattern is not in the next list; whether that is a loss is decided then.
+        One that matches a pattern is not in the next list, nor one that is named where its loss is
+        no failure; whether that is a loss is decided then.
 
         Raises:
             UnknownTopicOrPartitionError: one that is named is not there.
+            ConnectionFailedError: it has to be sure, and not all brokers answered.
         """
-        if isinstance(self._options.subscription, TopicPattern):
-            for _ in range(_DECISIONS_MAX - 1):
-                with suppress(UnknownTopicOrPartitionError):
-                    return decide()
-        return decide()
+        options = self._options
+        may_go = isinstance(options.subscription, TopicPattern) or not options.fail_on_data_loss
+        left = _DECISIONS_MAX if may_go else 1
+        while True:
+            try:
+                return decide()
+            except _NotSureError:
+                self.survey()
+            except UnknownTopicOrPartitionError:
+                left -= 1
+                if not left:
+                    raise
+
+    def make_sure(self) -> None:
+        """Have `settle` ask all brokers, once, and decide anew: a topic seems to be gone."""
+        if not self._is_sure:
+            raise _NotSureError
 
     def close(self) -> None:
         """Let go of the connections; they are opened again when they are needed."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
+            self._is_sure = False
+
+    def survey(self) -> None:
+        """Ask all brokers: nothing that is looked up next is older than what any of them knows.
+
+        Raises:
+            ConnectionFailedError: some that should be there did not answer for `requestTimeoutMs`.
+        """
+        self.ask(_ask_all)
+        self._is_sure = True
 
     def places(self) -> frozenset[Place]:
         """Return the partitions that the query reads, as of now.
@@ -127,6 +161,28 @@ class Lookups:
             )
         return subscription.places
 
+    def places_left(self) -> frozenset[Place]:
+        """Return the partitions that the query reads; what is named and gone may be no failure.
+
+        Raises:
+            UnknownTopicOrPartitionError: it is, with `failOnDataLoss`.
+        """
+        subscription = self._options.subscription
+        try:
+            return self.places()
+        except UnknownTopicOrPartitionError:
+            if self._options.fail_on_data_loss or isinstance(subscription, TopicPattern):
+                raise
+        self.make_sure()
+        if isinstance(subscription, Partitions):
+            return subscription.places & self._existing({topic for topic, _ in subscription.places})
+        return self._existing(str(parse_topic_name(name)) for name in subscription.names)
+
+    def _existing(self, topics: Iterable[str]) -> frozenset[Place]:
+        """Return the partitions of those of these topics that exist."""
+        there = self.ask(lambda admin: admin.list_topics(internal=True))
+        return self._partitions_of(sorted(set(there).intersection(topics)))
+
     def _partitions_of(self, names: list[str]) -> frozenset[Place]:
         check_topic_names(names)
         topics = self.ask(lambda admin: admin.describe_topics(names))
@@ -141,6 +197,16 @@ class Lookups:
         return Log(
             {place: each.offset for place, each in beginnings.items()}, ends or self.ends(places)
         )
+
+    def log_of_existing(self, places: Iterable[Place]) -> Log:
+        """Return where those of these partitions that exist begin and end: all brokers are asked.
+
+        Raises:
+            ConnectionFailedError: not all of them answered.
+        """
+        self.survey()
+        places = set(places)
+        return self.log(sorted(places & self._existing({topic for topic, _ in places})))
 
     def offsets(self, wanted: Mapping[Place, _Asked]) -> dict[Place, OffsetAndTimestamp]:
         """Return an offset for each partition."""
@@ -220,6 +286,14 @@ class Lookups:
             for log in logs
             if log.leads and log.log_end_offset > log.log_start_offset
         }
+
+
+def _ask_all(admin: SyncAdmin) -> None:
+    silent = admin.describe_cluster().unreachable
+    if silent:
+        raise ConnectionFailedError(
+            f"brokers {list(silent)} do not answer, and may know better which topics there are"
+        )
 
 
 def _asked(at: At) -> _Asked:

@@ -81,8 +81,8 @@ class SourceOptions:
     fail_on_data_loss: bool = option(
         "failOnDataLoss", yes_or_no, True,
         "Fail when records that were to be read are gone: retention has passed them, the topic was "
-        "made anew, the log was truncated after an unclean election. `false` goes on with what is "
-        "there, and says so in the log.",
+        "deleted or made anew, the log was truncated after an unclean election. `false` goes on "
+        "with what is there, and says so in the log.",
     )  # fmt: skip
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger", number(), None,

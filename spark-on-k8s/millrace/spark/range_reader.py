@@ -12,8 +12,8 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -24,18 +24,22 @@ from millrace.client import (
     FetchedRecords,
     InvalidRecordError,
     LogTruncatedError,
+    MillraceError,
     OffsetOutOfRangeError,
-    SyncAdmin,
     SyncConsumer,
     UnknownTopicOrPartitionError,
 )
-from millrace.spark.errors import DataLossError, ReadStalledError, TopicRecreatedError
-from millrace.spark.lookups import CLIENT_ID, until_answered
-from millrace.spark.offsets import Place
+from millrace.spark.errors import ReadStalledError
+from millrace.spark.guards import Loss, losses, raise_for, told, what_to_do
+from millrace.spark.lookups import CLIENT_ID, Lookups, until_answered
+from millrace.spark.offsets import Log, LogPosition, Offsets, Place
+from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions
 from millrace.spark.planning import Range
 
 _POLL_MS: Final = 100
+_REFUSED_PAUSE_S: Final = 0.1
+"""Before what was refused, and is there, is assigned again."""
 _SMALL_BYTES: Final = 256 * 1024
 """What is smaller is put together: less is copied for it than another batch costs in Spark."""
 _CREATE_TIME: Final = 0
@@ -53,6 +57,8 @@ class Task:
 
     ranges: tuple[Range, ...]
     topic_ids: Mapping[str, str]
+    use: Use = Use.BATCH
+    """What kind of query it is of."""
 
 
 def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -61,7 +67,8 @@ def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator
     Raises:
         DataLossError: records are gone, and `failOnDataLoss` says that this is a failure.
         ReadStalledError: nothing came for `pollTimeoutMs`.
-        MillraceError: whatever else the client raises, such as for a damaged batch.
+        MillraceError: whatever else the client raises, such as for a damaged batch; also what
+            brokers refused for so long though no record is gone.
     """
     consumer = _take_consumer(options)
     is_done = False
@@ -78,24 +85,28 @@ def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator
 
 
 class _Reading:
-    """One task under way."""
+    """One task under way.
+
+    A refusal alone is no loss: whoever was asked may lag behind the others. So all brokers are
+    asked, and while the ranges are there by what any of them knows, they are assigned again.
+    """
 
     def __init__(
         self, task: Task, options: SourceOptions, schema: pa.Schema, consumer: SyncConsumer
     ) -> None:
         self._options = options
         self._topic_ids = task.topic_ids
+        self._use = task.use
         self._consumer = consumer
+        self._is_assigned = False
+        self._refusal: MillraceError | None = None
+        """Of what is there, by what all brokers know; None once they have handed it out."""
         self._columns = SparkColumns(schema, options.batch_rows)
         self._next = {each.place: each.start for each in task.ranges if each.size > 0}
         self._ends = {each.place: each.end for each in task.ranges}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the records, until every range is read to its end."""
-        until_answered(
-            lambda: self._consumer.assign(self._next, ends=self._ends),
-            self._options.request_timeout_ms,
-        )
         heard_at = time.monotonic()
         while self._next:
             before = dict(self._next)
@@ -103,7 +114,7 @@ class _Reading:
             if self._next != before:
                 heard_at = time.monotonic()  # Not the time that Spark took.
             elif (time.monotonic() - heard_at) * 1000 > self._options.poll_timeout_ms:
-                raise ReadStalledError(
+                raise self._refusal or ReadStalledError(
                     f"nothing was read for pollTimeoutMs={self._options.poll_timeout_ms} at "
                     f"{_listed(self._next)}, and the ranges end at {_listed(self._ends)}: are "
                     "their leaders there (millrace cluster health)?"
@@ -111,30 +122,36 @@ class _Reading:
 
     def _poll(self) -> list[tuple[Place, pa.RecordBatch]]:
         try:
+            if not self._is_assigned:
+                self._assign()
             fetched = self._consumer.poll_batches(_POLL_MS, self._options.fetch_max_bytes)
-        except (LogTruncatedError, OffsetOutOfRangeError) as error:
-            self._on_loss(error)
+        except (LogTruncatedError, OffsetOutOfRangeError, UnknownTopicOrPartitionError) as refusal:
+            self._on_refusal(refusal)
             return []
-        except UnknownTopicOrPartitionError as error:
-            raise TopicRecreatedError(
-                f"a topic was deleted while it was read: {error.message}. Nothing was skipped: "
-                "begin a new checkpoint, or read again"
-            ) from error
+        self._refusal = None
         if not fetched:
             self._skip_gaps()
         return [kept for each in fetched if (kept := self._keep(each)) is not None]
+
+    def _assign(self) -> None:
+        until_answered(
+            lambda: self._consumer.assign(self._next, ends=self._ends),
+            self._options.request_timeout_ms,
+        )
+        for topic, topic_id in self._consumer.topic_ids().items():
+            wanted = self._topic_ids.get(topic, topic_id.hex())
+            if topic_id.hex() != wanted:
+                raise UnknownTopicOrPartitionError(
+                    f"topic {topic!r} has the id {topic_id.hex()}, and the records to be read are "
+                    f"of the one with the id {wanted}"
+                )
+        self._is_assigned = True
 
     def _keep(self, fetched: FetchedRecords) -> tuple[Place, pa.RecordBatch] | None:
         """Note how far a batch goes; return what of it is in the range."""
         place = fetched.topic, fetched.partition
         if place not in self._next:
             return None
-        known = self._topic_ids.get(fetched.topic)
-        if known is not None and known != fetched.topic_id.hex():
-            raise TopicRecreatedError(
-                f"topic {fetched.topic!r} was deleted and made anew while it was read: begin a new "
-                "checkpoint, or read again"
-            )
         records, end = fetched.records, self._ends[place]
         offsets = records.column(0).to_numpy()
         if not len(offsets):
@@ -157,27 +174,49 @@ class _Reading:
         for place in list(self._next):
             self._advance(place, max(self._next[place], self._consumer.position(place)))
 
-    def _on_loss(self, error: LogTruncatedError | OffsetOutOfRangeError) -> None:
-        """Go on with what is there, if that is wanted.
+    def _on_refusal(self, refusal: MillraceError) -> None:
+        """Find out what is gone; go on with what is there.
 
         Raises:
-            DataLossError: it is not.
+            DataLossError: records are gone, and that is a failure.
         """
+        self._is_assigned = False
+        with closing(Lookups(self._options)) as lookups:
+            log = lookups.log_of_existing(self._next)
+        found = self._losses(log, refusal)
+        if not found:
+            self._refusal = refusal
+            time.sleep(_REFUSED_PAUSE_S)
+            return
         if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"records that were to be read are gone: {error.message}. Nothing was skipped: "
-                "failOnDataLoss=false goes on with what is there"
-            ) from error
-        with SyncAdmin(self._options.bootstrap_servers, client_id=CLIENT_ID) as admin:
-            beginnings = admin.look_up_offsets(dict.fromkeys(self._next, "beginning"))
-            ends = admin.look_up_offsets(dict.fromkeys(self._next, "end"))
-        left = {}
-        for place, at in self._next.items():
-            self._ends[place] = min(self._ends[place], ends[place].offset)
-            left[place] = max(at, beginnings[place].offset)
-        _log.warning("records are gone (%s): from %s on to %s", error, self._next, left)
-        self._next = {place: at for place, at in left.items() if at < self._ends[place]}
-        self._consumer.assign(self._next, ends=self._ends)
+            raise_for(found, what_to_do(self._use, self._options.group_id), refusal)
+        _log.warning("records are gone, and the task goes on: %s", told(found))
+        for loss in found:
+            self._go_on(loss, log)
+
+    def _losses(self, log: Log, refusal: MillraceError) -> list[Loss]:
+        at = {place: LogPosition(offset) for place, offset in self._next.items()}
+        lost_from = {}
+        if isinstance(refusal, LogTruncatedError):
+            lost_from[refusal.topic, refusal.partition] = refusal.end_offset
+        return [
+            replace(loss, why=f"{loss.why}, and {self._range_of(loss.place)} was to be read")
+            for loss in losses(Offsets(at, self._topic_ids), log, lost_from)
+        ]
+
+    def _range_of(self, place: Place) -> str:
+        return f"{self._next[place]} to {self._ends[place]}"
+
+    def _go_on(self, loss: Loss, log: Log) -> None:
+        """Read what is left of a range, if anything is; never again what was read."""
+        place = loss.place
+        at = self._next.pop(place)
+        if loss.read_on_at is None or loss.is_other_topic:
+            return
+        self._ends[place] = min(self._ends[place], log.ends.positions[place].offset)
+        begin = max(at, log.beginnings[place])
+        if begin < self._ends[place]:
+            self._next[place] = begin
 
 
 class SparkColumns:

@@ -25,12 +25,16 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from millrace.client import UnknownTopicOrPartitionError
-from millrace.spark.errors import DataLossError
 from millrace.spark.guards import (
+    Loss,
     check_is_of_this_query,
+    is_of_other_topic,
     losses,
+    losses_before,
     raise_for,
     read_on,
+    told,
+    what_to_do,
     with_new_partitions,
 )
 from millrace.spark.initial import keep_initial
@@ -109,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Note where the log ends: the query reads so far and then ends."""
-        self._target = self._lookups.settle(lambda: self._lookups.ends(self._lookups.places()))
+        self._target = self._lookups.settle(lambda: self._lookups.ends(self._lookups.places_left()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return what each task reads between two offsets: always the same for the same.
@@ -128,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_records=self._options.max_records_per_partition,
             max_partitions=self._options.max_partitions,
         )
-        return [InputPartition(Task(task, topic_ids)) for task in tasks]
+        return [InputPartition(Task(task, topic_ids, Use.STREAM)) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Report how far the query is, for people: the checkpoint keeps the offsets.
@@ -171,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the next batch ends; None: it is not due yet."""
         ends = self._wait_for_news(begin)
         self._latest = ends
-        check_is_of_this_query(begin, {topic for topic, _ in ends.positions})
+        check_is_of_this_query(begin, self._options.subscription)
         if self._target is not None:
             ends = self._up_to_target(begin, ends)
         backlog = self._backlog(begin, ends)
@@ -197,20 +201,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> tuple[list[Range], dict[str, str]]:
         """Return what is to be read between two offsets, and of which topics."""
         for each in (begin, until):  # Of a batch that is repeated both are the checkpoint's.
-            check_is_of_this_query(each, {topic for topic, _ in log.beginnings})
+            check_is_of_this_query(each, self._options.subscription)
         begin = self._without_losses(with_new_partitions(begin, until, log), log)
-        ranges = []
-        for place, position in until.positions.items():
-            if place not in begin.positions:
-                continue  # Its loss was told.
-            first = begin.positions[place].offset
-            last = min(position.offset, log.ends.positions[place].offset)
-            name = f"{place[0]}-{place[1]}"
-            if last < position.offset:
-                self._tell(f"{name} ends at {last}, before {position.offset}")
-            elif first > last:
-                self._tell(f"{name} was to be read up to {last}, and is read from {first} on")
-            ranges.append(Range(*place, first, last))
+        self._tell(list(losses_before(until, begin, log)))
+        ranges = [
+            Range(
+                *place,
+                begin.positions[place].offset,
+                min(position.offset, log.ends.positions[place].offset),
+            )
+            for place, position in until.positions.items()
+            # Of another topic the next batch reads all, from its beginning.
+            if place in begin.positions and not is_of_other_topic(until, log, place[0])
+        ]
         return ranges, dict(log.ends.topic_ids)
 
     def _log_of(self, end: dict[str, Any]) -> Log:
@@ -218,13 +221,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._latest is not None and end == self._decided:
             with suppress(UnknownTopicOrPartitionError):  # A topic has gone since.
                 return self._lookups.log(self._latest.positions, self._latest)
-        return self._lookups.log(self._lookups.places())
+        return self._lookups.log(self._lookups.places_left())
 
     def _wait_for_news(self, begin: Offsets) -> Offsets:
         """Return where the log ends, as soon as that is not `begin`, or the wait is over."""
         deadline = time.monotonic() + self._options.latest_offset_wait_ms / 1000
         while True:
-            ends = self._lookups.ends(self._lookups.places())
+            ends = self._lookups.ends(self._lookups.places_left())
             is_news = any(
                 place not in begin.positions or begin.positions[place].offset != end.offset
                 for place, end in ends.positions.items()
@@ -237,20 +240,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _up_to_target(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Return the ends as far as a query that ends reads; a restart may be further already."""
         assert self._target is not None
-        positions = {}
+        positions, found = {}, []
         for place, target in self._target.positions.items():
             end = ends.positions.get(place)
-            if end is None or end.offset < target.offset:
-                self._tell(
-                    f"{place[0]}-{place[1]} was to be read up to {target.offset}, and "
-                    + ("is gone" if end is None else f"ends at {end.offset}")
-                )
-                if end is None:
-                    continue
+            if end is None:
+                found.append(Loss(place, "the partition does not exist any more", None))
+                continue
+            if end.offset < target.offset:
+                why = f"the log ends at {end.offset}, before {target.offset}"
+                found.append(Loss(place, why, end.offset))
                 target = end
             at = begin.positions.get(place, target)
             # Never beyond the end: that the log became shorter is a loss.
             positions[place] = at if target.offset < at.offset <= end.offset else target
+        self._tell(found)
         return Offsets(positions, ends.topic_ids)
 
     def _backlog(self, begin: Offsets, ends: Offsets) -> list[Range]:
@@ -290,20 +293,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         lost_from = self._lookups.lost_from(Offsets(elected)) if elected else {}
         found = list(losses(begin, log, lost_from))
-        if self._options.fail_on_data_loss:
-            raise_for(found, self._options.group_id)
-        elif found:
-            _log.warning("records are gone, and the query goes on: %s", found)
+        self._tell(found)
         return read_on(begin, found, log) if found else begin
 
-    def _tell(self, problem: str) -> None:
-        """Raise a loss, or write it to the log."""
+    def _tell(self, found: list[Loss]) -> None:
+        """Raise losses, or write them to the log."""
+        if any(loss.is_of_topic for loss in found):
+            self._lookups.make_sure()
         if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"records that were to be read are gone: {problem}. Nothing was skipped: "
-                "failOnDataLoss=false goes on with what is there"
-            )
-        _log.warning("records are gone, and the query goes on: %s", problem)
+            raise_for(found, what_to_do(Use.STREAM, self._options.group_id))
+        elif found:
+            _log.warning("records are gone, and the query goes on: %s", told(found))
 
     def _is_due(self, backlog: list[Range]) -> bool:
         return is_due(

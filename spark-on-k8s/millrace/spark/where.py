@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from millrace.core.settings import INT64_MAX
+from millrace.core.topics import parse_topic_name
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.offsets import Place
 
@@ -50,6 +51,13 @@ class Topics:
 
     names: tuple[str, ...]
 
+    def matches(self, name: str) -> bool:
+        """Return whether a topic is one of them, by its name as brokers tell it."""
+        return name in {str(parse_topic_name(each)) for each in self.names}
+
+    def __str__(self) -> str:
+        return f"subscribe={','.join(self.names)}"
+
 
 @dataclass(slots=True, frozen=True)
 class TopicPattern:
@@ -61,12 +69,22 @@ class TopicPattern:
         """Return whether a topic is one of them."""
         return re.fullmatch(self.pattern, name) is not None
 
+    def __str__(self) -> str:
+        return f"subscribePattern={self.pattern}"
+
 
 @dataclass(slots=True, frozen=True)
 class Partitions:
     """Exactly these partitions."""
 
     places: frozenset[Place]
+
+    def matches(self, name: str) -> bool:
+        """Return whether a topic has one of them."""
+        return any(topic == name for topic, _ in self.places)
+
+    def __str__(self) -> str:
+        return f"assign={_listed(self.places)}"
 
 
 Subscription: TypeAlias = Topics | TopicPattern | Partitions

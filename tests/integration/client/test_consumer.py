@@ -416,6 +416,26 @@ def test_a_deleted_topic_is_told(run: Run) -> None:
     run(story())
 
 
+def test_a_consumer_tells_which_topics_it_reads_also_when_they_are_gone(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 4, partitions=2)
+            assert consumer.topic_ids() == {}
+            await consumer.subscribe(["orders"], start="beginning")
+            await read(consumer, 4)
+            before = {"orders": broker.topics["orders"].topic_id}
+            assert consumer.topic_ids() == before
+            broker.create_topic("orders")
+            await consumer._core.cluster.refresh(["orders"])
+            assert consumer.topic_ids() == before
+            assert await consumer.position(("orders", 1)) == 2
+            consumer.pause(("orders", 0))
+            await consumer.subscribe(["orders"])
+            assert consumer.topic_ids() == {"orders": broker.topics["orders"].topic_id}
+
+    run(story())
+
+
 @pytest.mark.parametrize("error", [None, CorruptLogError("a flipped bit")])
 def test_a_position_that_nobody_can_tell_is_waited_for_no_longer_than_a_request(
     run: Run, error: MillraceError | None

@@ -3,10 +3,15 @@
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from demo.spark_program import missing
+from tests.fakes.broker import FakeBroker
+
+from millrace.client import SyncProducer
+from millrace.client._sync import _LoopThread
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +46,37 @@ def spark(has_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         del os.environ["PYSPARK_PYTHON"]
     else:
         os.environ["PYSPARK_PYTHON"] = before
+
+
+def append(address: str, topic: str, numbers: range, partitions: int = 1) -> None:
+    """Send these numbers, each to the partition that follows from it."""
+    with SyncProducer(address, batch_size=2000) as producer:
+        for number in numbers:
+            producer.send(topic, b"%d" % number, partition=number % partitions)
+
+
+@dataclass
+class LaggingCluster:
+    """Two brokers, of which one does not know the latest."""
+
+    lagging: FakeBroker
+    current: FakeBroker
+
+    def stop_current(self) -> None:
+        """Leave the one that lags alone."""
+        _LoopThread.shared().call(self.current.stop())
+
+
+@pytest.fixture
+def lagging_cluster() -> Iterator[LaggingCluster]:
+    """In the clients' loop, which is never closed: grpc.aio calls into all that it has seen."""
+    loop = _LoopThread.shared()
+    cluster = LaggingCluster(FakeBroker(1), FakeBroker(2))
+    for broker in (cluster.lagging, cluster.current):
+        loop.call(broker.start())
+    cluster.lagging.others = [cluster.current.described]
+    cluster.current.others = [cluster.lagging.described]
+    cluster.lagging.metadata_epoch, cluster.current.metadata_epoch = 7, 8
+    yield cluster
+    for broker in (cluster.lagging, cluster.current):
+        loop.call(broker.stop())

@@ -1,5 +1,6 @@
 """What a task reads, from a real broker and without Spark."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +9,14 @@ import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker
 from tests.integration.running_cluster import RunningCluster
+from tests.integration.spark.conftest import LaggingCluster, append
 
-from millrace.client import ConnectionFailedError, SyncAdmin, SyncProducer
+from millrace.client import (
+    ConnectionFailedError,
+    OffsetOutOfRangeError,
+    SyncAdmin,
+    UnknownTopicOrPartitionError,
+)
 from millrace.spark import range_reader
 from millrace.spark.errors import DataLossError, ReadStalledError, TopicRecreatedError
 from millrace.spark.option import Use
@@ -39,12 +46,6 @@ def fill(address: str, topic: str, count: int, partitions: int = 1) -> None:
     with SyncAdmin(address) as admin:
         admin.create_topic(topic, partitions)
     append(address, topic, range(count), partitions)
-
-
-def append(address: str, topic: str, numbers: range, partitions: int = 1) -> None:
-    with SyncProducer(address, batch_size=2000) as producer:
-        for number in numbers:
-            producer.send(topic, b"%d" % number, partition=number % partitions)
 
 
 def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int, bytes]]:
@@ -100,15 +101,163 @@ def test_a_topic_that_was_made_anew_is_not_read_for_the_one_before(
         rows(read_task(task, options(shared_broker.address), SCHEMA))
 
 
+def test_a_topic_that_was_made_anew_gives_nothing_to_a_task_of_the_one_before(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    lenient = options(shared_broker.address, failOnDataLoss="false")
+    fill(shared_broker.address, topic_name, 20, partitions=2)
+    # The second range ends behind all that the new topic has.
+    ranges = (Range(topic_name, 0, 0, 5), Range(topic_name, 1, 50, 60))
+    assert rows(read_task(Task(ranges, {topic_name: "00" * 16}), lenient, SCHEMA)) == []
+
+
+def test_a_topic_that_is_deleted_before_a_task_reads_it_is_a_loss(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    other = f"{topic_name}-other"
+    fill(shared_broker.address, topic_name, 10)
+    fill(shared_broker.address, other, 10)
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(topic_name)
+    task = Task((Range(topic_name, 0, 0, 10), Range(other, 0, 3, 6)), {})
+    told = (
+        rf": {topic_name}-0: the partition does not exist any more, and 0 to 10 was to be read\. "
+        r"Nothing was skipped\. failOnDataLoss=false goes on with what is there$"
+    )
+    with pytest.raises(DataLossError, match=told) as raised:
+        rows(read_task(task, options(shared_broker.address), SCHEMA))
+    assert type(raised.value) is DataLossError
+    lenient = options(shared_broker.address, failOnDataLoss="false")
+    assert rows(read_task(task, lenient, SCHEMA)) == [(0, at, b"%d" % at) for at in (3, 4, 5)]
+
+
 def test_a_range_that_is_not_in_the_log_is_a_loss(
     shared_broker: RunningBroker, topic_name: str
 ) -> None:
     fill(shared_broker.address, topic_name, 10)
     task = Task((Range(topic_name, 0, 50, 60),), {})
-    with pytest.raises(DataLossError, match="Nothing was skipped: failOnDataLoss=false"):
+    told = (
+        rf": {topic_name}-0: the log ends at 10, before 50, and 50 to 60 was to be read\. "
+        r"Nothing was skipped\. failOnDataLoss=false goes on with what is there$"
+    )
+    with pytest.raises(DataLossError, match=told) as raised:
+        rows(read_task(task, options(shared_broker.address), SCHEMA))
+    assert isinstance(raised.value.__cause__, OffsetOutOfRangeError)
+    stream = Task(task.ranges, {}, Use.STREAM)
+    with pytest.raises(DataLossError, match=r"there; a new checkpoint begins anew$"):
+        rows(read_task(stream, options(shared_broker.address), SCHEMA))
+    named = parse_options(
+        {"bootstrap.servers": shared_broker.address, "subscribe": "unused", "groupId": "etl"},
+        Use.STREAM,
+    )
+    with pytest.raises(DataLossError, match="once millrace positions delete 'etl' has forgotten"):
+        rows(read_task(stream, named, SCHEMA))
+    lenient = options(shared_broker.address, failOnDataLoss="false")
+    assert rows(read_task(task, lenient, SCHEMA)) == []
+
+
+def test_a_topic_that_was_made_anew_and_is_empty_is_not_waited_for(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    fill(shared_broker.address, topic_name, 0)
+    task = Task((Range(topic_name, 0, 0, 5),), {topic_name: "00" * 16})
+    with pytest.raises(TopicRecreatedError, match=f"topic '{topic_name}' was deleted and made a"):
         rows(read_task(task, options(shared_broker.address), SCHEMA))
     lenient = options(shared_broker.address, failOnDataLoss="false")
     assert rows(read_task(task, lenient, SCHEMA)) == []
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_ends_there(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    other = f"{topic_name}-other"
+    fill(shared_broker.address, topic_name, 40_000, partitions=4)
+    fill(shared_broker.address, other, 100)
+    with SyncAdmin(shared_broker.address) as admin:
+        topic_id = admin.describe_topic(topic_name).topic_id.hex()
+    ranges = (*(Range(topic_name, each, 0, 10_000) for each in range(4)), Range(other, 0, 0, 100))
+    lenient = options(
+        shared_broker.address, failOnDataLoss="false", fetchMaxBytes="64k", batchRows="200"
+    )
+    reading = read_task(Task(ranges, {topic_name: topic_id}), lenient, SCHEMA)
+    batches = [next(reading)]
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(topic_name)
+        admin.create_topic(topic_name, 4)
+    append(shared_broker.address, topic_name, range(1_000_000, 1_040_000), 4)
+    batches += reading
+    numbers = [
+        int(row["value"])
+        for batch in batches
+        for row in batch.select(["topic", "value"]).to_pylist()
+        if row["topic"] == topic_name
+    ]
+    assert 0 < len(numbers) < 40_000
+    assert max(numbers) < 40_000
+    assert sum(map(len, batches)) - len(numbers) == 100
+    # Nothing of it is left in the consumer for the next task.
+    assert len(rows(read_task(Task((Range(other, 0, 0, 100),), {}), lenient, SCHEMA))) == 100
+
+
+def test_a_topic_that_goes_when_its_range_was_read_is_no_loss(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    other = f"{topic_name}-other"
+    fill(shared_broker.address, topic_name, 1)
+    fill(shared_broker.address, other, 100)
+    given = options(shared_broker.address)
+    task = Task((Range(topic_name, 0, 0, 1), Range(other, 0, 0, 200)), {})
+    consumer = range_reader._take_consumer(given)
+    reading = range_reader._Reading(task, given, SCHEMA, consumer)
+    batches = reading.batches()
+    count = 0
+    while count < 101:
+        count += len(next(batches))
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(topic_name)
+    consumer._thread.call(consumer._core._refresh([topic_name]))
+    assert consumer._core._fetcher.pending_error() is not None
+    rest = threading.Timer(0.3, append, (shared_broker.address, other, range(100, 200)))
+    rest.start()
+    assert count + sum(map(len, batches)) == 201
+    rest.join()
+    consumer.close()
+
+
+@pytest.mark.parametrize("lenience", ["true", "false"])
+def test_a_broker_that_lags_is_not_believed_that_a_topic_is_gone(
+    lagging_cluster: LaggingCluster, lenience: str
+) -> None:
+    lagging, current = lagging_cluster.lagging, lagging_cluster.current
+    topic = current.create_topic("clicks")
+    append(current.address, "clicks", range(5))
+    task = Task((Range("clicks", 0, 0, 5),), {"clicks": topic.topic_id.hex()})
+    given = options(lagging.address, failOnDataLoss=lenience, pollTimeoutMs="500")
+    with pytest.raises(UnknownTopicOrPartitionError, match="clicks"):
+        rows(read_task(task, given, SCHEMA))
+    # It may also know the topic that had the name before.
+    lagging.create_topic("clicks")
+    with pytest.raises(UnknownTopicOrPartitionError, match="clicks"):
+        rows(read_task(task, given, SCHEMA))
+    patient = options(lagging.address, failOnDataLoss=lenience)
+
+    def catch_up() -> None:
+        lagging.topics["clicks"] = topic
+        lagging.metadata_epoch = 8
+
+    later = threading.Timer(0.5, catch_up)
+    later.start()
+    assert len(rows(read_task(task, patient, SCHEMA))) == 5
+    later.join()
+
+
+def test_a_loss_is_not_believed_while_brokers_that_may_know_better_do_not_answer(
+    lagging_cluster: LaggingCluster,
+) -> None:
+    lagging_cluster.stop_current()
+    given = options(lagging_cluster.lagging.address, failOnDataLoss="false", requestTimeoutMs="500")
+    with pytest.raises(ConnectionFailedError, match=r"brokers \[2\] do not answer"):
+        rows(read_task(Task((Range("clicks", 0, 0, 5),), {}), given, SCHEMA))
 
 
 def test_a_range_that_has_no_more_records_stalls_and_says_so(

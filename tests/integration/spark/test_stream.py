@@ -170,6 +170,27 @@ def test_a_topic_that_was_made_anew_is_refused_or_read_from_its_beginning(
     assert query.numbers() == [*range(10), *range(100, 130)]
 
 
+def test_a_named_topic_that_is_gone_is_refused_or_left_out(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
+    for topic, numbers in (("clicks", range(10)), ("views", range(10, 15))):
+        create(broker, topic)
+        send(broker, topic, numbers)
+    query = Query(spark, broker, tmp_path, subscribe="clicks,views")
+    query.run()
+    with SyncAdmin(broker.address) as admin:
+        admin.delete_topic("views")
+    send(broker, "clicks", range(15, 20))
+    with pytest.raises(Exception, match="there is no topic views"):
+        query.run()
+    query.run(failOnDataLoss="false")
+    assert query.numbers() == list(range(20))
+    create(broker, "views")
+    send(broker, "views", range(20, 25))
+    query.run()
+    assert query.numbers() == list(range(25))
+
+
 def test_what_retention_has_passed_is_refused_or_left_out(
     spark: Any, start_broker: StartBroker, tmp_path: Path
 ) -> None:

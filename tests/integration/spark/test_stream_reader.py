@@ -8,10 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.fakes.broker import FakeBroker
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.spark.conftest import LaggingCluster, append
 
-from millrace.client import ConnectionFailedError, Position, SyncAdmin, SyncProducer
+from millrace.client import (
+    ConnectionFailedError,
+    Position,
+    SyncAdmin,
+    SyncProducer,
+    UnknownTopicOrPartitionError,
+)
 from millrace.spark.errors import (
     CheckpointError,
     DataLossError,
@@ -37,8 +45,9 @@ def open_reader() -> Iterator[MakeReader]:
     """Make readers of any broker, which end with the test."""
     made = []
 
-    def make(broker: RunningBroker, **others: str) -> Any:
+    def make(broker: RunningBroker | FakeBroker, **others: str) -> Any:
         given = {"bootstrap.servers": broker.address, "startingOffsets": "earliest", **others}
+        given = {name: value for name, value in given.items() if value}
         columns = schema.source_schema(with_headers=False)
         made.append(stream_reader.StreamReader(parse_options(given, Use.STREAM), columns))
         return made[-1]
@@ -207,7 +216,7 @@ def test_a_batch_that_ends_before_it_begins_has_lost_records(
     send(10)
     end = {**reader.initialOffset(), topic_name: {"0": 5, "1": 10}}
     start = {**end, topic_name: {"0": 8, "1": 0}}
-    with pytest.raises(DataLossError, match="0 was to be read up to 5, and is read from 8 on"):
+    with pytest.raises(DataLossError, match="0: it was to be read up to 5, and is read from 8 on"):
         reader.partitions(start, end)
     lenient = make_reader(failOnDataLoss="false")
     assert spans(lenient.partitions(start, end)) == [(1, 0, 10)]
@@ -258,7 +267,116 @@ def test_a_topic_that_came_in_a_batch_and_is_gone_or_another_is_a_loss(
     create(new, 7)
     with pytest.raises(TopicRecreatedError, match=f"'{new}' was deleted and made anew"):
         partitions("true")
-    assert spans(partitions("false")) == [(0, 0, 5)]
+    assert spans(partitions("false")) == []
+
+
+def test_a_batch_that_was_planned_of_a_topic_reads_nothing_of_another_of_its_name(
+    shared_broker: RunningBroker,
+    make_reader: MakeReader,
+    send: Callable[[int], None],
+    topic_name: str,
+) -> None:
+    """As where the first batch failed, and the topic was made anew before it is repeated."""
+    send(5)
+    reader = make_reader()
+    before = reader.initialOffset()
+    end = reader.latestOffset(before, limits.ReadAllAvailable())
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(topic_name)
+        admin.create_topic(topic_name, 2)
+    append(shared_broker.address, topic_name, range(14), 2)
+    for start in (before, make_reader().initialOffset()):
+        with pytest.raises(TopicRecreatedError, match=f"'{topic_name}' was deleted and made anew"):
+            make_reader().partitions(start, end)
+        assert make_reader(failOnDataLoss="false").partitions(start, end) == []
+    # The next batch reads all of it, once.
+    lenient = make_reader(failOnDataLoss="false")
+    assert spans(lenient.partitions(end, lenient.latestOffset(end, limits.ReadAllAvailable()))) == [
+        (0, 0, 7),
+        (1, 0, 7),
+    ]
+
+
+@pytest.mark.parametrize("named", ["subscribe", "assign"])
+def test_a_named_topic_that_is_gone_is_left_out_where_that_is_wanted(
+    shared_broker: RunningBroker,
+    make_reader: MakeReader,
+    send: Callable[[int], None],
+    topic_name: str,
+    named: str,
+) -> None:
+    goes = f"{topic_name}-goes"
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(goes, 1)
+    if named == "subscribe":
+        given = {"subscribe": f"default/{topic_name},{goes}"}
+    else:
+        given = {"assign": f'{{"{topic_name}":[0,1],"{goes}":[0]}}', "subscribe": ""}
+    send(5)
+    reader = make_reader(**given, failOnDataLoss="false")
+    start = reader.initialOffset()
+    planned = reader.latestOffset(start, limits.ReadAllAvailable())
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(goes)
+    for lenient in (reader, make_reader(**given, failOnDataLoss="false")):
+        end = lenient.latestOffset(start, limits.ReadAllAvailable())
+        assert end.keys() == {"__meta", topic_name}
+        assert spans(lenient.partitions(start, end)) == [(0, 0, 5), (1, 0, 5)]
+        assert spans(lenient.partitions(start, planned)) == [(0, 0, 5), (1, 0, 5)]
+        lenient.prepareForTriggerAvailableNow()
+        assert lenient.latestOffset(start, limits.ReadAllAvailable()) == end
+    strict = make_reader(**given)
+    with pytest.raises(UnknownTopicOrPartitionError, match=goes):
+        strict.latestOffset(start, limits.ReadAllAvailable())
+    # Where a query begins a name that is wrong is no loss.
+    with pytest.raises(UnknownTopicOrPartitionError, match=goes):
+        make_reader(**given, failOnDataLoss="false").initialOffset()
+
+
+def test_topics_of_a_pattern_may_all_be_others_after_a_while(
+    shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str
+) -> None:
+    def reader(**options: str) -> Any:
+        return open_reader(shared_broker, subscribePattern=f"{topic_name}-.*", **options)
+
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(f"{topic_name}-monday", 1)
+        start = reader().initialOffset()
+        admin.delete_topic(f"{topic_name}-monday")
+        admin.create_topic(f"{topic_name}-tuesday", 1)
+    with SyncProducer(shared_broker.address) as producer:
+        producer.send(f"{topic_name}-tuesday", b"")
+    lenient = reader(failOnDataLoss="false")
+    end = lenient.latestOffset(start, limits.ReadAllAvailable())
+    assert spans(lenient.partitions(start, end)) == [(0, 0, 1)]
+    with pytest.raises(DataLossError, match="monday-0: the partition does not exist any more"):
+        reader().latestOffset(start, limits.ReadAllAvailable())
+    other = open_reader(shared_broker, subscribePattern=f"{topic_name}-t.*", failOnDataLoss="false")
+    with pytest.raises(CheckpointError, match="monday"):
+        other.latestOffset(start, limits.ReadAllAvailable())
+
+
+@pytest.mark.parametrize("lenience", ["true", "false"])
+def test_a_broker_that_lags_is_not_believed_that_a_topic_is_gone(
+    lagging_cluster: LaggingCluster, open_reader: MakeReader, lenience: str
+) -> None:
+    lagging, current = lagging_cluster.lagging, lagging_cluster.current
+    for topic in ("clicks", "views"):
+        current.create_topic(topic)
+        append(current.address, topic, range(5))
+    lagging.topics["views"] = current.topics["views"]
+    options = {"subscribePattern": "clicks|views", "failOnDataLoss": lenience}
+    start = open_reader(current, **options).initialOffset()
+    end = open_reader(lagging, **options).latestOffset(start, limits.ReadAllAvailable())
+    assert {topic: end[topic] for topic in ("clicks", "views")} == {
+        "clicks": {"0": 5},
+        "views": {"0": 5},
+    }
+    tasks = open_reader(lagging, **options).partitions(start, end)
+    assert spans(tasks) == [(0, 0, 5), (0, 0, 5)]
+    if lenience == "false":
+        named = {"subscribe": "clicks,views", "failOnDataLoss": lenience}
+        assert spans(open_reader(lagging, **named).partitions(start, end)) == spans(tasks)
 
 
 def test_a_checkpoint_without_a_partition_it_had_is_refused(

@@ -7,11 +7,15 @@ from millrace.spark.guards import (
     Loss,
     check_is_of_this_query,
     losses,
+    losses_before,
     raise_for,
     read_on,
+    what_to_do,
     with_new_partitions,
 )
 from millrace.spark.offsets import Log, LogPosition, Offsets
+from millrace.spark.option import Use
+from millrace.spark.where import Partitions, TopicPattern, Topics
 
 PLACE = ("clicks", 0)
 
@@ -27,7 +31,7 @@ def log(beginning: int, end: int) -> Log:
 def test_nothing_is_missing_within_the_log() -> None:
     for offset in (10, 15, 20):
         assert list(losses(at(offset), log(10, 20), {})) == []
-    raise_for([])
+    raise_for([], "")
 
 
 @pytest.mark.parametrize(
@@ -81,19 +85,53 @@ def test_a_partition_that_is_gone_is_left_out() -> None:
     assert read_on(at(5), [loss], nothing).positions == {}
 
 
+@pytest.mark.parametrize(
+    ("until", "why"),
+    [
+        (at(20), None),
+        (at(21), "the log ends at 20, before 21"),
+        (at(12), "it was to be read up to 12, and is read from 15 on"),
+        (at(20, "older"), "topic 'clicks' was deleted and made anew"),
+        (Offsets({("views", 0): LogPosition(3, 1)}, {"views": "v"}), None),
+    ],
+)
+def test_what_is_missing_up_to_an_end_is_told(until: Offsets, why: str | None) -> None:
+    found = list(losses_before(until, at(15), log(10, 20)))
+    assert [loss.why for loss in found] == ([] if why is None else [why])
+
+
 def test_a_loss_is_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(DataLossError, match=r"clicks-0: why\. Nothing was skipped\. failOnData"):
-        raise_for([Loss(PLACE, "why", 3)])
-    with pytest.raises(DataLossError, match="once millrace positions delete 'etl' has forgotten"):
-        raise_for([Loss(PLACE, "why", 3)], "etl")
+    cause = ValueError("what the client said")
+    with pytest.raises(DataLossError, match=r"are gone: clicks-0: why\. Make another\.$") as raised:
+        raise_for([Loss(PLACE, "why", 3)], "Make another.", cause)
+    assert raised.value.__cause__ is cause
     with pytest.raises(TopicRecreatedError):
-        raise_for([Loss(PLACE, "why", 3), Loss(PLACE, "why", 3, is_other_topic=True)])
+        raise_for([Loss(PLACE, "why", 3), Loss(PLACE, "why", 3, is_other_topic=True)], "")
+
+
+def test_what_to_do_goes_by_what_the_query_is() -> None:
+    batch = what_to_do(Use.BATCH, None)
+    assert batch == "Nothing was skipped. failOnDataLoss=false goes on with what is there"
+    assert what_to_do(Use.STREAM, None) == f"{batch}; a new checkpoint begins anew"
+    assert what_to_do(Use.STREAM, "etl") == (
+        f"{batch}; a new checkpoint begins anew, once millrace positions delete 'etl' has "
+        "forgotten the old one"
+    )
 
 
 def test_a_checkpoint_of_other_topics_is_refused() -> None:
-    check_is_of_this_query(at(1), {"clicks", "views"})
-    check_is_of_this_query(Offsets({}), {"clicks"})
-    with pytest.raises(
-        CheckpointError, match=r"is of \['clicks'\], and the query reads \['views'\]"
+    for subscription in (
+        Topics(("views", "default/clicks")),
+        TopicPattern("cl.*"),
+        Partitions(frozenset({("clicks", 7)})),
     ):
-        check_is_of_this_query(at(1), {"views"})
+        check_is_of_this_query(at(1), subscription)
+    for subscription, reads in (
+        (Topics(("views", "users")), "subscribe=views,users"),
+        (TopicPattern("cl"), "subscribePattern=cl"),
+        (Partitions(frozenset({("views", 0)})), "assign=views-0"),
+    ):
+        check_is_of_this_query(Offsets({}), subscription)
+        with pytest.raises(CheckpointError) as raised:
+            check_is_of_this_query(at(1), subscription)
+        assert f"is of ['clicks'], and the query reads {reads}: give" in str(raised.value)

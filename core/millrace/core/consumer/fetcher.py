@@ -273,8 +273,9 @@ class Fetcher:
         self._buffer: deque[FetchedBatch] = deque()
         self._owners: dict[int, BrokerId] = {}
         """Broker by handle of batches in the buffer."""
-        self._errors: deque[MillraceError] = deque()
-        self._raised: MillraceError | None = None
+        self._errors: dict[TopicPartition, MillraceError] = {}
+        """Why partitions cannot go on, in the order in which it came; the user was not told yet."""
+        self._raised: tuple[TopicPartition, MillraceError] | None = None
         self._next_handle = 1
         self._leaderless: dict[str, None] = {}
         self._elected: dict[BrokerId, None] = {}
@@ -308,8 +309,9 @@ class Fetcher:
         self._move(partition, start)
 
     def unassign(self, topic_partition: TopicPartition) -> None:
-        """Stop reading a partition and drop what waits of it."""
+        """Stop reading a partition and drop what waits of it, also an error."""
         self._leave(self._partitions[topic_partition])
+        self._errors.pop(topic_partition, None)
         del self._partitions[topic_partition]
 
     def seek(self, topic_partition: TopicPartition, to: Offset | Reset) -> None:
@@ -372,19 +374,22 @@ class Fetcher:
             partition.take(batch)
             return batch
         if self._errors:
-            self._raised = self._errors.popleft()
-            raise self._raised
+            topic_partition = next(iter(self._errors))
+            error = self._errors.pop(topic_partition)
+            self._raised = topic_partition, error
+            raise error
         return None
 
     def raise_again(self) -> None:
         """Let `take` raise its last error once more: its caller had something else to return."""
         if self._raised is not None:
-            self._errors.appendleft(self._raised)
+            topic_partition, error = self._raised
+            self._errors = {topic_partition: error, **self._errors}
             self._raised = None
 
     def pending_error(self) -> MillraceError | None:
         """Return what `take` would raise, without taking it away."""
-        return self._errors[0] if self._errors else None
+        return next(iter(self._errors.values()), None)
 
     @property
     def has_news(self) -> bool:
@@ -833,10 +838,11 @@ class Fetcher:
     def _give_up(self, partition: _Partition, error: MillraceError) -> None:
         self._leave(partition)
         partition.step = _Step.FAILED
-        self._errors.append(error)
+        self._errors[partition.topic_partition] = error
 
     def _move(self, partition: _Partition, to: Offset | Reset) -> None:
         self._leave(partition)
+        self._errors.pop(partition.topic_partition, None)
         is_paused = partition.step is _Step.PAUSED
         self._forget_replica(partition)  # The leader judges the new position.
         partition.epochs.clear()

@@ -1,5 +1,6 @@
 """The fetcher machine, effect by effect."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -24,6 +25,7 @@ from millrace.core.errors import (
     NotLeaderError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
     BrokerId,
@@ -438,6 +440,27 @@ def test_an_error_waits_until_what_came_before_is_taken() -> None:
     assert fetcher.has_news
     with pytest.raises(InvalidRequestError):
         fetcher.take()
+
+
+def test_an_error_goes_with_its_partition() -> None:
+    """Else who reads other partitions next would be told of it."""
+    fetcher = make(Reset.NONE)
+    fetcher.assign("t", OTHER, Offset(0))
+    fetcher.on_topics({"t": None})
+    fetcher.unassign(OTHER)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        fetcher.take()
+    assert fetcher.take() is None
+    moves: list[Callable[[], None]] = [
+        lambda: fetcher.assign("t", PLACE, START),
+        lambda: fetcher.seek(PLACE, START),
+    ]
+    for move in moves:
+        move()
+        fetcher.on_topics({"t": None})
+        move()
+        assert not fetcher.has_news
+        assert fetcher.take() is None
 
 
 def test_a_paused_partition_gives_nothing_and_holds_no_credit() -> None:
