@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,8 @@ _POLL_MS: Final = 100
 _SMALL_BYTES: Final = 256 * 1024
 """What is smaller is put together: less is copied for it than another batch costs in Spark."""
 _CREATE_TIME: Final = 0
-"""What `timestampType` says: all times are the producers'."""
+_LOG_APPEND_TIME: Final = 1
+"""What `timestampType` says: the times are the producer's, or the leader's."""
 _TIMESTAMPS: Final = pa.timestamp("us", "UTC")
 _RACK_VARIABLE: Final = "MILLRACE_CLIENT_RACK"
 
@@ -73,6 +74,14 @@ def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator
             _keep_consumer(options, consumer)
         else:
             consumer.close()
+
+
+class Received(NamedTuple):
+    """Records of one batch of the log."""
+
+    place: Place
+    records: pa.RecordBatch
+    has_append_time: bool
 
 
 class _Reading:
@@ -113,7 +122,7 @@ class _Reading:
         except UnknownTopicOrPartitionError as error:
             self._on_loss(_deleted(error), error)
 
-    def _poll(self) -> list[tuple[Place, pa.RecordBatch]]:
+    def _poll(self) -> list[Received]:
         try:
             fetched = self._consumer.poll_batches(_POLL_MS, self._options.fetch_max_bytes)
         except (LogTruncatedError, OffsetOutOfRangeError) as error:
@@ -127,7 +136,7 @@ class _Reading:
             self._skip_gaps()
         return [kept for each in fetched if (kept := self._keep(each)) is not None]
 
-    def _keep(self, fetched: FetchedRecords) -> tuple[Place, pa.RecordBatch] | None:
+    def _keep(self, fetched: FetchedRecords) -> Received | None:
         """Note how far a batch goes; return what of it is in the range."""
         place = fetched.topic, fetched.partition
         if place not in self._next:
@@ -144,7 +153,7 @@ class _Reading:
         assert offsets[0] >= self._next[place], "no record is handed out twice"
         count = int(np.searchsorted(offsets, end))
         self._advance(place, int(offsets[-1]) + 1)
-        return place, records.slice(0, count)
+        return Received(place, records.slice(0, count), fetched.has_append_time)
 
     def _advance(self, place: Place, to: int) -> None:
         if to < self._ends[place]:
@@ -208,15 +217,19 @@ class SparkColumns:
     def __init__(self, schema: pa.Schema, batch_rows: int) -> None:
         self._schema = schema
         self._rows = batch_rows
-        self._create_time = pa.repeat(pa.scalar(_CREATE_TIME, pa.int32()), batch_rows)
+        self._create_time, self._append_time = (
+            pa.repeat(pa.scalar(kind, pa.int32()), batch_rows)
+            for kind in (_CREATE_TIME, _LOG_APPEND_TIME)
+        )
 
-    def joined(self, batches: Iterable[tuple[Place, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    def joined(self, batches: Iterable[Received]) -> Iterator[pa.RecordBatch]:
         """Return batches of at most `batch_rows` rows; small ones are put together by copying."""
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
-        for place, records in batches:
+        for place, records, has_append_time in batches:
             for start in range(0, len(records), self._rows):
-                batch = self.of(place, records.slice(start, self._rows))
+                part = Received(place, records.slice(start, self._rows), has_append_time)
+                batch = self.of(part)
                 batch_bytes = _data_bytes(records)
                 if waiting and (
                     rows + len(batch) > self._rows
@@ -231,10 +244,12 @@ class SparkColumns:
         if waiting:
             yield _join(waiting)
 
-    def of(self, place: Place, records: pa.RecordBatch) -> pa.RecordBatch:
+    def of(self, received: Received) -> pa.RecordBatch:
         """Return Spark's columns of at most `batch_rows` records."""
+        place, records, has_append_time = received
         count = len(records)
         offsets, times, keys, values, headers = records.columns
+        timestamp_types = self._append_time if has_append_time else self._create_time
         columns = [
             keys,
             values,
@@ -243,7 +258,7 @@ class SparkColumns:
             pa.array(np.full(count, place[1], np.int32)),
             offsets,
             _microseconds(times),
-            self._create_time.slice(0, count),
+            timestamp_types.slice(0, count),
         ]
         if len(self._schema) > len(columns):
             columns.append(_spark_headers(headers, self._schema.field("headers").type))

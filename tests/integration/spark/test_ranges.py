@@ -73,6 +73,16 @@ def test_ranges_of_several_partitions_are_read_exactly(
     assert sorted(read) == wanted
 
 
+def test_whose_times_they_are_is_told(shared_broker: RunningBroker, topic_name: str) -> None:
+    fill(shared_broker.address, topic_name, 2)
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.alter_topic(topic_name, set_config={"message.timestamp.type": "LogAppendTime"})
+    append(shared_broker.address, topic_name, range(2, 4))
+    task = Task((Range(topic_name, 0, 0, 4),), {})
+    read = pa.Table.from_batches(read_task(task, options(shared_broker.address), SCHEMA))
+    assert read["timestampType"].to_pylist() == [0, 0, 1, 1]
+
+
 def test_the_consumer_is_kept_for_the_next_task_and_closed_when_one_ends_early(
     shared_broker: RunningBroker, topic_name: str
 ) -> None:
