@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.client import (
-    ClosedError,
     FetchedRecords,
     LogTruncatedError,
     OffsetOutOfRangeError,
@@ -29,6 +28,7 @@ from millrace.client import (
 )
 from millrace.spark.errors import DataLossError, ReadStalledError, TopicRecreatedError
 from millrace.spark.guards import WHAT_TO_DO
+from millrace.spark.idle import IdleClient
 from millrace.spark.lookups import CLIENT_ID, Lookups, until_answered
 from millrace.spark.offsets import Log, Place
 from millrace.spark.options import SourceOptions
@@ -62,7 +62,8 @@ def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator
         ReadStalledError: nothing came for `pollTimeoutMs`.
         MillraceError: whatever else the client raises, such as for a damaged batch.
     """
-    consumer = _take_consumer(options)
+    kind = _ConsumerKind.of(options)
+    consumer = _idle.take(kind)
     is_done = False
     try:
         yield from _Reading(task, options, schema, consumer).batches()
@@ -71,7 +72,7 @@ def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator
     finally:
         # Also when Spark has enough, and closes the generator: then the stream is in mid-flight.
         if is_done:
-            _keep_consumer(options, consumer)
+            _idle.keep(kind, consumer)
         else:
             consumer.close()
 
@@ -303,9 +304,8 @@ def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 @dataclass(slots=True, frozen=True)
 class _ConsumerKind:
-    """What tells one task's consumer from another's; a fork does not inherit connections."""
+    """What tells one task's consumer from another's."""
 
-    process_id: int
     bootstrap: str
     fetch_max_bytes: int
     request_timeout_ms: int
@@ -315,21 +315,12 @@ class _ConsumerKind:
     def of(options: SourceOptions) -> "_ConsumerKind":
         rack = os.environ.get(_RACK_VARIABLE, "") if options.rack is None else options.rack
         return _ConsumerKind(
-            os.getpid(),
-            options.bootstrap_servers,
-            options.fetch_max_bytes,
-            options.request_timeout_ms,
-            rack,
+            options.bootstrap_servers, options.fetch_max_bytes, options.request_timeout_ms, rack
         )
 
 
-_idle: dict[_ConsumerKind, SyncConsumer] = {}
-"""The last task's consumer, one at the most: the next task of the query spares the connections."""
-
-
-def _take_consumer(options: SourceOptions) -> SyncConsumer:
-    kind = _ConsumerKind.of(options)
-    return _idle.pop(kind, None) or SyncConsumer(
+def _open_consumer(kind: _ConsumerKind) -> SyncConsumer:
+    return SyncConsumer(
         kind.bootstrap,
         client_id=CLIENT_ID,
         fetch_max_bytes=kind.fetch_max_bytes,
@@ -339,13 +330,7 @@ def _take_consumer(options: SourceOptions) -> SyncConsumer:
     )
 
 
-def _keep_consumer(options: SourceOptions, consumer: SyncConsumer) -> None:
-    kind = _ConsumerKind.of(options)
-    replaced = [_idle.pop(each) for each in list(_idle)]
-    _idle[kind] = consumer
-    for each in replaced:
-        with suppress(ClosedError):  # Of the process that this one was forked from.
-            each.close()
+_idle: Final = IdleClient(_open_consumer)
 
 
 def _listed(offsets: Mapping[Place, int]) -> str:

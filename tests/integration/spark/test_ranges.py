@@ -9,7 +9,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.client import ConnectionFailedError, SyncAdmin, SyncProducer
+from millrace.client import ConnectionFailedError, SyncAdmin, SyncConsumer, SyncProducer
 from millrace.spark import range_reader
 from millrace.spark.errors import DataLossError, ReadStalledError, TopicRecreatedError
 from millrace.spark.option import Use
@@ -58,8 +58,12 @@ def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int, bytes]]:
 @pytest.fixture(autouse=True)
 def no_idle_consumers() -> Iterator[None]:
     yield
-    for kind in list(range_reader._idle):
-        range_reader._idle.pop(kind).close()
+    range_reader._idle.close()
+
+
+def kept_consumer() -> SyncConsumer | None:
+    kept = range_reader._idle._kept
+    return None if kept is None else kept[2]
 
 
 def test_ranges_of_several_partitions_are_read_exactly(
@@ -90,15 +94,16 @@ def test_the_consumer_is_kept_for_the_next_task_and_closed_when_one_ends_early(
     task = Task((Range(topic_name, 0, 0, 5000),), {})
     given = options(shared_broker.address, batchRows="100")
     assert len(rows(read_task(task, given, SCHEMA))) == 5000
-    (kept,) = range_reader._idle.values()
+    kept = kept_consumer()
+    assert kept is not None
     assert len(rows(read_task(task, given, SCHEMA))) == 5000
-    assert list(range_reader._idle.values()) == [kept]
+    assert kept_consumer() is kept
     stopped = read_task(task, given, SCHEMA)
     next(stopped)
-    assert range_reader._idle == {}
+    assert kept_consumer() is None
     stopped.close()  # type: ignore[attr-defined]  # A generator, as Spark knows too.
     assert kept._core.is_closed
-    assert range_reader._idle == {}
+    assert kept_consumer() is None
 
 
 def test_a_topic_that_was_made_anew_is_not_read_for_the_one_before(
