@@ -104,7 +104,7 @@ class SourceOptions:
     )  # fmt: skip
     max_trigger_delay_ms: int = option(
         "maxTriggerDelay", duration(INT64_MAX), 15 * 60_000,
-        "How long `minOffsetsPerTrigger` may hold a batch back.",
+        "How long `minOffsetsPerTrigger` may hold a batch back; after a start, not at all.",
         use=Use.STREAM, default="15m",
     )  # fmt: skip
     min_partitions: int | None = option(
