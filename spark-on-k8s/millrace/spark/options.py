@@ -115,8 +115,9 @@ class SourceOptions:
         "many.",
     )
     max_records_per_partition: int | None = option(
-        "maxRecordsPerPartition", number(), None, "Offsets that one task reads at the most."
-    )
+        "maxRecordsPerPartition", number(), None,
+        "Offsets that one task reads at the most; more where `maxPartitions` leaves too few tasks.",
+    )  # fmt: skip
     max_partitions: int | None = option(
         "maxPartitions", number(1, 100_000), None,
         "Tasks at the most: small partitions share one. A task costs some 20 ms, so twice the "
