@@ -125,15 +125,29 @@ def run(place: Path, flights: Records, weather: Records) -> tuple[delays.Table, 
                     f"crash    kill -9 of {killed}, a leader, at {broker_killed_at:,} flights; "
                     f"of the Spark program at {program_killed_at:,}, which was started again"
                 )
-        program.stop()
-        code = cluster.stop()
-        if code:
-            raise RuntimeError(f"the brokers ended with {code} instead of 0")
+        stop(program, cluster)
         return latest.table, _read_table(place / "table")
     finally:
-        if program is not None:
-            program.kill()
-        cluster.abandon()
+        try:
+            if program is not None:
+                program.kill()
+        finally:
+            cluster.abandon()
+
+
+def stop(program: SparkProgram, cluster: ClusterProcess) -> None:
+    """Tell Spark and then the brokers to end.
+
+    Raises:
+        RuntimeError: one of them did not, or not as it should.
+    """
+    if code := program.stop():
+        raise RuntimeError(
+            f"the Spark program ended with {code} instead of 0; its log ends with\n"
+            f"{program.log_end()}"
+        )
+    if code := cluster.stop():
+        raise RuntimeError(f"the brokers ended with {code} instead of 0")
 
 
 def _send(producer: SyncProducer, topic: str, records: Records, begin: int, end: int) -> None:

@@ -29,6 +29,7 @@ import grpc.aio
 
 from millrace.client import _wire
 from millrace.client._wire import BrokerInfo, TopicInfo
+from millrace.core.addresses import parse_addresses
 from millrace.core.errors import (
     Appended,
     ClosedError,
@@ -129,16 +130,10 @@ class Cluster:
         timeout_ms: int = 30_000,
         metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
     ) -> None:
-        names = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
-        self._bootstrap = [name.strip() for name in names if name.strip()]
-        for name in self._bootstrap:
-            host, colon, port = name.rpartition(":")
-            if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
-                raise InvalidConfigError(
-                    f"bootstrap address {name!r}: write host:port, such as localhost:7092"
-                )
-        if not self._bootstrap:
-            raise InvalidConfigError("bootstrap: name at least one broker as host:port")
+        try:
+            self._bootstrap = parse_addresses(bootstrap)
+        except ValueError as error:
+            raise InvalidConfigError(f"bootstrap: {error}") from error
         self._client_id = client_id
         self.timeout_s = timeout_ms / 1000
         self.metadata_timeout_s = metadata_timeout_ms / 1000

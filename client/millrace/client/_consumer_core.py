@@ -226,6 +226,7 @@ class ConsumerCore:
                     batch.header.leader_epoch,
                     self._fetcher.high_watermark(batch.topic_partition) or Offset(0),
                     batch.topic_partition.topic_id,
+                    batch.header.has_append_time,
                 )
             )
         return batches

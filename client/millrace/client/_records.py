@@ -46,6 +46,8 @@ class FetchedRecords:
     high_watermark: Offset
     topic_id: TopicId
     """Another topic of the same name has another."""
+    has_append_time: bool
+    """Whether `timestamp` is the leader's, as the topic wants it, instead of the producer's."""
 
 
 def record_type(

@@ -1,6 +1,28 @@
 """Addresses as they are written."""
 
+from collections.abc import Sequence
+
+_PORT_MAX = 65535
+
 
 def host_port(host: str, port: int | str) -> str:
     """Return `host:port`, an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_addresses(given: str | Sequence[str]) -> list[str]:
+    """Return the `host:port` of brokers: a sequence, or a string with commas.
+
+    Raises:
+        ValueError: one is none, or there is none.
+    """
+    names = given.split(",") if isinstance(given, str) else given
+    addresses = [name.strip() for name in names if name.strip()]
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        is_number = port.isascii() and port.isdigit()
+        if not (host and is_number and 0 < int(port) <= _PORT_MAX):
+            raise ValueError(f"{address!r} is no address: write host:port, such as localhost:7092")
+    if not addresses:
+        raise ValueError("name at least one broker as host:port")
+    return addresses

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any, Final, TypeVar
 
+from millrace.core.addresses import parse_addresses
 from millrace.core.settings import INT64_MAX
 
 _T = TypeVar("_T")
@@ -50,6 +51,11 @@ def option(
     )
 
 
+def brokers(text: str) -> str:
+    parse_addresses(text)
+    return text
+
+
 def yes_or_no(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("it is true or false")
@@ -71,11 +77,15 @@ def number(minimum: int = 1, maximum: int = INT64_MAX) -> Callable[[str], int]:
     return parse
 
 
-def duration(text: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", text.strip().lower())
-    if found is None:
-        raise ValueError("it is a time such as 500ms, 30s or 15m")
-    return int(found[1]) * _UNITS[found[2] or "ms"]
+def duration(maximum_ms: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        found = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", text.strip().lower())
+        milliseconds = -1 if found is None else int(found[1]) * _UNITS[found[2] or "ms"]
+        if not 0 <= milliseconds <= maximum_ms:
+            raise ValueError(f"it is a time such as 500ms, 30s or 15m, up to {maximum_ms} ms")
+        return milliseconds
+
+    return parse
 
 
 def size(minimum: int, maximum: int) -> Callable[[str], int]:

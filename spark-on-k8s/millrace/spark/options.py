@@ -12,6 +12,7 @@ from millrace.core.settings import INT32_MAX, INT64_MAX
 from millrace.spark import where
 from millrace.spark.option import (
     Use,
+    brokers,
     duration,
     number,
     one_of,
@@ -27,7 +28,7 @@ class SourceOptions:
     """The options of one query, parsed."""
 
     bootstrap_servers: str = option(
-        "bootstrap.servers", str, "",
+        "bootstrap.servers", brokers, "",
         "`host:port` of brokers, separated by commas. Must be given.",
         aliases=("kafka.bootstrap.servers",),
     )  # fmt: skip
@@ -102,8 +103,8 @@ class SourceOptions:
         use=Use.STREAM,
     )  # fmt: skip
     max_trigger_delay_ms: int = option(
-        "maxTriggerDelay", duration, 15 * 60_000,
-        "How long `minOffsetsPerTrigger` may hold a batch back.",
+        "maxTriggerDelay", duration(INT64_MAX), 15 * 60_000,
+        "How long `minOffsetsPerTrigger` may hold a batch back; after a start, not at all.",
         use=Use.STREAM, default="15m",
     )  # fmt: skip
     min_partitions: int | None = option(
@@ -114,8 +115,9 @@ class SourceOptions:
         "many.",
     )
     max_records_per_partition: int | None = option(
-        "maxRecordsPerPartition", number(), None, "Offsets that one task reads at the most."
-    )
+        "maxRecordsPerPartition", number(), None,
+        "Offsets that one task reads at the most; more where `maxPartitions` leaves too few tasks.",
+    )  # fmt: skip
     max_partitions: int | None = option(
         "maxPartitions", number(1, 100_000), None,
         "Tasks at the most: small partitions share one. A task costs some 20 ms, so twice the "
@@ -245,7 +247,7 @@ def _chosen_subscriptions(options: SourceOptions) -> list[where.Subscription]:
 
 
 def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
-    if not options.bootstrap_servers.strip():
+    if not options.bootstrap_servers:
         yield "bootstrap.servers is missing: give host:port of a broker"
     if len(_chosen_subscriptions(options)) != 1:
         yield "give exactly one of subscribe, subscribePattern and assign"

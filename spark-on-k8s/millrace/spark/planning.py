@@ -104,7 +104,8 @@ def plan_tasks(
         ranges: at most one for each partition.
         min_partitions: as many tasks at least, where there are as many records; about as many
             where `max_partitions` makes some share one.
-        max_records: how many offsets a task may span.
+        max_records: how many offsets a task may span; more where `max_partitions` leaves too few
+            tasks.
         max_partitions: as many tasks at most: small partitions share one.
     """
     pieces = sorted(each for each in ranges if each.size > 0)

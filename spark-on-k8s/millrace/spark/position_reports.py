@@ -1,8 +1,9 @@
 """Reports to the brokers how far a query is, by a thread of its own: no query waits for that.
 
 Only the newest positions of each name are kept to be sent, so that memory is bounded and what is
-sent late is not what was true long ago. They are for people and for tools that show lag: a query
-goes on from its checkpoint, whatever is kept here.
+sent late is not what was true long ago. Names take turns, so that one that fails holds no other
+back for long; what brokers refuse for good is dropped. They are for people and for tools that show
+lag: a query goes on from its checkpoint, whatever is kept here.
 """
 
 import logging
@@ -29,9 +30,9 @@ class PositionReporter:
         self._changed = threading.Condition()
         self._waiting: dict[str, Mapping[Place, LogPosition]] = {}
         self._is_closed = False
-        self._is_failing = False
+        self._failing: set[str] = set()
         self.failures = 0
-        """Reports that failed; each is tried again, with what is newest by then."""
+        """Reports that failed: tried again, with what is newest by then, or refused for good."""
         self._thread = threading.Thread(target=self._run, name="millrace-positions", daemon=True)
         self._thread.start()
 
@@ -58,7 +59,8 @@ class PositionReporter:
                     self._changed.wait_for(lambda: self._waiting or self._is_closed)
                     if not self._waiting:
                         return
-                    name, positions = self._waiting.popitem()
+                    name = next(iter(self._waiting))
+                    positions = self._waiting.pop(name)
                 try:
                     admin.commit_positions(
                         name,
@@ -67,17 +69,19 @@ class PositionReporter:
                             for place, each in positions.items()
                         },
                     )
-                    self._is_failing = False
+                    self._failing.discard(name)
                 except MillraceError as error:
                     self._on_failure(name, positions, error)
 
     def _on_failure(
         self, name: str, positions: Mapping[Place, LogPosition], error: MillraceError
     ) -> None:
-        if not self._is_failing:  # Once, and not every few seconds.
+        if name not in self._failing:  # Once, and not every few seconds.
             _log.warning("the position of %s was not reported to the brokers: %s", name, error)
-        self._is_failing = True
+        self._failing.add(name)
         self.failures += 1
+        if not error.retriable:
+            return
         with self._changed:
             if not self._is_closed:
                 self._waiting.setdefault(name, positions)

@@ -34,6 +34,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from millrace.core.addresses import parse_addresses
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.position_reports import PositionReporter
 from millrace.spark.query_states import QueryState, QueryStates
@@ -77,7 +78,7 @@ def watch_queries(
         stale_after_s: how long a query may be silent before `/healthz` fails.
 
     Raises:
-        InvalidOptionError: the port cannot be had.
+        InvalidOptionError: the port cannot be had, or `bootstrap_servers` are no addresses.
     """
     return QueryWatch(spark, port, host, bootstrap_servers, stale_after_s)
 
@@ -97,6 +98,11 @@ class QueryWatch:
         bootstrap_servers: str | None,
         stale_after_s: float,
     ) -> None:
+        if bootstrap_servers is not None:
+            try:
+                parse_addresses(bootstrap_servers)
+            except ValueError as error:
+                raise InvalidOptionError(f"bootstrap_servers: {error}") from error
         self._spark = spark
         self._seen = _Seen(bootstrap_servers)
         registry = CollectorRegistry()

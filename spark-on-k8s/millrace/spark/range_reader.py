@@ -12,17 +12,15 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.client import (
-    ClosedError,
     FetchedRecords,
-    InvalidRecordError,
     LogTruncatedError,
     MillraceError,
     OffsetOutOfRangeError,
@@ -31,6 +29,7 @@ from millrace.client import (
 )
 from millrace.spark.errors import ReadStalledError
 from millrace.spark.guards import Loss, losses, raise_for, told, what_to_do
+from millrace.spark.idle import IdleClient
 from millrace.spark.lookups import CLIENT_ID, Lookups, until_answered
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
 from millrace.spark.option import Use
@@ -43,9 +42,9 @@ _REFUSED_PAUSE_S: Final = 0.1
 _SMALL_BYTES: Final = 256 * 1024
 """What is smaller is put together: less is copied for it than another batch costs in Spark."""
 _CREATE_TIME: Final = 0
-"""What `timestampType` says: all times are the producers'."""
+_LOG_APPEND_TIME: Final = 1
+"""What `timestampType` says: the times are the producer's, or the leader's."""
 _TIMESTAMPS: Final = pa.timestamp("us", "UTC")
-_MILLISECONDS_MAX: Final = (1 << 63) // 1000 - 1
 _RACK_VARIABLE: Final = "MILLRACE_CLIENT_RACK"
 
 _log = logging.getLogger(__name__)
@@ -70,7 +69,8 @@ def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator
         MillraceError: whatever else the client raises, such as for a damaged batch; also what
             brokers refused for so long though no record is gone.
     """
-    consumer = _take_consumer(options)
+    kind = _ConsumerKind.of(options)
+    consumer = _idle.take(kind)
     is_done = False
     try:
         yield from _Reading(task, options, schema, consumer).batches()
@@ -79,9 +79,17 @@ def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator
     finally:
         # Also when Spark has enough, and closes the generator: then the stream is in mid-flight.
         if is_done:
-            _keep_consumer(options, consumer)
+            _idle.keep(kind, consumer)
         else:
             consumer.close()
+
+
+class Received(NamedTuple):
+    """Records of one batch of the log."""
+
+    place: Place
+    records: pa.RecordBatch
+    has_append_time: bool
 
 
 class _Reading:
@@ -120,7 +128,7 @@ class _Reading:
                     "their leaders there (millrace cluster health)?"
                 )
 
-    def _poll(self) -> list[tuple[Place, pa.RecordBatch]]:
+    def _poll(self) -> list[Received]:
         try:
             if not self._is_assigned:
                 self._assign()
@@ -147,7 +155,7 @@ class _Reading:
                 )
         self._is_assigned = True
 
-    def _keep(self, fetched: FetchedRecords) -> tuple[Place, pa.RecordBatch] | None:
+    def _keep(self, fetched: FetchedRecords) -> Received | None:
         """Note how far a batch goes; return what of it is in the range."""
         place = fetched.topic, fetched.partition
         if place not in self._next:
@@ -159,7 +167,7 @@ class _Reading:
         assert offsets[0] >= self._next[place], "no record is handed out twice"
         count = int(np.searchsorted(offsets, end))
         self._advance(place, int(offsets[-1]) + 1)
-        return place, records.slice(0, count)
+        return Received(place, records.slice(0, count), fetched.has_append_time)
 
     def _advance(self, place: Place, to: int) -> None:
         if to < self._ends[place]:
@@ -225,15 +233,19 @@ class SparkColumns:
     def __init__(self, schema: pa.Schema, batch_rows: int) -> None:
         self._schema = schema
         self._rows = batch_rows
-        self._create_time = pa.repeat(pa.scalar(_CREATE_TIME, pa.int32()), batch_rows)
+        self._create_time, self._append_time = (
+            pa.repeat(pa.scalar(kind, pa.int32()), batch_rows)
+            for kind in (_CREATE_TIME, _LOG_APPEND_TIME)
+        )
 
-    def joined(self, batches: Iterable[tuple[Place, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    def joined(self, batches: Iterable[Received]) -> Iterator[pa.RecordBatch]:
         """Return batches of at most `batch_rows` rows; small ones are put together by copying."""
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
-        for place, records in batches:
+        for place, records, has_append_time in batches:
             for start in range(0, len(records), self._rows):
-                batch = self.of(place, records.slice(start, self._rows))
+                part = Received(place, records.slice(start, self._rows), has_append_time)
+                batch = self.of(part)
                 batch_bytes = _data_bytes(records)
                 if waiting and (
                     rows + len(batch) > self._rows
@@ -248,10 +260,12 @@ class SparkColumns:
         if waiting:
             yield _join(waiting)
 
-    def of(self, place: Place, records: pa.RecordBatch) -> pa.RecordBatch:
+    def of(self, received: Received) -> pa.RecordBatch:
         """Return Spark's columns of at most `batch_rows` records."""
+        place, records, has_append_time = received
         count = len(records)
         offsets, times, keys, values, headers = records.columns
+        timestamp_types = self._append_time if has_append_time else self._create_time
         columns = [
             keys,
             values,
@@ -260,7 +274,7 @@ class SparkColumns:
             pa.array(np.full(count, place[1], np.int32)),
             offsets,
             _microseconds(times),
-            self._create_time.slice(0, count),
+            timestamp_types.slice(0, count),
         ]
         if len(self._schema) > len(columns):
             columns.append(_spark_headers(headers, self._schema.field("headers").type))
@@ -268,16 +282,11 @@ class SparkColumns:
 
 
 def _microseconds(times: pa.Array) -> pa.Array:
-    """Return times as Spark has them. By numpy: a cast of Arrow's costs ten times as much a batch.
+    """Return times as Spark has them: no record's is too late for that, as none is after 9999.
 
-    Raises:
-        InvalidRecordError: one is later than Spark can tell, in the year 294,246.
+    By numpy: a cast of Arrow's costs ten times as much a batch.
     """
     milliseconds = times.to_numpy()
-    if len(milliseconds) and int(milliseconds.max()) > _MILLISECONDS_MAX:
-        raise InvalidRecordError(
-            f"a record's time is {milliseconds.max()} ms since 1970: Spark's timestamps end before"
-        )
     scaled = pa.py_buffer(milliseconds * 1000)
     return pa.Array.from_buffers(_TIMESTAMPS, len(milliseconds), [None, scaled], 0)
 
@@ -310,9 +319,8 @@ def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 @dataclass(slots=True, frozen=True)
 class _ConsumerKind:
-    """What tells one task's consumer from another's; a fork does not inherit connections."""
+    """What tells one task's consumer from another's."""
 
-    process_id: int
     bootstrap: str
     fetch_max_bytes: int
     request_timeout_ms: int
@@ -322,21 +330,12 @@ class _ConsumerKind:
     def of(options: SourceOptions) -> "_ConsumerKind":
         rack = os.environ.get(_RACK_VARIABLE, "") if options.rack is None else options.rack
         return _ConsumerKind(
-            os.getpid(),
-            options.bootstrap_servers,
-            options.fetch_max_bytes,
-            options.request_timeout_ms,
-            rack,
+            options.bootstrap_servers, options.fetch_max_bytes, options.request_timeout_ms, rack
         )
 
 
-_idle: dict[_ConsumerKind, SyncConsumer] = {}
-"""The last task's consumer, one at the most: the next task of the query spares the connections."""
-
-
-def _take_consumer(options: SourceOptions) -> SyncConsumer:
-    kind = _ConsumerKind.of(options)
-    return _idle.pop(kind, None) or SyncConsumer(
+def _open_consumer(kind: _ConsumerKind) -> SyncConsumer:
+    return SyncConsumer(
         kind.bootstrap,
         client_id=CLIENT_ID,
         fetch_max_bytes=kind.fetch_max_bytes,
@@ -346,13 +345,7 @@ def _take_consumer(options: SourceOptions) -> SyncConsumer:
     )
 
 
-def _keep_consumer(options: SourceOptions, consumer: SyncConsumer) -> None:
-    kind = _ConsumerKind.of(options)
-    replaced = [_idle.pop(each) for each in list(_idle)]
-    _idle[kind] = consumer
-    for each in replaced:
-        with suppress(ClosedError):  # Of the process that this one was forked from.
-            each.close()
+_idle: Final = IdleClient(_open_consumer)
 
 
 def _listed(offsets: Mapping[Place, int]) -> str:

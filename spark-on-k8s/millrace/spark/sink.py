@@ -15,7 +15,6 @@ so it asks no broker, and tasks do. A batch asks before its first task.
 """
 
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -34,7 +33,6 @@ from pyspark.sql.types import StructType
 
 from millrace.client import (
     BatchHandle,
-    ClosedError,
     ConnectionFailedError,
     MillraceError,
     SyncAdmin,
@@ -42,6 +40,7 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.spark.errors import InvalidOptionError
+from millrace.spark.idle import IdleClient
 from millrace.spark.lookups import CLIENT_ID
 from millrace.spark.option import Use
 from millrace.spark.sink_options import SinkOptions, parse_sink_options
@@ -173,14 +172,14 @@ def _rows(messages: Sequence[Written | None]) -> int:
 
 
 def _write(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
-    producer = _take_producer(options)
+    producer = _idle.take(options)
     is_done = False
     try:
         rows = _Writing(producer, options).write(batches)
         is_done = True
     finally:
         if is_done:
-            _keep_producer(options, producer)
+            _idle.keep(options, producer)
         else:
             with suppress(MillraceError):  # The first failure is told already.
                 producer.close()
@@ -268,13 +267,8 @@ def _no_topic(
     )
 
 
-_idle: dict[tuple[int, SinkOptions], SyncProducer] = {}
-"""The last task's producer, one at the most: worker processes outlive a task, and the next one of
-the query spares the connections. By process, as a fork does not inherit them."""
-
-
-def _take_producer(options: SinkOptions) -> SyncProducer:
-    return _idle.pop((os.getpid(), options), None) or SyncProducer(
+def _open_producer(options: SinkOptions) -> SyncProducer:
+    return SyncProducer(
         options.bootstrap_servers,
         client_id=CLIENT_ID,
         linger_ms=options.linger_ms,
@@ -288,9 +282,4 @@ def _take_producer(options: SinkOptions) -> SyncProducer:
     )
 
 
-def _keep_producer(options: SinkOptions, producer: SyncProducer) -> None:
-    replaced = [_idle.pop(each) for each in list(_idle)]
-    _idle[os.getpid(), options] = producer
-    for each in replaced:
-        with suppress(ClosedError):  # Of the process that this one was forked from.
-            each.close()
+_idle: Final = IdleClient(_open_producer)

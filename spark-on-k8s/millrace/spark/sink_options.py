@@ -7,7 +7,7 @@ from typing import Final
 from millrace.core.errors import InvalidTopicError
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
-from millrace.spark.option import Use, duration, number, one_of, option, size
+from millrace.spark.option import Use, brokers, duration, number, one_of, option, size
 from millrace.spark.option_table import options_of, parse_table
 from millrace.spark.options import SourceOptions
 
@@ -33,7 +33,7 @@ class SinkOptions:
     """The options of one query that writes, parsed."""
 
     bootstrap_servers: str = option(
-        "bootstrap.servers", str, "",
+        "bootstrap.servers", brokers, "",
         "`host:port` of brokers, separated by commas. Must be given.",
         aliases=("kafka.bootstrap.servers",),
     )  # fmt: skip
@@ -63,7 +63,7 @@ class SinkOptions:
         aliases=("kafka.batch.size",),
     )  # fmt: skip
     linger_ms: int = option(
-        "lingerMs", duration, 50,
+        "lingerMs", duration(3_600_000), 50,
         "How long rows wait for others to share a batch with; the end of a task does not wait.",
         aliases=("kafka.linger.ms",), default="50ms",
     )  # fmt: skip
@@ -127,7 +127,7 @@ def parse_sink_options(given: Mapping[str, str], use: Use) -> SinkOptions:
 
 
 def _contradictions(options: SinkOptions) -> Iterator[str]:
-    if not options.bootstrap_servers.strip():
+    if not options.bootstrap_servers:
         yield "bootstrap.servers is missing: give host:port of a broker"
     if options.linger_ms >= options.delivery_timeout_ms:
         yield (

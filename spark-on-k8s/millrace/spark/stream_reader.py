@@ -6,6 +6,7 @@ it whatever happens meanwhile.
 """
 
 import logging
+import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -66,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the log ended when it was last asked."""
         self._decided: dict[str, Any] | None = None
         """The end that was decided by that."""
-        self._last_batch_at = time.monotonic()
+        self._last_batch_at = -math.inf  # The first batch waits for nothing.
         self._record_bytes: dict[Place, float] = {}
         self._record_bytes_until = 0.0
 

@@ -100,6 +100,7 @@ def test_arrow_batches_go_on_where_a_poll_stopped(run: Run) -> None:
             assert batch.records.column("offset").to_pylist() == list(range(20, 50))
             assert batch.records.column("value").to_pylist()[0] == b"20"
             assert (batch.topic, batch.partition, batch.high_watermark) == ("orders", 0, 50)
+            assert not batch.has_append_time
 
     run(story())
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from demo import delays, pipeline
 from demo.dataset import read_flights, read_weather
-from demo.spark_program import missing
+from demo.spark_program import SparkProgram, missing
+from demo.up_process import ClusterProcess
+from tests.integration.running_broker import wait_until
 
 ROWS = 6_000
 
@@ -45,3 +47,42 @@ def test_what_spark_writes_is_exact_although_a_broker_and_the_program_are_killed
     assert in_topic == in_parquet == expected
     delays.draw(in_topic, folder / "picture.png")
     assert (folder / "picture.png").stat().st_size > 10_000
+
+
+class Cluster(ClusterProcess):
+    """Of no brokers."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def stop(self) -> int:
+        return self._code
+
+
+@pytest.mark.parametrize(
+    ("of_program", "of_brokers", "told"),
+    [
+        (0, 0, ""),
+        (3, 0, "the Spark program ended with 3 instead of 0; its log ends with\nready"),
+        (0, 4, "the brokers ended with 4 instead of 0"),
+    ],
+)
+def test_an_end_that_is_not_clean_is_told(
+    of_program: int, of_brokers: int, told: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "program.py"
+    source.write_text(
+        "import signal, sys\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({of_program}))\n"
+        "print('ready', flush=True)\nsignal.pause()\n"
+    )
+    program = SparkProgram(source, log=tmp_path / "log").start()
+    try:
+        wait_until(lambda: "ready" in program.log_end(), "it waits for its end")
+        if not told:
+            pipeline.stop(program, Cluster(of_brokers))
+        else:
+            with pytest.raises(RuntimeError, match=told):
+                pipeline.stop(program, Cluster(of_brokers))
+    finally:
+        program.kill()

@@ -16,8 +16,11 @@ from millrace.client import Position, SyncAdmin, SyncProducer
 pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
 
 from millrace.spark.errors import InvalidOptionError
+from millrace.spark.offsets import LogPosition
 from millrace.spark.position_reports import PositionReporter
 from millrace.spark.progress import QueryWatch, watch_queries
+
+REPORTS = "millrace.spark.position_reports"
 
 
 @pytest.fixture
@@ -151,6 +154,11 @@ def test_other_pages_and_ports_that_are_taken_are_told(spark: Any, watch: QueryW
         watch_queries(spark, port=port)
 
 
+def test_brokers_that_are_none_are_told_at_once(spark: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="bootstrap_servers: 'localhost' is no address"):
+        watch_queries(spark, port=0, bootstrap_servers="localhost")
+
+
 def test_a_reader_with_a_name_reports_how_far_it_is(
     spark: Any, broker: RunningBroker, tmp_path: Path
 ) -> None:
@@ -164,8 +172,6 @@ def test_a_reader_with_a_name_reports_how_far_it_is(
 
 
 def test_positions_are_reported_once_brokers_are_back(broker: RunningBroker) -> None:
-    from millrace.spark.offsets import LogPosition
-
     reporter = PositionReporter(broker.address)
     try:
         broker.kill()
@@ -183,3 +189,37 @@ def test_positions_are_reported_once_brokers_are_back(broker: RunningBroker) -> 
     finally:
         reporter.close()
     assert committed(broker, "etl") == {("clicks", 0): 3}
+
+
+def test_a_report_that_fails_again_and_again_does_not_hold_others_back(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    reporter = PositionReporter(broker.address)
+    try:
+        reporter.report("gone", {("not-there", 0): LogPosition(1)})
+        reporter.report("etl", {("clicks", 0): LogPosition(1)})
+        wait_until(lambda: committed(broker, "etl") != {}, "it is reported")
+        failures = reporter.failures
+        wait_until(lambda: reporter.failures > failures, "the other is tried again")
+    finally:
+        reporter.close()
+    told = [each.getMessage() for each in caplog.records if each.name == REPORTS]
+    assert len(told) == 1
+    assert told[0].startswith("the position of gone was not reported to the brokers: ")
+
+
+def test_a_report_that_is_refused_for_good_is_counted_and_dropped(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    too_long = "x" * 256
+    reporter = PositionReporter(broker.address)
+    try:
+        reporter.report(too_long, {("clicks", 0): LogPosition(1)})
+        wait_until(lambda: reporter.failures == 1, "it is refused")
+        reporter.report("etl", {("clicks", 0): LogPosition(1)})
+        wait_until(lambda: committed(broker, "etl") != {}, "it is reported")
+    finally:
+        reporter.close()
+    assert reporter.failures == 1
+    told = [each.getMessage() for each in caplog.records if each.name == REPORTS]
+    assert [too_long in message for message in told] == [True]

@@ -15,6 +15,7 @@ from millrace.client import (
     ConnectionFailedError,
     OffsetOutOfRangeError,
     SyncAdmin,
+    SyncConsumer,
     UnknownTopicOrPartitionError,
 )
 from millrace.spark import range_reader
@@ -59,8 +60,12 @@ def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int, bytes]]:
 @pytest.fixture(autouse=True)
 def no_idle_consumers() -> Iterator[None]:
     yield
-    for kind in list(range_reader._idle):
-        range_reader._idle.pop(kind).close()
+    range_reader._idle.close()
+
+
+def kept_consumer() -> SyncConsumer | None:
+    kept = range_reader._idle._kept
+    return None if kept is None else kept[2]
 
 
 def test_ranges_of_several_partitions_are_read_exactly(
@@ -74,6 +79,16 @@ def test_ranges_of_several_partitions_are_read_exactly(
     assert sorted(read) == wanted
 
 
+def test_whose_times_they_are_is_told(shared_broker: RunningBroker, topic_name: str) -> None:
+    fill(shared_broker.address, topic_name, 2)
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.alter_topic(topic_name, set_config={"message.timestamp.type": "LogAppendTime"})
+    append(shared_broker.address, topic_name, range(2, 4))
+    task = Task((Range(topic_name, 0, 0, 4),), {})
+    read = pa.Table.from_batches(read_task(task, options(shared_broker.address), SCHEMA))
+    assert read["timestampType"].to_pylist() == [0, 0, 1, 1]
+
+
 def test_the_consumer_is_kept_for_the_next_task_and_closed_when_one_ends_early(
     shared_broker: RunningBroker, topic_name: str
 ) -> None:
@@ -81,15 +96,16 @@ def test_the_consumer_is_kept_for_the_next_task_and_closed_when_one_ends_early(
     task = Task((Range(topic_name, 0, 0, 5000),), {})
     given = options(shared_broker.address, batchRows="100")
     assert len(rows(read_task(task, given, SCHEMA))) == 5000
-    (kept,) = range_reader._idle.values()
+    kept = kept_consumer()
+    assert kept is not None
     assert len(rows(read_task(task, given, SCHEMA))) == 5000
-    assert list(range_reader._idle.values()) == [kept]
+    assert kept_consumer() is kept
     stopped = read_task(task, given, SCHEMA)
     next(stopped)
-    assert range_reader._idle == {}
+    assert kept_consumer() is None
     stopped.close()  # type: ignore[attr-defined]  # A generator, as Spark knows too.
     assert kept._core.is_closed
-    assert range_reader._idle == {}
+    assert kept_consumer() is None
 
 
 def test_a_topic_that_was_made_anew_is_not_read_for_the_one_before(
@@ -207,7 +223,7 @@ def test_a_topic_that_goes_when_its_range_was_read_is_no_loss(
     fill(shared_broker.address, other, 100)
     given = options(shared_broker.address)
     task = Task((Range(topic_name, 0, 0, 1), Range(other, 0, 0, 200)), {})
-    consumer = range_reader._take_consumer(given)
+    consumer = range_reader._open_consumer(range_reader._ConsumerKind.of(given))
     reading = range_reader._Reading(task, given, SCHEMA, consumer)
     batches = reading.batches()
     count = 0

@@ -152,15 +152,18 @@ def test_a_limit_of_bytes_holds_where_records_are_larger_than_they_are_elsewhere
 def test_a_batch_waits_for_enough_records_but_no_longer_than_it_may(
     make_reader: MakeReader, send: Callable[[int], None], topic_name: str
 ) -> None:
-    reader = make_reader(minOffsetsPerTrigger="100", maxTriggerDelay="500ms")
+    reader = make_reader(minOffsetsPerTrigger="100", maxTriggerDelay="3s")
     start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
     assert limit == limits.ReadMinRows(100)
     send(10)
-    assert reader.latestOffset(start, limit) == start
-    wait_until(lambda: reader.latestOffset(start, limit) != start, "the delay is over")
+    first = reader.latestOffset(start, limit)
+    assert ends(first, topic_name) == [10, 10], "after a start nothing is waited for, as in Kafka"
+    send(10)
+    assert reader.latestOffset(first, limit) == first
+    wait_until(lambda: reader.latestOffset(first, limit) != first, "the delay is over")
     send(90)
-    end = reader.latestOffset(start, limit)
-    assert ends(end, topic_name) == [100, 100]
+    end = reader.latestOffset(first, limit)
+    assert ends(end, topic_name) == [110, 110]
 
 
 def test_a_query_that_reads_what_is_there_ends_while_others_write(

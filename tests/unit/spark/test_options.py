@@ -116,6 +116,8 @@ def test_units() -> None:
         ("startingOffsetsByTimestampStrategy", "guess", "choose error or latest"),
         ("subscribePattern", "a.*", "exactly one of subscribe, subscribePattern and assign"),
         ("kafka.bootstrap.servers", "a:1", "are the same: give one of them"),
+        ("bootstrap.servers", "a:1,b", "'b' is no address: write host:port, such as localhost:7"),
+        ("bootstrap.servers", " , ", "name at least one broker"),
     ],
 )
 def test_a_wrong_option_is_refused_with_what_to_do(name: str, text: str, told: str) -> None:
@@ -123,7 +125,8 @@ def test_a_wrong_option_is_refused_with_what_to_do(name: str, text: str, told: s
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
-    told = refusal({**LEAST, "zzz": "1", "minPartitions": "0"})
+    told = refusal({**LEAST, "bootstrap.servers": "a", "zzz": "1", "minPartitions": "0"})
+    assert "'a' is no address" in told
     assert "zzz" in told
     assert "minPartitions" in told
 

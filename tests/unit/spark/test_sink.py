@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh
 
 from millrace.client import DeliveryTimedOutError, MillraceError
 from millrace.spark.option import Use
-from millrace.spark.sink import _Writing
+from millrace.spark.sink import _open_producer, _Writing
 from millrace.spark.sink_options import parse_sink_options
 
 MIB = 1 << 20
@@ -87,3 +87,18 @@ def test_the_row_that_was_waited_for_is_named() -> None:
     with pytest.raises(DeliveryTimedOutError, match=r"row 0 of a task \(key 'k0'\) for topic 'cl"):
         writing(producer).write(batches(40))
     assert producer.sent < 8
+
+
+def test_the_client_takes_the_largest_options() -> None:
+    options = parse_sink_options(
+        {
+            "bootstrap.servers": "nowhere:65535, [::1]:1",
+            "lingerMs": "1h",
+            "batchBytes": str(16 * MIB - 1024),
+            "bufferBytes": "1t",
+            "deliveryTimeoutMs": str(2**31 - 1),
+            "requestTimeoutMs": str(2**31 - 1),
+        },
+        Use.BATCH,
+    )
+    _open_producer(options).close()

@@ -51,6 +51,12 @@ def test_a_user_of_kafka_s_sink_changes_the_format_only() -> None:
         ("path", "clicks", "the topic is named by the option topic"),
         ("checkpointLocation", "x", "there is no option checkpointLocation"),
         ("partitioner", "murmur2", "choose keyed or round_robin"),
+        (
+            "bootstrap.servers",
+            "broker",
+            "bootstrap.servers='broker': 'broker' is no address: write",
+        ),
+        ("lingerMs", "2h", "lingerMs='2h': it is a time such as 500ms, 30s or 15m, up to 3600000 "),
         ("lingerMs", "3m", "lingerMs=180000 is not less than deliveryTimeoutMs=120000"),
     ],
 )

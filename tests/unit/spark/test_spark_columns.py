@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pytest
 
-from millrace.core.errors import InvalidRecordError
 from millrace.core.records.columns import SCHEMA
-from millrace.spark.range_reader import SparkColumns
+from millrace.core.records.header import TIMESTAMP_MAX
+from millrace.spark.range_reader import Received, SparkColumns
 
 HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -43,8 +42,12 @@ def records(
     )
 
 
+def received(records: pa.RecordBatch, *, has_append_time: bool = False) -> Received:
+    return Received(PLACE, records, has_append_time)
+
+
 def test_the_columns_are_kafka_s() -> None:
-    (batch,) = SparkColumns(WITHOUT_HEADERS, 100).joined([(PLACE, records(6, 2))])
+    (batch,) = SparkColumns(WITHOUT_HEADERS, 100).joined([received(records(6, 2))])
     assert batch.schema.equals(WITHOUT_HEADERS)
     batch.validate(full=True)
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [1_006_000, 1_007_000]
@@ -60,6 +63,13 @@ def test_the_columns_are_kafka_s() -> None:
     assert rows[1]["key"] == b"k7"
 
 
+def test_whose_times_they_are_is_told_by_batch() -> None:
+    given = [received(records(0, 2)), received(records(2, 3), has_append_time=True)]
+    columns = SparkColumns(WITHOUT_HEADERS, 100)
+    (batch,) = columns.joined([*given, received(records(5, 1))])
+    assert batch.column("timestampType").to_pylist() == [0, 0, 1, 1, 1, 0]
+
+
 def test_headers_are_null_where_a_record_has_none() -> None:
     headers: list[list[dict[str, object]]] = [
         [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
@@ -68,7 +78,7 @@ def test_headers_are_null_where_a_record_has_none() -> None:
         [],
     ]
     columns = SparkColumns(WITH_HEADERS, 3)
-    batches = list(columns.joined([(PLACE, records(0, 4, headers)), (PLACE, records(4, 1))]))
+    batches = list(columns.joined([received(records(0, 4, headers)), received(records(4, 1))]))
     for batch in batches:
         assert batch.schema.equals(WITH_HEADERS)
         batch.validate(full=True)
@@ -77,17 +87,17 @@ def test_headers_are_null_where_a_record_has_none() -> None:
 
 
 def test_keys_and_values_are_what_was_received() -> None:
-    received = records(0, 50)
-    (batch,) = SparkColumns(WITHOUT_HEADERS, 50).joined([(PLACE, received)])
+    given = records(0, 50)
+    (batch,) = SparkColumns(WITHOUT_HEADERS, 50).joined([received(given)])
     for name in ("key", "value", "offset"):
-        shown, own = batch.column(name).buffers(), received.column(name).buffers()
+        shown, own = batch.column(name).buffers(), given.column(name).buffers()
         assert [each and each.address for each in shown] == [each and each.address for each in own]
 
 
 def test_small_batches_are_joined_and_large_ones_cut() -> None:
     columns = SparkColumns(WITH_HEADERS, 10)
-    small = [(PLACE, records(4 * number, 4)) for number in range(5)]
-    joined = list(columns.joined([*small, (PLACE, records(20, 25)), (PLACE, records(45, 0))]))
+    small = [received(records(4 * number, 4)) for number in range(5)]
+    joined = list(columns.joined([*small, received(records(20, 25)), received(records(45, 0))]))
     assert [len(batch) for batch in joined] == [8, 8, 4, 10, 10, 5]
     offsets = [each for batch in joined for each in batch.column("offset").to_pylist()]
     assert offsets == list(range(45))
@@ -98,7 +108,7 @@ def test_large_batches_are_not_copied_and_keep_their_place() -> None:
     large = records(10, 2).set_column(
         3, SCHEMA.field("value"), pa.array([bytes(range(256)) * 1000] * 2, pa.binary())
     )
-    batches = [(PLACE, each) for each in (records(0, 4), records(4, 6), large, records(12, 1))]
+    batches = [received(each) for each in (records(0, 4), records(4, 6), large, records(12, 1))]
     joined = list(SparkColumns(WITHOUT_HEADERS, 100).joined(batches))
     assert [len(batch) for batch in joined] == [10, 2, 1]
     shown, own = joined[1].column("value").buffers(), large.column("value").buffers()
@@ -106,22 +116,17 @@ def test_large_batches_are_not_copied_and_keep_their_place() -> None:
 
 
 def test_nothing_is_kept_of_a_partition() -> None:
-    columns, received = SparkColumns(WITHOUT_HEADERS, 20_000), records(0, 10)
+    columns, given = SparkColumns(WITHOUT_HEADERS, 20_000), records(0, 10)
     before = pa.total_allocated_bytes()
     for number in range(200):
-        (batch,) = columns.joined([(("clicks", number), received)])
+        (batch,) = columns.joined([Received(("clicks", number), given, False)])
         assert batch.column("partition").to_pylist() == [number] * 10
     del batch
     assert pa.total_allocated_bytes() - before < 20_000
 
 
-def test_a_time_that_spark_cannot_tell_is_refused() -> None:
-    last = (1 << 63) // 1000 - 1
-    times = pa.array([0, last], pa.int64())
-    columns = SparkColumns(WITHOUT_HEADERS, 100)
-    received = records(0, 2).set_column(1, SCHEMA.field("timestamp"), times)
-    batch = columns.of(PLACE, received)
-    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [0, last * 1000]
-    late = received.set_column(1, SCHEMA.field("timestamp"), pa.array([0, last + 1], pa.int64()))
-    with pytest.raises(InvalidRecordError, match="Spark's timestamps end before"):
-        columns.of(PLACE, late)
+def test_the_last_time_that_a_record_may_have_is_told() -> None:
+    times = pa.array([0, TIMESTAMP_MAX], pa.int64())
+    latest = records(0, 2).set_column(1, SCHEMA.field("timestamp"), times)
+    batch = SparkColumns(WITHOUT_HEADERS, 100).of(received(latest))
+    assert [time.year for time in batch.column("timestamp").to_pylist()] == [1970, 9999]

@@ -27,7 +27,6 @@ from millrace.core.records.column_reader import Body
 from millrace.core.records.columns import HEADERS_TYPE, RECORDS_MAX, SCHEMA, Columns
 from millrace.core.records.compression import Compressor, inflate
 from millrace.core.records.header import (
-    APPEND_TIME,
     HEADER_BYTES,
     Attributes,
     BatchHeader,
@@ -264,7 +263,7 @@ def _int64s(numbers: np.ndarray) -> pa.Array:
 
 
 def _timestamps(header: BatchHeader, body: Body) -> pa.Array:
-    if header.broker_attributes & APPEND_TIME:
+    if header.has_append_time:
         return _int64s(np.full(header.record_count, header.append_timestamp, np.int64))
     if body.timestamps is not None:
         return body.timestamps

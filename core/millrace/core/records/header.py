@@ -173,9 +173,14 @@ class BatchHeader:
         )
 
     @property
+    def has_append_time(self) -> bool:
+        """Whether the records' times are the leader's, instead of the producer's."""
+        return bool(self.broker_attributes & APPEND_TIME)
+
+    @property
     def largest_timestamp(self) -> WallMs:
         """The time that retention and the time index go by."""
-        if self.broker_attributes & APPEND_TIME:
+        if self.has_append_time:
             return self.append_timestamp
         return self.max_timestamp
 
