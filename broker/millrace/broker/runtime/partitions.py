@@ -42,7 +42,13 @@ from millrace.core.errors import (
     StorageFullError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import LeaderEpoch, Offset, TopicPartition, parse_topic_partition
+from millrace.core.ids import (
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+    parse_topic_partition,
+)
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import BrokerLife, Topic
 from millrace.core.metadata.requests import (
@@ -146,6 +152,7 @@ class Partitions:
         self._dropping: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._deleting: asyncio.Task[None] | None = None
+        self._deletes_again_at: MonotonicMs | None = None
         self.directories = [self._open_directory(each, mailbox) for each in directories]
 
     def _open_directory(self, directory: LogDirectory, mailbox: Mailbox) -> OpenDirectory:
@@ -221,8 +228,7 @@ class Partitions:
         self._is_first_image = False
         if before is not None:
             self._on_changes(image.changes_since(before))
-        if self._deleting is None or self._deleting.done():
-            self._deleting = self._spawn(self._delete_deleted())
+        self._begin_deleting()
 
     async def settled(self) -> None:
         """Return once this broker's files are as the metadata of this moment wants them."""
@@ -242,7 +248,10 @@ class Partitions:
         """Tell the machine the time, for as long as the broker runs."""
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            self.perform(self.replicas.tick(monotonic_now()))
+            now = monotonic_now()
+            self.perform(self.replicas.tick(now))
+            if self._deletes_again_at is not None and now >= self._deletes_again_at:
+                self._begin_deleting()
 
     def on_written(self, partition: Partition, end_offset: Offset) -> None:
         """All before `end_offset` is in the file."""
@@ -682,11 +691,24 @@ class Partitions:
         try:
             if opening is not None:
                 await asyncio.wait([opening])
-            with suppress(StorageError):  # It stays where it is, and nobody reads it.
-                await self._delete_files([topic_partition])
+            while True:
+                try:
+                    await self._delete_files([topic_partition])
+                except (StorageFullError, StorageBusyError) as error:
+                    _log.warning("a replica is not deleted yet", extra={"error": error.message})
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                except StorageError:  # It stays where it is, and nobody reads it.
+                    break
+                else:
+                    break
         finally:
             if self._dropping.get(topic_partition) is asyncio.current_task():
                 del self._dropping[topic_partition]
+
+    def _begin_deleting(self) -> None:
+        if self._deleting is None or self._deleting.done():
+            self._deletes_again_at = None
+            self._deleting = self._spawn(self._delete_deleted())
 
     async def _delete_deleted(self) -> None:
         """Delete the data of topics that were deleted, and confirm that."""
@@ -703,8 +725,10 @@ class Partitions:
                     ConfirmDeletions(broker_id=self._broker.broker_id, topic_ids=deleted)
                 )
             except MillraceError as error:
-                # The tombstones stay: the next image brings them again.
+                # The tombstones stay, and are looked at again.
                 _log.warning("a deletion is not done yet", extra={"error": error.message})
+                pause_ms = int(_PAUSE_SECONDS * 1000)
+                self._deletes_again_at = MonotonicMs(monotonic_now() + pause_ms)
                 return
             if self.image is image:
                 return

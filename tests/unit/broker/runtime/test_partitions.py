@@ -49,9 +49,17 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class CrowdedDisk(Disk):
-    """May have no room for another directory."""
+    """May have no room for another directory, or refuse to move one."""
 
     is_full = False
+    is_busy = False
+    refused = 0
+
+    def rename(self, source: str, target: str) -> None:
+        if self.is_busy and target.endswith(".deleted"):
+            self.refused += 1
+            raise OSError(errno.EMFILE, "too many open files", source)
+        super().rename(source, target)
 
     def make_directory(self, path: str) -> None:
         if self.is_full and not self.exists(path):
@@ -77,6 +85,7 @@ class World:
         self.cluster = Cluster(brokers)
         self.disks = [CrowdedDisk(number) for number in range(directories)]
         self.failures: list[BaseException] = []
+        self.confirmed: list[TopicId] = []
         self.partitions: Partitions
         self.opened: list[LogDirectory] = []
 
@@ -155,6 +164,7 @@ class World:
 
     async def _ask(self, request: object) -> list[MillraceError | None]:
         assert isinstance(request, ConfirmDeletions)
+        self.confirmed += request.topic_ids
         return []
 
     async def learn(self) -> None:
@@ -266,6 +276,43 @@ def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() ->
         await asyncio.sleep(0.1)
         assert world.partitions.find(partition) is None
         assert world.partitions.replicas.failed == []
+
+    world.run(story)
+
+
+def test_a_deletion_that_is_refused_is_tried_again_though_no_metadata_changes() -> None:
+    world = World()
+    topic_id = world.create()
+
+    async def story() -> None:
+        await world.learn()
+        disk = world.disks[0]
+        disk.is_busy = True
+        world.cluster.ask_each(DeleteTopics(topics=[TopicRef(topic_id=topic_id)]))
+        await world.learn()
+        assert world.names() == [f"{topic_id.hex()}-0"]
+        disk.is_busy = False
+        ticking = asyncio.create_task(world.partitions.tick())
+        await until(lambda: world.names()[0].endswith(".deleted"))
+        ticking.cancel()
+        assert world.confirmed == [topic_id]
+
+    world.run(story)
+
+
+def test_files_of_a_replica_that_was_moved_away_go_as_soon_as_the_disk_lets_them() -> None:
+    world = World(brokers=4)
+    moved = TopicPartition(world.create(replicas=3), 0)
+
+    async def story() -> None:
+        await world.learn()
+        disk = world.disks[0]
+        disk.is_busy = True
+        world.move(moved, 1, 2, 3)
+        world.partitions.on_image(world.image)
+        await until(lambda: disk.refused > 2)
+        disk.is_busy = False
+        await until(lambda: world.names()[0].endswith(".deleted"))
 
     world.run(story)
 
