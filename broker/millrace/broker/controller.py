@@ -57,9 +57,9 @@ _log = logging.getLogger(__name__)
 
 _CLUSTER_ID_BYTES: Final = 16
 _WATCH_STEP_MS: Final = 20
+"""How late it is noticed that the lease may have changed."""
 _UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
 """What a store says that will say the same again until somebody has looked after it."""
-"""How late it is noticed that the lease may have changed."""
 
 NO_CONTROLLER: Final = "there is no controller"
 """How it begins to say why it does not act."""

@@ -40,7 +40,7 @@ class TopicDescriptions:
             cluster: the settings of the cluster, as they are now.
         """
         self._follow(image)
-        if cluster != self._cluster:
+        if cluster is not self._cluster:
             self._cluster = cluster
             self._known.clear()
         described = self._known.get(topic.topic_id)
