@@ -147,8 +147,8 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "unclean elections need nobody's leave",
         "P30",
         f"{_ELECTIONS}:Rules.of",
-        "else cluster.unclean_leader_election_enable,",
-        "else True,",
+        "may_elect_unclean = cluster.unclean_leader_election_enable",
+        "may_elect_unclean = True",
     ),
     mutant(
         "an unclean election is not on record",
