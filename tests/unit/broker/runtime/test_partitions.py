@@ -293,8 +293,9 @@ def test_a_deletion_that_is_refused_is_tried_again_though_no_metadata_changes() 
         assert world.names() == [f"{topic_id.hex()}-0"]
         disk.is_busy = False
         ticking = asyncio.create_task(world.partitions.tick())
-        await until(lambda: world.names()[0].endswith(".deleted"))
+        await until(lambda: bool(world.confirmed))
         ticking.cancel()
+        assert world.names()[0].endswith(".deleted")
         assert world.confirmed == [topic_id]
 
     world.run(story)
