@@ -1,8 +1,9 @@
 """Addresses as they are written."""
 
 from collections.abc import Sequence
+from typing import Final
 
-_PORT_MAX = 65535
+_PORT_MAX: Final = 65535
 
 
 def host_port(host: str, port: int | str) -> str:

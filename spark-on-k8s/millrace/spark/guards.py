@@ -24,6 +24,16 @@ class Loss:
     """Where what is there begins; None: the partition is gone."""
     is_other_topic: bool = False
 
+    @staticmethod
+    def of_partition(place: Place) -> "Loss":
+        """A partition that is not there any more."""
+        return Loss(place, "the partition does not exist any more", None)
+
+    @staticmethod
+    def of_end(place: Place, end: int, wanted: int) -> "Loss":
+        """The end of a log that is shorter than was known."""
+        return Loss(place, f"the log ends at {end}, before {wanted}", end)
+
     @property
     def is_of_topic(self) -> bool:
         """Whether the partition itself is gone, and not only records of it."""
@@ -57,7 +67,7 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
     for place, position in sorted(at.positions.items()):
         topic, offset = place[0], position.offset
         if place not in log.beginnings:
-            yield Loss(place, "the partition does not exist any more", None)
+            yield Loss.of_partition(place)
             continue
         beginning, end = log.beginnings[place], log.ends.positions[place].offset
         if is_of_other_topic(at, log, topic):
@@ -68,7 +78,7 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[Place, int]) -> Iterator[Lo
             why = f"an unclean election has replaced the records from {lost_from[place]} on"
             yield Loss(place, why, max(beginning, min(end, lost_from[place])))
         elif offset > end:
-            yield Loss(place, f"the log ends at {end}, before {offset}", end)
+            yield Loss.of_end(place, end, offset)
 
 
 def losses_before(until: Offsets, begin: Offsets, log: Log) -> Iterator[Loss]:
@@ -85,7 +95,7 @@ def losses_before(until: Offsets, begin: Offsets, log: Log) -> Iterator[Loss]:
         if is_of_other_topic(until, log, place[0]):
             yield Loss(place, _made_anew(place[0]), None, is_other_topic=True)
         elif end < last:
-            yield Loss(place, f"the log ends at {end}, before {last}", end)
+            yield Loss.of_end(place, end, last)
         elif first > last:
             why = f"it was to be read up to {last}, and is read from {first} on"
             yield Loss(place, why, first)

@@ -219,7 +219,7 @@ class _Reading:
         """Read what is left of a range, if anything is; never again what was read."""
         place = loss.place
         at = self._next.pop(place)
-        if loss.read_on_at is None or loss.is_other_topic:
+        if loss.is_of_topic:
             return
         self._ends[place] = min(self._ends[place], log.ends.positions[place].offset)
         begin = max(at, log.beginnings[place])

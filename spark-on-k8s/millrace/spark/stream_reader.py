@@ -245,11 +245,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, target in self._target.positions.items():
             end = ends.positions.get(place)
             if end is None:
-                found.append(Loss(place, "the partition does not exist any more", None))
+                found.append(Loss.of_partition(place))
                 continue
             if end.offset < target.offset:
-                why = f"the log ends at {end.offset}, before {target.offset}"
-                found.append(Loss(place, why, end.offset))
+                found.append(Loss.of_end(place, end.offset, target.offset))
                 target = end
             at = begin.positions.get(place, target)
             # Never beyond the end: that the log became shorter is a loss.

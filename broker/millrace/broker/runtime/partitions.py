@@ -691,19 +691,22 @@ class Partitions:
         try:
             if opening is not None:
                 await asyncio.wait([opening])
-            while True:
-                try:
-                    await self._delete_files([topic_partition])
-                except (StorageFullError, StorageBusyError) as error:
-                    _log.warning("a replica is not deleted yet", extra={"error": error.message})
-                    await asyncio.sleep(_PAUSE_SECONDS)
-                except StorageError:  # It stays where it is, and nobody reads it.
-                    break
-                else:
-                    break
+            while (refusal := await self._try_to_drop(topic_partition)) is not None:
+                _log.warning("a replica is not deleted yet", extra={"error": refusal.message})
+                await asyncio.sleep(_PAUSE_SECONDS)
         finally:
             if self._dropping.get(topic_partition) is asyncio.current_task():
                 del self._dropping[topic_partition]
+
+    async def _try_to_drop(self, topic_partition: TopicPartition) -> StorageError | None:
+        """Delete a replica's files; return what was refused that may go well later."""
+        try:
+            await self._delete_files([topic_partition])
+        except (StorageFullError, StorageBusyError) as refusal:
+            return refusal
+        except StorageError:
+            pass  # They stay where they are, and nobody reads them.
+        return None
 
     def _begin_deleting(self) -> None:
         if self._deleting is None or self._deleting.done():
