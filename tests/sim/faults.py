@@ -604,12 +604,17 @@ def lose_file(scene: Scene) -> Undo | None:
 @family("F32", "a write goes to the wrong place")
 def misdirect_write(scene: Scene) -> Undo | None:
     disk = scene.victim.disk
-    sizes = {path: size for path, size in _sizes_known(scene.victim).items() if ".log" in path}
-    undo = _kill(scene.victim) if len(sizes) > 1 else None
+    # Only whole ones: a batch that begins behind what is trusted would look like a torn tail.
+    sectors = {
+        path: size // SECTOR_BYTES
+        for path, size in _sizes_known(scene.victim).items()
+        if path.endswith(".log") and size >= SECTOR_BYTES
+    }
+    undo = _kill(scene.victim) if len(sectors) > 1 else None
     if undo is None:
         return None
-    source, target = scene.dice.sample(list(sizes), 2)
-    at = scene.dice.randrange(sizes[target]) // SECTOR_BYTES * SECTOR_BYTES
+    source, target = scene.dice.sample(list(sectors), 2)
+    at = scene.dice.randrange(sectors[target]) * SECTOR_BYTES
     disk.damaged.append(target)
     scene.world.note(f"{target} of {scene.victim.name} gets bytes of {source}")
     disk.copy_sector(source, 0, target, at)
