@@ -470,6 +470,22 @@ def test_handles_that_are_used_again_follow_the_latest_wish(
         session.close()
 
 
+def test_what_is_named_again_and_again_is_answered_once(
+    broker: RunningBroker, target: TopicPartition
+) -> None:
+    with RawClient(broker.address) as client:
+        metadata = client.cluster.GetMetadata(
+            cluster_pb2.GetMetadataRequest(
+                topics=["attacked"] * 1000, topic_ids=[target.topic_id] * 1000
+            )
+        )
+        logs = client.cluster.DescribeLogs(
+            cluster_pb2.DescribeLogsRequest(partitions=[named(target)] * 1000)
+        )
+    assert [topic.name for topic in metadata.topics] == ["default/attacked"]
+    assert len(logs.logs) == 1
+
+
 def test_unary_bombs_are_refused(broker: RunningBroker, target: TopicPartition) -> None:
     name = named(target)
     many = 1001

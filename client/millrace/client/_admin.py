@@ -207,16 +207,23 @@ class Admin:
     async def describe_topics(
         self, names: Iterable[str] | None = None
     ) -> dict[str, TopicDescription]:
-        """Return topics by name; None: all.
+        """Return topics by name; None: all. Their settings come without `documentation`.
 
         Raises:
             UnknownTopicOrPartitionError: one of them does not exist.
         """
+        return await self._describe_topics(names, with_documentation=False)
+
+    async def _describe_topics(
+        self, names: Iterable[str] | None, *, with_documentation: bool
+    ) -> dict[str, TopicDescription]:
         wanted = None if names is None else [str(parse_topic_name(name)) for name in names]
         if wanted == []:
             return {}
         response = await self._cluster.look_up(
-            cluster_pb2.GetMetadataRequest(topics=wanted or (), with_documentation=True)
+            cluster_pb2.GetMetadataRequest(
+                topics=wanted or (), with_documentation=with_documentation
+            )
         )
         described = {}
         for topic in response.topics:
@@ -229,12 +236,12 @@ class Admin:
         return described
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        """Return one topic.
+        """Return one topic, with what its settings mean.
 
         Raises:
             UnknownTopicOrPartitionError: it does not exist.
         """
-        (topic,) = (await self.describe_topics([name])).values()
+        (topic,) = (await self._describe_topics([name], with_documentation=True)).values()
         return topic
 
     async def describe_cluster(self) -> ClusterDescription:

@@ -32,8 +32,9 @@ class ConfigValue:
 
     value: str
     source: str
-    """`default`, `broker` or `topic`: who decided it."""
+    """`default`, `cluster` or `topic`: who decided it."""
     documentation: str
+    """What it means; empty where all topics were asked for."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,6 +1,6 @@
 """The Cluster service: handshake, metadata, and administration, which the controller does."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, cast
@@ -135,10 +135,13 @@ class ClusterService:
         if request.brokers_only:
             return response
         if request.topics or request.topic_ids:
-            for name in request.topics:
+            # Each once, however often it is named: a description is a hundred times its name.
+            for name in dict.fromkeys(request.topics):
                 response.topics.append(self._find(image, name=name))
-            for topic_id in request.topic_ids:
-                response.topics.append(self._find(image, topic_id=topic_id))
+            answered = {topic.topic_id for topic in response.topics if not topic.error.code}
+            for topic_id in dict.fromkeys(request.topic_ids):
+                if topic_id not in answered:
+                    response.topics.append(self._find(image, topic_id=topic_id))
         else:
             for _, topic in sorted(image.topics.items()):
                 response.topics.append(self._topics.of(image, topic, self._channel.config))
@@ -183,10 +186,11 @@ class ClusterService:
     async def _describe_logs(
         self, request: pb.DescribeLogsRequest, _: object
     ) -> pb.DescribeLogsResponse:
-        wanted = [
+        wanted = dict.fromkeys(
             TopicPartition(topic_id_of(each.topic_id) or TopicId(b""), each.partition)
             for each in request.partitions
-        ]
+        )
+        described: Iterable[TopicPartition]
         if request.only_damaged:
             damaged = self._partitions.damaged()
             described = [each for each in damaged if not wanted or each in wanted]

@@ -22,9 +22,7 @@ def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.a
 
     Args:
         limits: of its connections and messages.
-        is_for_brokers: what it sends may be as large as it likes: a broker gets the cluster's
-            metadata in one message, whose objects have bounds of their own (`shard_bytes_max`).
-            And a connection that is dead has to be found out soon (`replica_keepalive_ms`).
+        is_for_brokers: a connection that is dead has to be found out soon (`replica_keepalive_ms`).
     """
     if is_for_brokers:
         limits = replace(
@@ -37,10 +35,8 @@ def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.a
     return grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", limits.message_bytes_max),
-            (
-                "grpc.max_send_message_length",
-                -1 if is_for_brokers else limits.message_bytes_max,
-            ),
+            # What is sent is bounded where it is made; metadata is as large as the cluster is.
+            ("grpc.max_send_message_length", -1),
             ("grpc.max_allowed_incoming_connections", limits.connections_max),
             ("grpc.max_concurrent_streams", limits.connection_streams_max),
             ("grpc.server_handshake_timeout_ms", limits.handshake_ms_max),
