@@ -100,11 +100,13 @@ the number of topics, followers by the number of brokers, errors by the number o
 What to be woken for: `millrace_under_min_isr_partitions` and `millrace_offline_partitions` above 0
 (some writes fail), `millrace_offline_log_dirs` and `millrace_offline_replicas` above 0 (a disk or a
 log is damaged, and what it held is fetched anew where that is possible),
-`sum(millrace_controller_active)` other than 1 for longer than a lease, any
+`millrace_reluctance{reason="full disk"}` above 0 (its followers lead now; where there are none,
+writes are refused), `sum(millrace_controller_active)` other than 1 for longer than a lease, any
 `millrace_unclean_leader_elections_total`, `millrace_topic_lost_records_total` and
 `millrace_halted_replicas`. What to look at by day: `millrace_under_replicated_partitions` that
-stays above 0, ISRs that shrink often, and `millrace_differing_cluster_settings` above 0 when nobody
-is about to change them.
+stays above 0, ISRs that shrink often, `millrace_reluctance{reason="slow disk"}`,
+`millrace_log_dir_free_bytes` that will not last the week, and
+`millrace_differing_cluster_settings` above 0 when nobody is about to change them.
 
 | name | kind | meaning |
 |---|---|---|

@@ -1,9 +1,9 @@
 """What a person may do about what is wrong with a cluster, in the order of what hurts most."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from millrace.cli.places import listed
+from millrace.cli.places import count, listed
 from millrace.cli.trash import IN_TRASH
 
 if TYPE_CHECKING:
@@ -35,17 +35,11 @@ def advice(found: "ClusterHealth") -> list[str]:
             "there is no way from here to its address: `millrace cluster describe` shows that"
         )
     if found.offline:
-        first = found.offline[0]
-        lines.append(
-            f"offline: start {_brokers(_missing(found.offline) & gone or gone)}, and they come "
-            "back by themselves. Where those are gone for good, `millrace elect-leaders --unclean "
-            f"{first.topic}:{first.partition}` goes on without the records that only they have"
-        )
-    late = sorted(_missing(found.under_replicated) - gone)
+        lines.append(_about_offline(found.offline, gone))
+    led = [each for each in found.under_replicated if each.leader >= 0]
+    late = sorted(_missing(led) - gone)
     if late:
-        topic = next(
-            each.topic for each in found.under_replicated if set(each.missing).intersection(late)
-        )
+        topic = next(each.topic for each in led if set(each.missing).intersection(late))
         lines.append(
             f"{_brokers(late)}: there, and not in sync yet; `millrace topic describe {topic}` "
             "shows how far (LAG)"
@@ -54,9 +48,11 @@ def advice(found: "ClusterHealth") -> list[str]:
         lines.append(_about_gone(found, gone))
     for reason in sorted({each.reluctance for each in found.reluctant_brokers}):
         numbers = [each.broker_id for each in found.reluctant_brokers if each.reluctance == reason]
+        stay = sum(each.leader in numbers for each in found.badly_led)
+        but = f", but {count(stay, 'partition')} that nobody else can lead" if stay else ""
         lines.append(
-            f"{_brokers(numbers)}: {reason}: others lead what they can for it, until that is over. "
-            f"{_CURES.get(reason, 'Its log says more')}"
+            f"{_brokers(numbers)}: {reason}: others lead what they can for it, until that is "
+            f"over{but}. {_CURES.get(reason, 'Its log says more')}"
         )
     if found.recovering:
         places = listed((each.topic, each.partition) for each in found.recovering)
@@ -66,6 +62,24 @@ def advice(found: "ClusterHealth") -> list[str]:
     return lines
 
 
+def _about_offline(offline: "Sequence[PartitionHealth]", gone: Collection[int]) -> str:
+    first = offline[0]
+    unclean = (
+        f"`millrace elect-leaders --unclean {first.topic}:{first.partition}` goes on without the "
+        "records that only they have"
+    )
+    if gone:
+        return (
+            f"offline: start {_brokers(_missing(offline) & gone or gone)}, and they come back by "
+            f"themselves. Where those are gone for good, {unclean}"
+        )
+    return (
+        "offline: all brokers are there, so a log directory that held the last replica in sync is "
+        f"not, or its log cannot be opened: the log of {_brokers(_missing(offline))} says why. Put "
+        f"it back and start the broker anew. Where it is gone for good, {unclean}"
+    )
+
+
 def _about_gone(found: "ClusterHealth", gone: Collection[int]) -> str:
     number = min(gone)
     held = [each for each in found.under_replicated if number in each.missing]
@@ -73,7 +87,7 @@ def _about_gone(found: "ClusterHealth", gone: Collection[int]) -> str:
     left = len(found.usable_brokers)
     first = ""
     if needed > left:  # Each replica needs a broker of its own.
-        first = f"start another broker first, or add `--replication-factor {max(left, 1)}`: "
+        first = f"start another broker first, or add `--replication-factor-max {max(left, 1)}`: "
     return (
         f"{_brokers(gone)}: not there. To bring one back, start it; to do without it, {first}"
         f"`millrace reassign plan --remove-broker {number} | millrace reassign apply -`, then "

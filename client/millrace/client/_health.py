@@ -44,6 +44,8 @@ class ClusterHealth:
     """Not all replicas are in sync: fewer brokers may fail than planned."""
     fenced_brokers: tuple[BrokerId, ...]
     """Brokers that are not there. Whether that matters, the partitions say."""
+    badly_led: tuple[PartitionHealth, ...] = ()
+    """Their leader has a slow or full disk, and nobody better can lead: writes wait or fail."""
     damaged: tuple[DamagedReplica, ...] = ()
     """Replicas that are offline on brokers that run, and those that were fetched anew since."""
     unreachable_brokers: tuple[BrokerId, ...] = ()
@@ -63,6 +65,7 @@ class ClusterHealth:
             or self.under_min_isr
             or self.recovering
             or self.under_replicated
+            or self.badly_led
             or self.unreachable_brokers
             or any(each.error for each in self.damaged)
         )
@@ -74,6 +77,8 @@ def health_of(
     damaged: Iterable[DamagedReplica] = (),
 ) -> ClusterHealth:
     """Judge a cluster by what it says of itself."""
+    reluctant = tuple(each for each in cluster.brokers if each.reluctance and not each.is_fenced)
+    with_bad_disks = {each.broker_id for each in reluctant}
     partitions = [
         (_judge(topic, partition), partition) for topic in topics for partition in topic.partitions
     ]
@@ -88,9 +93,8 @@ def health_of(
         fenced_brokers=tuple(each.broker_id for each in cluster.brokers if each.is_fenced),
         damaged=tuple(damaged),
         unreachable_brokers=cluster.unreachable,
-        reluctant_brokers=tuple(
-            each for each in cluster.brokers if each.reluctance and not each.is_fenced
-        ),
+        badly_led=tuple(health for health, _ in partitions if health.leader in with_bad_disks),
+        reluctant_brokers=reluctant,
         controller_problem=cluster.controller_problem,
         usable_brokers=tuple(
             each.broker_id

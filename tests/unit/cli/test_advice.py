@@ -21,6 +21,7 @@ def health(
     under_replicated: Sequence[PartitionHealth] = (),
     recovering: Sequence[PartitionHealth] = (),
     fenced: Sequence[int] = (),
+    badly_led: Sequence[PartitionHealth] = (),
     unreachable: Sequence[int] = (),
     has_controller: bool = True,
     reluctant: Sequence[BrokerInfo] = (),
@@ -33,6 +34,7 @@ def health(
         tuple(recovering),
         tuple(under_replicated),
         ids(*fenced),
+        tuple(badly_led),
         unreachable_brokers=ids(*unreachable),
         reluctant_brokers=tuple(reluctant),
         usable_brokers=ids(*usable),
@@ -51,6 +53,13 @@ def test_partitions_that_nobody_leads_come_back_with_their_brokers_or_without_re
     assert "broker 1, 2: not there" in second
 
 
+def test_where_nobody_leads_though_all_brokers_are_there_a_disk_is_missing() -> None:
+    partition = lacking(1, leader=-1)
+    (line,) = advice(health(offline=[partition], under_replicated=[partition]))
+    assert "the log of broker 1 says why" in line
+    assert line.index("Put it back") < line.index("elect-leaders --unclean orders:3")
+
+
 def test_a_broker_that_is_not_there_is_started_or_done_without() -> None:
     (line,) = advice(health(under_replicated=[lacking(2)], fenced=[2]))
     assert "reassign plan --remove-broker 2 | millrace reassign apply -" in line
@@ -61,7 +70,7 @@ def test_where_too_few_brokers_would_be_left_another_one_comes_first() -> None:
     partition = lacking(2, isr=[0, 1])
     (line,) = advice(health(under_replicated=[partition], fenced=[2], usable=[0, 1]))
     assert "start another broker first" in line
-    assert "--replication-factor 2" in line
+    assert "--replication-factor-max 2" in line
     assert "millrace cluster unregister 2" in line
     (line,) = advice(health(under_replicated=[partition], fenced=[2], usable=[0, 1, 3]))
     assert "--replication-factor" not in line
@@ -91,6 +100,11 @@ def test_a_broker_with_a_bad_disk_leads_less_until_somebody_looks_at_it() -> Non
     assert slow.startswith("broker 0: slow disk: ")
     assert found.is_healthy
     assert broker(0, "slow disk").state == "slow disk"
+
+    found = health(reluctant=[broker(0, "full disk")], badly_led=[lacking(leader=0)])
+    (line,) = advice(found)
+    assert "but 1 partition that nobody else can lead" in line
+    assert not found.is_healthy
 
 
 def test_without_a_controller_and_while_recovering_one_can_only_wait() -> None:

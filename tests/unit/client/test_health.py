@@ -37,6 +37,7 @@ def judged(
     controller: int = 0,
     is_recovering: bool = False,
     damaged: Sequence[DamagedReplica] = (),
+    full: int = -1,
 ) -> ClusterHealth:
     """Judge a cluster of one partition."""
     partition = PartitionDescription(
@@ -56,7 +57,16 @@ def judged(
     config = {"min.insync.replicas": ConfigValue(min_isr, "topic", "")}
     topic = TopicDescription("t", TopicId(b"t" * 16), False, (partition,), config)
     brokers = tuple(
-        BrokerInfo(BrokerId(n), f"b{n}", "h:1", "", n == 2, BrokerEpoch(n)) for n in range(3)
+        BrokerInfo(
+            BrokerId(n),
+            f"b{n}",
+            "h:1",
+            "",
+            n == 2,
+            BrokerEpoch(n),
+            reluctance="full disk" if n == full else "",
+        )
+        for n in range(3)
     )
     cluster = ClusterDescription("c", BrokerId(controller), ControllerEpoch(1), brokers)
     return health_of(cluster, [topic], damaged)
@@ -107,6 +117,13 @@ def test_a_partition_that_nobody_leads_is_offline() -> None:
 def test_replicas_that_come_or_go_are_not_missed() -> None:
     health = judged((0, 1), replicas=(3, 1, 0), adding=(3,), removing=(0,))
     assert health.is_healthy
+
+
+def test_a_full_disk_is_no_illness_where_others_lead_and_one_where_nobody_else_can() -> None:
+    assert judged((0, 1), replicas=(0, 1), full=1).is_healthy
+    health = judged((0, 1), replicas=(0, 1), full=0)
+    assert not health.is_healthy
+    assert [found.leader for found in health.badly_led] == [0]
 
 
 def test_without_a_controller_and_while_a_loss_is_not_settled_it_is_not_healthy() -> None:

@@ -16,7 +16,7 @@ from millrace.cli.moves import (
     wait_until,
     yet_to_return,
 )
-from millrace.cli.output import print_json, print_table, say
+from millrace.cli.output import print_json, print_table, put, say
 from millrace.cli.places import Place, count, documents, listed
 from millrace.cli.progress import Bars
 from millrace.core.errors import BrokerInUseError
@@ -143,8 +143,9 @@ def health(bootstrap: str, output: str) -> None:
     It ends with 0 where all is well, and with 7 where it is not.
 
     Worst first: offline partitions can neither be written nor read; under min ISR, writes with
-    acks=all are refused; recovering ones have lost records in an unclean election; under-replicated
-    ones work, but fewer brokers may fail than planned. Damaged replicas are fetched anew from the
+    acks=all are refused; badly led ones have a leader with a slow or full disk, for whom nobody can
+    step in; recovering ones have lost records in an unclean election; under-replicated ones work,
+    but fewer brokers may fail than planned. Damaged replicas are fetched anew from the
     leader by themselves, where there is one; the damaged files are kept, and named here.
 
     All brokers are asked, and whoever knows most is believed. One that does not answer, and of
@@ -178,6 +179,7 @@ def _problems(found: "ClusterHealth") -> "list[tuple[str, tuple[PartitionHealth,
     return [
         ("offline", found.offline),
         ("under_min_isr", found.under_min_isr),
+        ("badly_led", found.badly_led),
         ("recovering", found.recovering),
         ("under_replicated", found.under_replicated),
     ]
@@ -196,9 +198,9 @@ def _document(partition: "PartitionHealth") -> dict[str, Any]:
 
 def _print_health(found: "ClusterHealth") -> None:
     if not found.has_controller:
-        click.echo("no broker is the controller: nothing is elected or changed until one is")
+        put("no broker is the controller: nothing is elected or changed until one is")
     if found.unreachable_brokers:
-        click.echo(f"unreachable: broker {_ids(found.unreachable_brokers)}")
+        put(f"unreachable: broker {_ids(found.unreachable_brokers)}")
     rows = [
         [
             name.replace("_", " "),
@@ -217,7 +219,7 @@ def _print_health(found: "ClusterHealth") -> None:
             ["PROBLEM", "TOPIC", "PARTITION", "LEADER", "IN SYNC", "MISSING", "MIN ISR"], rows
         )
     elif found.is_healthy:
-        click.echo("healthy: every partition is led, and all its replicas are in sync")
+        put("healthy: every partition is led, and all its replicas are in sync")
     print_damage(found.damaged)
     for line in advice(found):
         say(line)
