@@ -49,9 +49,13 @@ def chosen(brokers: list[int] | None = None, *removed: int) -> tuple[list[int], 
     return [each.broker_id for each in candidates], [each.broker_id for each in nothing_new]
 
 
-def test_a_broker_with_a_bad_disk_keeps_its_replicas_and_gets_no_new_ones() -> None:
-    assert chosen() == ([0, 1, 5], [1, 5])
-    assert chosen(None, 1) == ([0, 5], [5])
+def test_who_is_away_or_has_a_bad_disk_keeps_its_replicas_and_gets_no_new_ones() -> None:
+    assert chosen() == ([0, 1, 2, 4, 5], [1, 2, 4, 5])
+    assert chosen(None, 1) == ([0, 2, 4, 5], [2, 4, 5])
+
+
+def test_a_broker_that_is_to_be_removed_keeps_nothing() -> None:
+    assert chosen(None, 2, 4) == ([0, 1, 5], [1, 5])
 
 
 def test_a_broker_that_is_named_gets_replicas() -> None:

@@ -11,7 +11,7 @@ from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.move_progress import so_far, wait_for_all, work_through
 from millrace.cli.moves import Copy, partitions_of, under_way, wait_options
-from millrace.cli.output import print_json, print_table, say
+from millrace.cli.output import print_json, print_table, put, say
 from millrace.cli.places import (
     Place,
     count,
@@ -72,8 +72,8 @@ def _broker_ids(
     "--brokers",
     callback=_broker_ids,
     metavar="ID,ID,...",
-    help="The brokers that are to hold them.  [default: all that are there and not drained; but no "
-    "new replicas for those that have a bad disk, or are being stopped]",
+    help="The brokers that are to hold them.  [default: all that are not drained; but no new "
+    "replicas for those that are not there, have a bad disk, or are being stopped]",
 )
 @click.option(
     "--remove-broker",
@@ -87,6 +87,11 @@ def _broker_ids(
     type=click.IntRange(1),
     help="How many replicas each is to have.  [default: as many as it has]",
 )
+@click.option(
+    "--replication-factor-max",
+    type=click.IntRange(1),
+    help="How many replicas each is to have at the most: those with more lose some.",
+)
 @bootstrap_option
 def plan(
     *,
@@ -94,6 +99,7 @@ def plan(
     brokers: list[int] | None,
     removed: tuple[int, ...],
     replication_factor: int | None,
+    replication_factor_max: int | None,
     bootstrap: str,
 ) -> None:
     """Print, as JSON, where replicas should go: of the partitions named, or of all.
@@ -134,13 +140,15 @@ def plan(
         before,
         [Candidate(each.broker_id, each.rack) for each in candidates],
         replication_factor=replication_factor,
+        replication_factor_max=replication_factor_max,
         nothing_new=[each.broker_id for each in nothing_new],
         other_replicas=other_replicas,
         other_leaders=other_leaders,
     )
-    click.echo(assignment_file.text(assignment_file.document(after, before)))
+    put(assignment_file.text(assignment_file.document(after, before)))
     for each in nothing_new:
-        say(f"broker {each.broker_id}: {each.state}: it keeps replicas, and gets no new ones")
+        state = "unreachable" if each.broker_id in cluster.unreachable else each.state
+        say(f"broker {each.broker_id}: {state}: it keeps replicas, and gets no new ones")
     copied = sum(len(set(replicas) - set(before[place])) for place, replicas in after.items())
     if after:
         say(
@@ -156,8 +164,9 @@ def _candidates(
 ) -> "tuple[list[BrokerInfo], list[BrokerInfo]]":
     """Return the brokers that are to hold replicas, and those of them that get no new ones.
 
-    What is over in a moment, such as a slow disk, is no reason to copy everything elsewhere. A
-    broker that is named gets new ones for all that.
+    What is over in a moment, such as a restart or a slow disk, is no reason to copy everything
+    elsewhere: only drained brokers give up what they hold, and those that are to be removed. One
+    with a bad disk that is named gets new replicas for all that.
 
     Raises:
         Failure: a broker is not there, or none is left.
@@ -170,21 +179,24 @@ def _candidates(
                 f"there are: {', '.join(map(str, sorted(known)))}; see `millrace cluster describe`",
                 exit_code=ExitCode.NOT_FOUND,
             )
-    unusable = {number: why for number in known if (why := _unusable(known[number], cluster))}
     for number in brokers or ():
-        if number in unusable:
+        if why := _unusable(known[number], cluster):
             raise Failure(
-                f"broker {number} cannot take replicas now: {unusable[number]}",
+                f"broker {number} cannot take replicas now: {why}",
                 "see `millrace cluster describe`",
             )
     chosen = [
         known[number]
         for number in brokers or sorted(known)
-        if number not in removed and number not in unusable
+        if number not in removed and not known[number].is_drained
     ]
     if not chosen:
         raise Failure("no broker is left to hold anything", "name some with --brokers")
-    return chosen, [] if brokers else [each for each in chosen if each.state != "alive"]
+    if brokers:
+        return chosen, []
+    return chosen, [
+        each for each in chosen if each.state != "alive" or each.broker_id in cluster.unreachable
+    ]
 
 
 def _unusable(broker: "BrokerInfo", cluster: "ClusterDescription") -> str:

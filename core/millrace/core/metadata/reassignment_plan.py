@@ -30,6 +30,7 @@ def planned(
     candidates: Sequence[Candidate],
     *,
     replication_factor: int | None = None,
+    replication_factor_max: int | None = None,
     nothing_new: Collection[BrokerId] = (),
     other_replicas: Counter[BrokerId] | None = None,
     other_leaders: Counter[BrokerId] | None = None,
@@ -40,6 +41,7 @@ def planned(
         partitions: the replicas of each that may move, the preferred leader first.
         candidates: the brokers that are to hold them.
         replication_factor: how many replicas each is to have; None: as many as it has.
+        replication_factor_max: how many that is at the most; those that have fewer get no more.
         nothing_new: candidates that may keep what they have, and get no more.
         other_replicas: what each broker holds of partitions that are not to move.
         other_leaders: how many of those it leads by preference.
@@ -48,8 +50,12 @@ def planned(
         InvalidReplicaAssignmentError: there are fewer brokers than replicas of a partition.
     """
     plan = _Plan[_K](candidates, nothing_new, other_replicas or Counter())
+    counts: dict[_K, int] = {}
     for key, replicas in partitions.items():
         count = len(replicas) if replication_factor is None else replication_factor
+        if replication_factor_max is not None:
+            count = min(count, replication_factor_max)
+        counts[key] = count
         there = plan.count_for(replicas)
         if not 1 <= count <= there:
             raise InvalidReplicaAssignmentError(
@@ -57,8 +63,8 @@ def planned(
                 "from: name more brokers, or a smaller replication factor"
             )
         plan.keep(key, replicas, count)
-    for key, replicas in partitions.items():
-        plan.fill(key, len(replicas) if replication_factor is None else replication_factor)
+    for key, count in counts.items():
+        plan.fill(key, count)
     plan.spread_zones()
     plan.even_replicas()
     plan.even_leaders(other_leaders or Counter())
@@ -89,8 +95,10 @@ class _Plan(Generic[_K]):
         return len({*self._takers, *(each for each in replicas if each in self._zone)})
 
     def keep(self, key: _K, replicas: Sequence[BrokerId], count: int) -> None:
-        """Keep the replicas that may stay, at most `count`."""
-        self.replicas[key] = [each for each in replicas if each in self._zone][:count]
+        """Keep the replicas that may stay, at most `count`; rather those that may get more."""
+        held = [each for each in replicas if each in self._zone]
+        best = sorted(held, key=lambda each: each not in self._takers)[:count]
+        self.replicas[key] = [each for each in held if each in best]
         for each in self.replicas[key]:
             self._loads[each] += 1
             self._held[each][key] = None

@@ -38,6 +38,17 @@ def test_a_broker_that_is_left_out_loses_its_replicas_and_no_other_moves() -> No
     assert set(plan[1]) == set(plan[2]) == {0, 1}
 
 
+def test_at_the_most_so_many_replicas_are_no_more_for_those_that_have_fewer() -> None:
+    before = {0: ids(0), 1: ids(0, 1, 2), 2: ids(1, 2)}
+    after = before | planned(before, brokers("", "", "")[:2], replication_factor_max=2)
+    assert [len(replicas) for replicas in after.values()] == [1, 2, 2]
+
+
+def test_where_fewer_replicas_stay_those_of_a_broker_that_is_away_go_first() -> None:
+    plan = planned({0: ids(2, 0, 1)}, brokers("", "", ""), replication_factor=2, nothing_new=ids(2))
+    assert set(plan[0]) == {0, 1}
+
+
 def test_a_new_broker_gets_its_share() -> None:
     before = {number: ids(0, 1) for number in range(6)}
     plan = planned(before, brokers("", "", ""))
