@@ -4,10 +4,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
-from millrace.cli.output import print_json
+from millrace.cli.output import print_json, put
 
 if TYPE_CHECKING:
     from millrace.broker.app import BrokerAddress
@@ -35,7 +33,7 @@ def announce(output: str, *, data: str, teach: bool) -> "Callable[[BrokerAddress
             }
             print_json(facts, indent=None)
         else:
-            click.echo(greeting(address, data, teach=teach))
+            put(greeting(address, data, teach=teach))
 
     return on_ready
 

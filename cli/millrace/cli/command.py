@@ -1,7 +1,5 @@
 """How every command of `millrace` behaves: it teaches with examples and fails with one message."""
 
-import os
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -11,6 +9,7 @@ import click
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode, Failure
+from millrace.cli.output import drop_output
 from millrace.core.errors import MillraceError
 
 
@@ -44,14 +43,14 @@ class Command(_Teaching):
         except MillraceError as error:
             raise explain(error, ctx.params, writes=self.writes) from error
         except BrokenPipeError:  # `millrace consume flights | head`: the reader has what it wanted.
-            _drop_output()
+            drop_output()
             ctx.exit(ExitCode.DONE)
         except OSError as error:
             if error.filename is not None:
                 raise Failure(f"{error.filename}: {error.strerror}") from error
-            _drop_output()
+            drop_output()
             raise Failure(f"the operating system refused: {error.strerror}") from error
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):  # Abort: at a question.
             _end_interrupted(ctx)
         except RuntimeError as error:
             # Python's own locks raise it when Ctrl-C hits them in the middle of a wait.
@@ -74,11 +73,6 @@ def _end_interrupted(ctx: click.Context) -> NoReturn:
     warnings.simplefilter("ignore", RuntimeWarning)
     click.echo(err=True)  # The terminal shows `^C` on the current line.
     ctx.exit(ExitCode.INTERRUPTED)
-
-
-def _drop_output() -> None:
-    """Keep the interpreter from writing at its end what could not be written before."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:

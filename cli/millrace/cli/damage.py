@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import click
+from millrace.cli.output import put
 
 if TYPE_CHECKING:
     from millrace.client import DamagedReplica
@@ -14,9 +14,9 @@ def print_damage(replicas: "Iterable[DamagedReplica]") -> None:
     for each in replicas:
         replica = f"{each.topic}-{each.partition} on broker {each.broker_id}"
         if each.error:
-            click.echo(f"offline: {replica}: {each.error}")
+            put(f"offline: {replica}: {each.error}")
         for path in each.kept_in:
-            click.echo(
+            put(
                 f"damaged: {replica} was fetched anew, and the damaged log is kept in {path}: "
                 "remove it when nobody needs to look at it any more"
             )

@@ -1,6 +1,7 @@
 """Results on standard output, a table for people or JSON for programs; talk on standard error."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +16,22 @@ def say(text: str = "") -> None:
     click.echo(text, err=True)
 
 
+def put(text: str = "") -> None:
+    """Print a part of the result; when its reader has left, the command goes on to its own end."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        drop_output()
+
+
+def drop_output() -> None:
+    """Keep the interpreter from writing at its end what could not be written before."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_json(document: Any, *, indent: int | None = 2) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(document, ensure_ascii=False, indent=indent))
+    put(json.dumps(document, ensure_ascii=False, indent=indent))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "") -> None:
@@ -26,7 +40,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "")
     A terminal gets wrapped cells; anything else gets plain columns of full width, one line a row.
     """
     if title:
-        click.echo(title)
+        put(title)
     texts = [[text(cell) for cell in row] for row in rows]
     numeric = [
         all(isinstance(row[i], int | float) or row[i] is None for row in rows) and bool(rows)
@@ -41,7 +55,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "")
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        put("  ".join(cells).rstrip())
 
 
 def print_result(

@@ -1,6 +1,9 @@
 """A data directory examined with and without its broker."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,6 +87,24 @@ def test_one_flipped_bit_is_found_and_ends_with_its_own_code(
     assert "DAMAGED" in result.stdout
     assert f"corrupt: {path}, byte 0" in result.stderr
     assert "damaged: metrics/cpu-0" in result.stderr
+
+
+def test_a_reader_that_leaves_does_not_make_damage_a_success(
+    data_dir: Path, own_broker: BrokerProcess
+) -> None:
+    own_broker.stop()
+    segment(data_dir).write_bytes(b"no batch")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "millrace.cli.main", "log", "verify", str(data_dir)],
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == ExitCode.DAMAGED, done.stderr
 
 
 def test_examining_changes_nothing(data_dir: Path, own_broker: BrokerProcess) -> None:

@@ -46,6 +46,7 @@ def test_every_error_becomes_one_message_with_its_code_and_no_trace(
         (errors.CorruptBatchError(""), ExitCode.DAMAGED),
         (errors.TopicAlreadyExistsError(""), ExitCode.FAILED),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+        (click.Abort(), ExitCode.INTERRUPTED),  # Ctrl-C at a question.
     ],
     ids=lambda argument: type(argument).__name__,
 )

@@ -1,5 +1,6 @@
 """`millrace log`: the files of a broker, looked at without the broker."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,7 +101,7 @@ def dump(
             if records:
                 _print_records(files, place, batch)
             elif output == "json":
-                print_json(_batch_document(place, batch), indent=None)
+                click.echo(json.dumps(_batch_document(place, batch), ensure_ascii=False))
             else:
                 cells = _batch_document(place, batch)
                 click.echo(_BATCH_LINE.format(*(str(cells[name]) for name in _BATCH_COLUMNS)))

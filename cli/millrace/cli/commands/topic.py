@@ -10,7 +10,7 @@ from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.damage import damage_document, offline_on, print_damage
 from millrace.cli.failures import Failure
-from millrace.cli.output import print_json, print_result, print_table, say, size
+from millrace.cli.output import print_json, print_result, print_table, put, say, size
 from millrace.cli.places import count
 from millrace.cli.trash import IN_TRASH
 
@@ -173,7 +173,7 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
         title=f"{description.name} (id {description.topic_id.hex()})",
     )
     print_damage(damaged)
-    click.echo()
+    put()
     print_table(
         ["SETTING", "VALUE", "FROM"],
         [[name, entry.value, entry.source] for name, entry in description.config.items()],

@@ -9,7 +9,7 @@ from millrace.cli.announcement import announce, cluster_greeting
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command, output_option
 from millrace.cli.failures import Failure
-from millrace.cli.output import print_json
+from millrace.cli.output import print_json, put
 from millrace.core.errors import InvalidConfigError
 
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
@@ -119,7 +119,7 @@ def _run_cluster(
                 {"brokers": [asdict(each) for each in ready], "data": str(folder)}, indent=None
             )
         else:
-            click.echo(cluster_greeting(ready, str(folder)))
+            put(cluster_greeting(ready, str(folder)))
         given_up = cluster.supervise()
     except local_cluster.StartFailedError as error:
         if cluster.is_stopping:
