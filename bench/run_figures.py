@@ -12,6 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,17 +100,33 @@ def merged(
 
 
 def _run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """Run a figure's program; what it tells of its progress is shown as it comes."""
     print(f"== {name}", file=sys.stderr, flush=True)
-    done = subprocess.run(
-        [sys.executable, "-m", f"bench.figures.{name}", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-        env=environment(),
-    )
-    print(done.stderr, file=sys.stderr, flush=True)
-    return done
+    told = []
+    with (
+        tempfile.TemporaryFile("w+") as printed,
+        subprocess.Popen(
+            [sys.executable, "-m", f"bench.figures.{name}", *options],
+            stdout=printed,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=CHECKOUT,
+            env=environment(),
+        ) as program,
+    ):
+        assert program.stderr is not None
+        try:
+            for line in program.stderr:
+                print(line, end="", file=sys.stderr, flush=True)
+                told.append(line)
+            program.wait()
+        except BaseException:
+            program.terminate()  # It has brokers of its own to end.
+            raise
+        printed.seek(0)
+        return subprocess.CompletedProcess(
+            program.args, program.returncode, printed.read(), "".join(told)
+        )
 
 
 def _table(answers: list[dict[str, Any]], machine_sentence: str) -> str:
