@@ -482,7 +482,7 @@ def test_what_is_named_again_and_again_is_answered_once(
         logs = client.cluster.DescribeLogs(
             cluster_pb2.DescribeLogsRequest(partitions=[named(target)] * 1000)
         )
-    assert [topic.name for topic in metadata.topics] == ["default/attacked"]
+    assert [topic.name for topic in metadata.topics] == ["attacked"]
     assert len(logs.logs) == 1
 
 
