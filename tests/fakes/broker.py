@@ -178,6 +178,8 @@ class FakeBroker:
         """Brokers that look-ups of metadata tell of beside this one."""
         self.metadata_epoch = 0
         """Of the state that look-ups of metadata tell of."""
+        self.is_busy = False
+        """Whether it describes no logs."""
         self.lost_changes = 0
         """The next so many changes of topics are made, and their answers get lost."""
         self.on_lost_change: Callable[[], object] = lambda: None
@@ -571,8 +573,12 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         return response
 
     async def DescribeLogs(
-        self, request: cluster_pb2.DescribeLogsRequest, context: object
+        self,
+        request: cluster_pb2.DescribeLogsRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
     ) -> cluster_pb2.DescribeLogsResponse:
+        if self._broker.is_busy:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy")
         return cluster_pb2.DescribeLogsResponse()
 
     async def UnregisterBroker(

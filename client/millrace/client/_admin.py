@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeVar
 
@@ -273,7 +274,9 @@ class Admin:
         cluster = await self.describe_cluster()
         response = await self._cluster.look_up(cluster_pb2.GetMetadataRequest())
         topics = [topic_from_wire(topic) for topic in response.topics if not topic.error.code]
-        return health_of(cluster, topics, await self._describe_damage(None, cluster.unreachable))
+        damaged, silent = await self._describe_damage(None, cluster.unreachable)
+        cluster = replace(cluster, unreachable=(*cluster.unreachable, *silent))
+        return health_of(cluster, topics, damaged)
 
     async def drain_broker(self, broker_id: int) -> None:
         """Take a broker out of service: it hands over what it leads, and gets nothing new.
@@ -557,9 +560,10 @@ class Admin:
                 for follower in log.followers:
                     print(log.partition, follower.broker_id, follower.log_end_offset)
         """
+        answers, _ = await self._ask_for_logs(topic)
         described = [
             log_from_wire(log, name, broker_id)
-            for log, name, broker_id in await self._ask_for_logs(topic)
+            for log, name, broker_id in answers
             # Else a replica that the broker does not hold.
             if not (log.HasField("error") and log.error.code)
         ]
@@ -573,12 +577,15 @@ class Admin:
             for replica in await admin.describe_damage():
                 print(replica.topic, replica.partition, replica.broker_id, replica.error)
         """
-        return await self._describe_damage(topic, ())
+        return (await self._describe_damage(topic, ()))[0]
 
     async def _describe_damage(
         self, topic: str | None, unreachable: Sequence[BrokerId]
-    ) -> list[DamagedReplica]:
-        answers = await self._ask_for_logs(topic, only_damaged=True, unreachable=unreachable)
+    ) -> tuple[list[DamagedReplica], list[BrokerId]]:
+        """Return damaged replicas, and the brokers that did not say whether they have any."""
+        answers, silent = await self._ask_for_logs(
+            topic, only_damaged=True, unreachable=unreachable
+        )
         described = [
             DamagedReplica(
                 name,
@@ -589,7 +596,8 @@ class Admin:
             )
             for log, name, broker_id in answers
         ]
-        return sorted(described, key=lambda each: (each.topic, each.partition, each.broker_id))
+        described.sort(key=lambda each: (each.topic, each.partition, each.broker_id))
+        return described, silent
 
     async def _ask_for_logs(
         self,
@@ -597,8 +605,12 @@ class Admin:
         *,
         only_damaged: bool = False,
         unreachable: Sequence[BrokerId] = (),
-    ) -> list[tuple[cluster_pb2.LogDescription, str, BrokerId]]:
-        """Ask all brokers that are there; return what each says, with the names of the topics."""
+    ) -> tuple[list[tuple[cluster_pb2.LogDescription, str, BrokerId]], list[BrokerId]]:
+        """Ask all brokers that are there.
+
+        Returns:
+            What each says, with the names of the topics; and those that did not answer.
+        """
         await self._cluster.look_up(
             cluster_pb2.GetMetadataRequest(
                 topics=() if topic is None else [str(parse_topic_name(topic))]
@@ -616,16 +628,22 @@ class Admin:
         ]
         answers = await asyncio.gather(*(self._describe_logs(each, request) for each in asked))
         names = self._cluster.topic_names
-        return [
+        told = [
             (log, names.get(topic_id, topic_id.hex()), broker.broker_id)
             for broker, logs in zip(asked, answers, strict=True)
-            for log in logs
+            for log in logs or ()
             for topic_id in [TopicId(log.topic_partition.topic_id)]
         ]
+        silent = [
+            broker.broker_id for broker, logs in zip(asked, answers, strict=True) if logs is None
+        ]
+        return told, silent
 
     async def _describe_logs(
         self, broker: BrokerInfo, request: cluster_pb2.DescribeLogsRequest
-    ) -> Sequence[cluster_pb2.LogDescription]:
+    ) -> Sequence[cluster_pb2.LogDescription] | None:
+        """Return what a broker says; None: it did not answer."""
+
         async def describe(connection: Connection) -> cluster_pb2.DescribeLogsResponse:
             response: cluster_pb2.DescribeLogsResponse = await connection.cluster.DescribeLogs(
                 request
@@ -639,7 +657,7 @@ class Admin:
         except ClosedError:
             raise
         except (MillraceError, TimeoutError):
-            return []
+            return None
         return response.logs
 
     async def resolve_initial(

@@ -136,6 +136,18 @@ def test_a_broker_that_should_be_there_and_does_not_answer_is_named(
     run(story())
 
 
+def test_who_does_not_say_whether_its_logs_are_sound_is_not_taken_for_well(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker(1) as broker, Admin(broker.address) as admin:
+            broker.is_busy = True
+            health = await admin.describe_health()
+            assert health.unreachable_brokers == (1,)
+            assert not health.is_healthy
+            assert await admin.describe_damage() == []
+
+    run(story())
+
+
 @pytest.mark.parametrize("name", ["request_timeout_ms", "metadata_timeout_ms"])
 @pytest.mark.parametrize("value", [0, -1, 2**31, 1.5])
 def test_a_time_out_that_is_none_is_refused(run: Run, name: str, value: Any) -> None:
