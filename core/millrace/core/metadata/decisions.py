@@ -127,6 +127,10 @@ class Decisions:
         """Take note of what is stored now."""
         self._stored_epoch = image.epoch
         self._membership.on_stored(image)
+        for topic_id in list(self._draft.freed):
+            is_stored = topic_id in image.shards[shard_of(topic_id)].deletions
+            if is_stored or not self._draft.is_being_deleted(topic_id):
+                del self._draft.freed[topic_id]
 
     def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
         """A broker's connection broke: its session ends soon."""
