@@ -214,16 +214,16 @@ class Decisions:
         if not decision.is_refusal:
             self._log_ends.on_report(self._draft, request.life, request.log_ends)
             if request.offline:
-                decision.keys += self._give_up(request)
+                self._give_up(request)
         return decision
 
-    def _give_up(self, request: Heartbeat) -> list[str]:
-        """Do without a broker's damaged replicas."""
+    def _give_up(self, request: Heartbeat) -> None:
+        """Do without a broker's damaged replicas; it says so again until the metadata does."""
         keys = self._offline.on_report(
             self._draft, request.life, request.offline, request.metadata_epoch
         )
         changes = leadership.given_up(self._draft, self._config, self._offline, keys)
-        return self._draft.put_partitions(changes)
+        self._draft.put_partitions(changes)
 
     # Topics.
 

@@ -239,6 +239,20 @@ def test_what_the_holder_of_the_lease_answers_is_told() -> None:
     asyncio.run(scenario())
 
 
+def test_heartbeats_are_answered_while_the_store_takes_no_writes() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            the.store.gate.clear()
+            waiting = asyncio.create_task(the.channel.request(AllocateProducerIds()))
+            await until(lambda: bool(the.channel._waiting))
+            assert not (await the.channel.heartbeat()).is_fenced
+            assert not waiting.done()
+            the.store.gate.set()
+            assert await waiting
+
+    asyncio.run(scenario())
+
+
 def test_clients_hear_soon_that_there_is_no_controller_and_brokers_wait_for_one() -> None:
     async def scenario() -> None:
         async with running(lease_ms=SHORT_LEASE_MS) as the:

@@ -226,6 +226,28 @@ def test_a_new_controller_gives_the_one_that_let_the_lease_run_out_less_time(
     assert set(leaders(cluster, topic)) == {A, C}
 
 
+def test_nobody_falls_silent_because_the_store_takes_no_writes(cluster: Cluster) -> None:
+    """P40: each heartbeat is sent after the answer to the one before."""
+    driver, topic = cluster.driver, cluster.create(partitions=3)
+    driver.send(registration(3))  # Its write is never answered.
+    for said in (
+        {},
+        {"reluctance": Reluctance.SLOW_DISK},
+        {"offline": (TopicPartition(topic, 0),)},
+        {"wants_shutdown": True},
+        {},
+    ):
+        beats = [
+            driver.send(
+                Heartbeat(life=life, metadata_epoch=driver.image.epoch, **said)  # type: ignore[arg-type]
+            )
+            for life in driver.live()
+        ]
+        for beat in beats:
+            assert driver.results[beat] == HeartbeatAnswer(is_fenced=False, may_stop=False)
+    assert CLUSTER_KEY in [write.key for write in driver.writes]
+
+
 def test_a_session_s_end_is_not_waited_for_with_the_usual_look_at_the_clock(
     cluster: Cluster,
 ) -> None:
