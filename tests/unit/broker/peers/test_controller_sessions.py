@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,7 @@ class Running:
         limits: LimitsConfig = LIMITS,
         config: ClusterConfig | None = None,
         lease_ms: int = LEASE_MS,
+        keep_seen: Callable[[Seen], Awaitable[object]] | None = None,
     ) -> AsyncIterator[ControllerChannel]:
         """Run another broker's channel, for ten seconds at the most."""
         channel = ControllerChannel(
@@ -75,7 +76,7 @@ class Running:
             lease_ms=lease_ms,
             cluster_id=None,
             seen=NOTHING_SEEN,
-            keep_seen=self.channel._keep_seen,
+            keep_seen=keep_seen or self.channel._keep_seen,
             on_failure=self.failures.append,
         )
         session = asyncio.create_task(channel.run())
@@ -249,6 +250,35 @@ def test_heartbeats_are_answered_while_the_store_takes_no_writes() -> None:
             assert not waiting.done()
             the.store.gate.set()
             assert await waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_ends_while_its_epoch_is_kept_leaves_nothing_out() -> None:
+    """P39: the epoch is kept before the image is used, and that is used in the next session."""
+
+    async def scenario() -> None:
+        asked: list[Seen] = []
+        images: list[MetadataImage] = []
+        may_keep = asyncio.Event()
+
+        async def keep(seen: Seen) -> None:
+            asked.append(seen)
+            await may_keep.wait()
+
+        async with (
+            running() as the,
+            the.another_channel(lambda: the.shell.holder, keep_seen=keep) as channel,
+        ):
+            channel.on_image = images.append
+            await until(lambda: len(asked) == 1)
+            the.service.on_resigned()
+            await until(lambda: len(asked) == 2)
+            assert not images
+            assert not channel._is_up.is_set()
+            may_keep.set()
+            await channel.ready()
+            assert images == [channel.metadata]
 
     asyncio.run(scenario())
 
