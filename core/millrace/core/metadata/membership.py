@@ -104,7 +104,13 @@ class Membership:
         known = cluster.broker_named(request.name)
         is_alive = known is not None and self._may_be_alive(known, request)
         is_retry = known is not None and known.incarnation_id == request.incarnation_id
-        error = registration.refusal(cluster, known, request, is_alive=is_alive and not is_retry)
+        error = registration.refusal(
+            cluster,
+            known,
+            request,
+            is_alive=is_alive and not is_retry,
+            brokers_max=self._config.brokers_max,
+        )
         if error is not None:
             return Decision(error, is_refusal=True)
         if known is not None and is_retry and known.broker_id not in self._starting:

@@ -10,6 +10,7 @@ from millrace.core.errors import (
     BrokerIdNotRegisteredError,
     BrokerInUseError,
     DuplicateBrokerRegistrationError,
+    InvalidConfigError,
     NotControllerError,
     PreferredLeaderNotAvailableError,
     StaleBrokerEpochError,
@@ -23,6 +24,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.effects import ElectedUncleanly
 from millrace.core.metadata.encoding import decode_shard, encode_shard
 from millrace.core.metadata.lease import Deposed
@@ -591,6 +593,19 @@ def test_a_dead_broker_without_replicas_is_forgotten_and_its_id_is_never_given_a
     cluster.replace_controller()
     assert cluster.restart(2, "2").broker_id == D
     assert isinstance(unregister(cluster, C), BrokerIdNotRegisteredError)
+
+
+def test_brokers_of_other_names_are_refused_when_there_are_too_many() -> None:
+    """As where each start makes another one: all of them are in one object of the store."""
+    cluster = Cluster(3, ClusterConfig(brokers_max=3))
+    refused = cluster.driver.ask(registration(3))
+    assert isinstance(refused, InvalidConfigError)
+    assert "cluster.brokers_max allows 3" in refused.message
+    cluster.driver.kill(C)
+    assert cluster.restart(2, "2").broker_id == C
+    cluster.driver.kill(C)
+    unregister(cluster, C)
+    assert cluster.restart(3, "1").broker_id == D
 
 
 def test_a_broker_that_is_alive_or_starting_is_not_forgotten(cluster: Cluster) -> None:
