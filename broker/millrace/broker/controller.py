@@ -522,10 +522,19 @@ class ControllerShell:
             self._perform(machine, on_outcome(key))
 
     def _write_while_held(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool] | None:
-        """Write, unless the lease ran out while the writes waited (P38). Runs in the thread."""
-        if not self._election.is_held(monotonic_now()):
-            return None
-        return self._store.compare_and_swap_all(writes)
+        """Write while the lease is held; return None if it ran out before the last write (P38).
+
+        Runs in the thread.
+        """
+        has_run_out = False
+
+        def may_write() -> bool:
+            nonlocal has_run_out
+            has_run_out = has_run_out or not self._election.is_held(monotonic_now())
+            return not has_run_out
+
+        outcomes = self._store.compare_and_swap_all(writes, may_write)
+        return None if has_run_out else outcomes
 
     def _set_started(self) -> None:
         assert self._started is not None

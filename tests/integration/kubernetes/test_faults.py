@@ -176,6 +176,19 @@ def test_writes_go_side_by_side_and_not_all_at_once(
     assert 2 <= relay.in_flight_max <= 8
 
 
+def test_what_may_not_be_written_any_more_is_not_sent(
+    open_store: OpenStore, relayed: ApiAccess, relay: ApiServerRelay
+) -> None:
+    """P38: the lease ran out while the first of them was answered."""
+    store = open_store(relayed, requests_in_flight_max=1, request_timeout_ms=TIMEOUT_MS)
+    store.compare_and_swap_all([(key, stored(1)) for key in (FIRST, SECOND, KEY)])
+    answers = iter([True, False, False])
+    writes = [(key, stored(2)) for key in (FIRST, SECOND, KEY)]
+    outcomes = store.compare_and_swap_all(writes, lambda: next(answers))
+    assert outcomes == [True, False, False]
+    assert sum(writes_of(relay).values()) == 1
+
+
 def test_of_many_writes_one_that_hangs_leaves_the_others_to_be_looked_at(
     store: KubernetesStore, relay: ApiServerRelay
 ) -> None:

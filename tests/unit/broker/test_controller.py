@@ -392,6 +392,43 @@ def test_no_write_is_done_after_the_lease_ran_out() -> None:
     asyncio.run(main())
 
 
+def test_the_rest_of_a_batch_is_not_written_once_the_lease_has_run_out() -> None:
+    """P38: each write is asked for, and one of them may have taken long."""
+    times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20, watch_ms=20)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with running(store, times) as the:
+            hold = threading.Event()
+            written: list[str] = []
+            swap = store.objects.swap
+
+            def hang() -> None:
+                assert hold.wait(60)
+
+            def swap_slowly(key: str, new: StoredObject) -> bool:
+                hang_until = time.monotonic() + 60
+                is_swapped = swap(key, new)
+                written.append(key)
+                while the.shell._election.is_held(monotonic_now()):
+                    assert time.monotonic() < hang_until
+                    time.sleep(0.005)
+                return is_swapped
+
+            the.shell._renew_lease = hang  # type: ignore[method-assign]
+            store.objects.swap = swap_slowly  # type: ignore[method-assign]
+            try:
+                with pytest.raises(NotControllerError) as raised:
+                    await the.create_all([NewTopic(name=name) for name in "abcdefghij"])
+                assert raised.value.appended is Appended.MAYBE
+                assert len(written) == 1
+            finally:
+                store.objects.swap = swap  # type: ignore[method-assign]
+                hold.set()
+
+    asyncio.run(main())
+
+
 SHORT = LeaseTimes(duration_ms=300, renew_deadline_ms=200, retry_ms=20, watch_ms=20)
 
 

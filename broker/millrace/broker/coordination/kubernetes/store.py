@@ -36,6 +36,7 @@ from millrace.broker.coordination.kubernetes.watch import LeaseWatcher
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
     CoordinationUnavailableError,
+    always,
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
@@ -108,7 +109,9 @@ class KubernetesStore:
         found = dict(zip(distinct, self._side_by_side(self._read, distinct), strict=True))
         return [found[key] for key in keys]
 
-    def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
+    def compare_and_swap_all(
+        self, writes: Sequence[tuple[str, StoredObject]], may_write: Callable[[], bool] = always
+    ) -> list[bool]:
         """See `CoordinationStore`. Writes of one object are sent in their order.
 
         Raises:
@@ -122,7 +125,7 @@ class KubernetesStore:
 
         def swap_in_order(indices: list[int]) -> None:
             for index in indices:
-                outcomes[index] = self._swap(*requests[index])
+                outcomes[index] = self._swap(*requests[index], may_write)
 
         self._side_by_side(swap_in_order, by_key.values())
         return outcomes
@@ -171,18 +174,18 @@ class KubernetesStore:
         self._learn(key, stored, answer.document["metadata"])
         return stored
 
-    def _swap(self, key: str, new: StoredObject, spec: str) -> bool:
+    def _swap(self, key: str, new: StoredObject, spec: str, may_write: Callable[[], bool]) -> bool:
         resource = self._resources.objects[key]
         known = self._known.get(key)
         if new.version == 1:
-            if known is not None:
+            if known is not None or not may_write():
                 return False
             answer = self._write("POST", resource, {}, spec)
         else:
             if known is None or known.metadata is None or known.version != new.version - 1:
                 self._read(key)
                 known = self._known.get(key)
-            if known is None or known.version != new.version - 1:
+            if known is None or known.version != new.version - 1 or not may_write():
                 return False
             assert known.metadata is not None
             answer = self._write("PUT", resource, known.metadata, spec)
