@@ -48,7 +48,7 @@ from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseTimes
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import Request
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 _T = TypeVar("_T")
@@ -136,7 +136,7 @@ class ControllerShell:
         self._retry_s = times.retry_ms / 1000
         self._known_cluster_id = known_cluster_id
         self._seen = seen
-        self._is_astray = False
+        self._memory = SeenToKeep()
         self._is_kept = True
         self._keep_seen_elsewhere = keep_seen_elsewhere
         self.seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN
@@ -269,7 +269,7 @@ class ControllerShell:
             return
         self._perform(machine, machine.on_seen_elsewhere(seen))
         if self._machine is None:
-            self._is_astray = True
+            self._memory.on_seen_elsewhere(seen)
             self._is_kept = False
             self._spawn(self._remember(seen))
 
@@ -381,9 +381,13 @@ class ControllerShell:
         self._unavailable = unavailable
 
     def _known_of_the_store(self) -> Seen:
-        if self._is_astray:
-            return self._seen  # This broker may have followed its own controller astray.
-        return self._seen.merged(self.seen_here())
+        """Return what a store must not say less than (P39).
+
+        What this broker has seen itself is no part of it while it may have followed its own
+        controller astray.
+        """
+        self._memory.on_seen(self.seen_here())
+        return self._seen.merged(self._memory.seen)
 
     async def _tick(self) -> None:
         while True:

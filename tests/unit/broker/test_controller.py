@@ -45,6 +45,7 @@ from millrace.core.metadata.requests import (
     TopicChange,
     TopicRef,
 )
+from millrace.core.metadata.seen import Seen
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5)
@@ -363,6 +364,29 @@ def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it()
         assert epoch == other.image.cluster.controller_epoch + 1
         await until(lambda: bool(the.shell.metadata.cluster.usable_brokers()))
         assert isinstance(await the.create("t"), Topic)
+
+    run(scenario)
+
+
+def test_what_is_seen_counts_again_once_it_is_more_than_another_broker_had_seen() -> None:
+    """P39: a controller that was told of more goes by that, and not for ever."""
+
+    async def scenario(the: Running) -> None:
+        the.shell.is_serving = True
+        ControllerDriver(the.store.objects).take_over()  # A zombie did not notice.
+        the.shell.on_seen_elsewhere(Seen.of(the.store.objects))
+        await until(lambda: the.shell.is_controller)
+        the.store.take_lease("b")
+        await until(lambda: not the.shell.is_controller)
+        before = dict(the.store.objects)
+        ControllerDriver(the.store.objects).take_over()
+        newest = Seen.of(the.store.objects)
+        the.shell.seen_here = lambda: newest
+        the.store.objects.update(before)
+        the.store.take_lease(NOBODY)
+        await until(lambda: bool(the.shell.problem) or the.shell.is_controller)
+        assert "was set back to an older state" in the.shell.problem
+        assert the.store.objects == before
 
     run(scenario)
 
