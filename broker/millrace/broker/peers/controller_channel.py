@@ -69,6 +69,8 @@ _REFUSALS: Final = {
 """What a session is refused for that another attempt does not change."""
 _RECONNECT_SECONDS: Final = 0.05
 """Pause before another try to open a session; well within the controller's grace."""
+_RECONNECT_PAUSES: Final = 20
+"""So many of them where the same controller has refused for long, as while its store is no good."""
 _UNFENCED_PAUSE_SECONDS: Final = 0.02
 """How often a broker that has registered asks whether it may lead."""
 _REMEMBER_SECONDS: Final = 1.0
@@ -215,7 +217,14 @@ class ControllerChannel:
             if self._is_missed and not (self._is_missing_told or self._refusal):
                 self._is_missing_told = True
                 _log.warning("no session with a controller", extra={"problem": self.problem})
+            await self._pause(address)
+
+    async def _pause(self, address: str) -> None:
+        """Wait before another try: for longer where many were in vain, unless another one acts."""
+        for _ in range(_RECONNECT_PAUSES if self._is_missed else 1):
             await asyncio.sleep(_RECONNECT_SECONDS)
+            if self._find_controller()[1] != address:
+                return
 
     def _on_no_session(self, address: str, error: grpc.aio.AioRpcError) -> None:
         """Note what the controller says itself, once, and not what gRPC says of the connection."""

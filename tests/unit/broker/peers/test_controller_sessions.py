@@ -31,7 +31,7 @@ from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import NOBODY, LeaseTimes
 from millrace.core.metadata.model import CLUSTER_KEY
 from millrace.core.metadata.requests import AllocateProducerIds, RegisterBroker
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
 from millrace.proto.errors import error_from_wire
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import cluster_pb2
@@ -403,7 +403,7 @@ def test_a_broker_goes_on_once_the_store_is_restored() -> None:
             the.store.take_lease(NOBODY)
             await opened(the, Seen(ControllerEpoch(99)))
             await until(lambda: "lost or set back" in the.shell.problem)
-            the.shell._seen = Seen.of(newest)
+            the.shell._seen, the.shell._memory = Seen.of(newest), SeenToKeep()
             the.store.objects.clear()
             the.store.objects.update(newest)
             the.shell._looks_again_at = MonotonicMs(0)
@@ -495,6 +495,38 @@ def test_a_session_with_a_controller_that_is_none_any_more_ends_though_nobody_sa
                     assert channel.metadata.cluster.cluster_id == the.shell.cluster_id
         finally:
             await silent.stop(None)
+
+    asyncio.run(scenario())
+
+
+def test_a_controller_that_goes_on_refusing_is_asked_less_often_and_another_one_at_once() -> None:
+    async def scenario() -> None:
+        refusing = make_server(LIMITS)
+        port = refusing.add_insecure_port("127.0.0.1:0")
+        attempts = 0
+
+        async def refuse(stream: object, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+            nonlocal attempts
+            attempts += 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "there is no controller: not yet")
+
+        handlers: dict[str, Any] = {"Session": grpc.stream_stream_rpc_method_handler(refuse)}
+        name = pb.DESCRIPTOR.services_by_name["Controller"].full_name
+        refusing.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, handlers)])
+        await refusing.start()
+        try:
+            async with running() as the:
+                holder = ("a", f"127.0.0.1:{port}")
+                async with the.another_channel(lambda: holder, lease_ms=SHORT_LEASE_MS) as channel:
+                    await until(lambda: channel._is_missed and attempts > 1)
+                    before = attempts
+                    await asyncio.sleep(2)
+                    assert attempts - before <= 4
+                    holder = the.shell.holder
+                    async with asyncio.timeout(0.9):
+                        await channel.ready()
+        finally:
+            await refusing.stop(None)
 
     asyncio.run(scenario())
 
