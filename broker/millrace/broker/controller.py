@@ -56,6 +56,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _CLUSTER_ID_BYTES: Final = 16
+_INCARNATION_BYTES: Final = 8
 _WATCH_STEP_MS: Final = 20
 """How late it is noticed that the lease may have changed."""
 _UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
@@ -132,7 +133,8 @@ class ControllerShell:
     ) -> None:
         self.config = config
         self._store = store
-        self._election = LeaseElection(name, address, times)
+        incarnation = random_bytes(_INCARNATION_BYTES).hex()
+        self._election = LeaseElection(name, address, times, incarnation)
         self._retry_s = times.retry_ms / 1000
         self._known_cluster_id = known_cluster_id
         self._seen = seen

@@ -12,6 +12,9 @@ would refuse that state (P39).
 
 A lock file beside the database keeps out whoever is not of the cluster: all other processes, or,
 where several brokers share it, those that do not say so. Rule P41.
+
+All of them are on one machine, where two processes cannot listen at one address. So the lease says
+nothing of processes here (`LeaseRecord.incarnation`).
 """
 
 import contextlib
