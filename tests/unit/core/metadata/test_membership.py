@@ -232,20 +232,16 @@ def test_nobody_falls_silent_because_the_store_takes_no_writes(cluster: Cluster)
     """P40: each heartbeat is sent after the answer to the one before."""
     driver, topic = cluster.driver, cluster.create(partitions=3)
     driver.send(registration(3))  # Its write is never answered.
-    for said in (
-        {},
-        {"reluctance": Reluctance.SLOW_DISK},
-        {"offline": (TopicPartition(topic, 0),)},
-        {"wants_shutdown": True},
-        {},
-    ):
-        beats = [
-            driver.send(
-                Heartbeat(life=life, metadata_epoch=driver.image.epoch, **said)  # type: ignore[arg-type]
-            )
-            for life in driver.live()
-        ]
-        for beat in beats:
+    for life in driver.live():
+        usual = Heartbeat(life=life, metadata_epoch=driver.image.epoch)
+        for said in (
+            usual,
+            replace(usual, reluctance=Reluctance.SLOW_DISK),
+            replace(usual, offline=(TopicPartition(topic, 0),)),
+            replace(usual, wants_shutdown=True),
+            usual,
+        ):
+            beat = driver.send(said)
             assert driver.results[beat] == HeartbeatAnswer(is_fenced=False, may_stop=False)
     assert CLUSTER_KEY in [write.key for write in driver.writes]
 

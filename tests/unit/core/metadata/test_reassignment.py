@@ -142,7 +142,7 @@ def test_it_is_not_cancelled_while_only_new_replicas_are_last_known(
     config = {"durability": "replicated", "min.insync.replicas": str(min_isr)}
     topic = cluster.create("t", config=config)
     old = cluster.state(topic).replicas
-    new = [each for each in range(6) if each not in old]
+    new = [BrokerId(each) for each in range(6) if each not in old]
     reassign(cluster, topic, *new)
     joined = new[:min_isr]
     cluster.change_isr(topic, *old, *joined)
@@ -150,7 +150,7 @@ def test_it_is_not_cancelled_while_only_new_replicas_are_last_known(
         cluster.driver.kill(broker_id)
     assert ids(cluster.state(topic).isr) == joined  # They go on committing alone.
     for broker_id in joined:
-        cluster.driver.kill(BrokerId(broker_id))
+        cluster.driver.kill(broker_id)
     for broker_id in old:
         cluster.restart(broker_id, "2")
     for broker_id in joined:  # Their power was cut.
