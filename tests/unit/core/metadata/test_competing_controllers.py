@@ -143,7 +143,7 @@ class History:
                     changes=[TopicChange(topic=TopicRef(name=name), partitions=partitions)]
                 )
             case _:
-                if self.rng.random() < 0.5:  # Made again, maybe before it is gone.
+                if self.rng.random() < 0.3:  # Made again, maybe before it is gone.
                     name = self.deleted
                 topic_id = TopicId(self.rng.randbytes(16))
                 return CreateTopics(topics=[NewTopic(name=name)], topic_ids=[topic_id])
@@ -218,7 +218,7 @@ def test_what_was_answered_holds_whoever_was_the_controller(seed: int) -> None:
 
 def test_the_histories_are_worth_their_name() -> None:
     """Several controllers are active, resign in mid-request, and many requests succeed."""
-    histories = [History(seed) for seed in range(5)]
+    histories = [History(seed) for seed in range(10)]
     for history in histories:
         history.run()
     resigned = sum(each.resigned is not None for h in histories for each in h.drivers)
