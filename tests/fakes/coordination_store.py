@@ -1,11 +1,11 @@
 """A coordination store in memory that several processes seem to share, and that can be unwell."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.fakes.controller_driver import Objects
 
-from millrace.broker.coordination.store import CoordinationUnavailableError
+from millrace.broker.coordination.store import CoordinationUnavailableError, always
 from millrace.core.errors import MillraceError
 from millrace.core.metadata.lease import LeaseRecord
 from millrace.core.metadata.stored import StoredObject
@@ -17,7 +17,7 @@ class MemoryStore:
     Attributes:
         objects: what is stored.
         lease: as it is stored.
-        writes: how many calls to write objects were made.
+        writes: how many calls have written objects.
         outage: raised by every call on objects while it is set.
         refusals: how often it was.
         lease_outage: raised by every call on the lease while it is set.
@@ -41,11 +41,13 @@ class MemoryStore:
         self._fail_if_out()
         return [self.objects.get(key) for key in keys]
 
-    def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
+    def compare_and_swap_all(
+        self, writes: Sequence[tuple[str, StoredObject]], may_write: Callable[[], bool] = always
+    ) -> list[bool]:
         assert self.gate.wait(60)
         self._fail_if_out()
-        self.writes += 1
-        outcomes = [self.objects.swap(key, new) for key, new in writes]
+        outcomes = [may_write() and self.objects.swap(key, new) for key, new in writes]
+        self.writes += any(outcomes)
         if self.lost_answers:
             self.lost_answers -= 1
             raise CoordinationUnavailableError("the answer was lost")

@@ -31,7 +31,7 @@ from millrace.core.metadata.effects import (
 from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseRecord, LeaseTimes
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration
 from millrace.core.metadata.requests import Heartbeat
-from millrace.core.metadata.seen import Seen
+from millrace.core.metadata.seen import Seen, SeenToKeep
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 TIMES: Final = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=250, watch_ms=250)
@@ -77,7 +77,7 @@ class ControllerHost:
         self._known_cluster_id = CLUSTER_ID if seen.controller_epoch else None
         self._seen = seen
         self._seen_here = seen_here
-        self._is_astray = False
+        self._memory = SeenToKeep()
         self._keep_seen_elsewhere = keep_seen_elsewhere
         self._looks_again_at = MonotonicMs(0)
         self._election = LeaseElection(machine.name, machine.name, self.times)
@@ -123,11 +123,12 @@ class ControllerHost:
         may_look = self._now >= self._looks_again_at
         if self.controller is None and may_look and self._election.is_held(self._now):
             self._machine.world.note(f"{self._machine.name} takes over as controller")
+            self._memory.on_seen(self._seen_here())
             self.controller = Controller(
                 self._config,
                 new_cluster_id=CLUSTER_ID,
                 known_cluster_id=self._known_cluster_id,
-                seen=self._seen if self._is_astray else self._seen.merged(self._seen_here()),
+                seen=self._seen.merged(self._memory.seen),
                 deposed=self._election.deposed,
             )
             self._perform(self.controller, self.controller.take_over())
@@ -223,7 +224,7 @@ class ControllerHost:
         if controller is not None:
             self._perform(controller, controller.on_seen_elsewhere(seen))
             if self.controller is None:
-                self._is_astray = True
+                self._memory.on_seen_elsewhere(seen)
                 self._keep_seen_elsewhere(seen)
         if self.controller is None:
             stream.reset()

@@ -48,7 +48,7 @@ from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import NOBODY, LeaseElection, LeaseTimes
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import Request
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 _T = TypeVar("_T")
@@ -56,6 +56,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _CLUSTER_ID_BYTES: Final = 16
+_INCARNATION_BYTES: Final = 8
 _WATCH_STEP_MS: Final = 20
 """How late it is noticed that the lease may have changed."""
 _UNUSABLE: Final = (CorruptMetadataError, InvalidConfigError, CoordinationObjectTooLargeError)
@@ -132,11 +133,12 @@ class ControllerShell:
     ) -> None:
         self.config = config
         self._store = store
-        self._election = LeaseElection(name, address, times)
+        incarnation = random_bytes(_INCARNATION_BYTES).hex()
+        self._election = LeaseElection(name, address, times, incarnation)
         self._retry_s = times.retry_ms / 1000
         self._known_cluster_id = known_cluster_id
         self._seen = seen
-        self._is_astray = False
+        self._memory = SeenToKeep()
         self._is_kept = True
         self._keep_seen_elsewhere = keep_seen_elsewhere
         self.seen_here: Callable[[], Seen] = lambda: NOTHING_SEEN
@@ -269,7 +271,7 @@ class ControllerShell:
             return
         self._perform(machine, machine.on_seen_elsewhere(seen))
         if self._machine is None:
-            self._is_astray = True
+            self._memory.on_seen_elsewhere(seen)
             self._is_kept = False
             self._spawn(self._remember(seen))
 
@@ -381,9 +383,13 @@ class ControllerShell:
         self._unavailable = unavailable
 
     def _known_of_the_store(self) -> Seen:
-        if self._is_astray:
-            return self._seen  # This broker may have followed its own controller astray.
-        return self._seen.merged(self.seen_here())
+        """Return what a store must not say less than (P39).
+
+        What this broker has seen itself is no part of it while it may have followed its own
+        controller astray.
+        """
+        self._memory.on_seen(self.seen_here())
+        return self._seen.merged(self._memory.seen)
 
     async def _tick(self) -> None:
         while True:
@@ -522,10 +528,19 @@ class ControllerShell:
             self._perform(machine, on_outcome(key))
 
     def _write_while_held(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool] | None:
-        """Write, unless the lease ran out while the writes waited (P38). Runs in the thread."""
-        if not self._election.is_held(monotonic_now()):
-            return None
-        return self._store.compare_and_swap_all(writes)
+        """Write while the lease is held; return None if it ran out before the last write (P38).
+
+        Runs in the thread.
+        """
+        has_run_out = False
+
+        def may_write() -> bool:
+            nonlocal has_run_out
+            has_run_out = has_run_out or not self._election.is_held(monotonic_now())
+            return not has_run_out
+
+        outcomes = self._store.compare_and_swap_all(writes, may_write)
+        return None if has_run_out else outcomes
 
     def _set_started(self) -> None:
         assert self._started is not None

@@ -74,6 +74,14 @@ class StoreContract:
         assert read(store, KEY) == stored(1, controller_epoch=5)
         assert swap(store, KEY, stored(2, controller_epoch=5))
 
+    def test_what_may_not_be_written_is_not_written(self, store: CoordinationStore) -> None:
+        """P38."""
+        swap(store, SECOND, stored(1))
+        writes = [(FIRST, stored(1)), (SECOND, stored(2))]
+        assert store.compare_and_swap_all(writes, lambda: False) == [False, False]
+        assert store.read_all([FIRST, SECOND]) == [None, stored(1)]
+        assert store.compare_and_swap_all(writes, lambda: True) == [True, True]
+
     def test_writes_that_are_given_together_stand_each_for_itself(
         self, store: CoordinationStore
     ) -> None:

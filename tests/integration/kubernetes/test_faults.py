@@ -33,16 +33,21 @@ ALL_KEYS = [CLUSTER_KEY, *SHARD_KEYS]
 
 
 @pytest.fixture
-def store(relay: ApiServerRelay, open_store: OpenStore) -> KubernetesStore:
-    """A store behind the relay; closed before the relay is."""
-    access = ApiAccess(
+def relayed(relay: ApiServerRelay) -> ApiAccess:
+    """The way through the relay."""
+    return ApiAccess(
         server=relay.url,
         namespace="brokers",
         tls=None,
         tls_server_name=None,
         token=lambda: None,
     )
-    return open_store(access=access, request_timeout_ms=TIMEOUT_MS)
+
+
+@pytest.fixture
+def store(relayed: ApiAccess, open_store: OpenStore) -> KubernetesStore:
+    """A store behind the relay; closed before the relay is."""
+    return open_store(access=relayed, request_timeout_ms=TIMEOUT_MS)
 
 
 @pytest.fixture
@@ -142,11 +147,46 @@ def test_a_pause_that_the_api_server_asks_for_is_kept(
     assert time.monotonic() - asked_at >= 1
 
 
+def test_a_pause_that_the_api_server_asks_for_does_not_cost_the_lease(
+    open_store: OpenStore, relayed: ApiAccess, relay: ApiServerRelay
+) -> None:
+    store = open_store(relayed, lease_pause_ms_max=200)
+    assert store.compare_and_swap_lease(lease(1))
+    relay.inject(Refuse(503, retry_after="30"), method="PUT", path="/leases/")
+    asked_at = time.monotonic()
+    with pytest.raises(CoordinationUnavailableError, match="it failed"):
+        store.compare_and_swap_lease(lease(2))
+    with pytest.raises(CoordinationUnavailableError, match="asked for a pause"):
+        store.read_lease()
+
+    def is_renewed() -> bool:
+        try:
+            return store.compare_and_swap_lease(lease(2))
+        except CoordinationUnavailableError:
+            return False
+
+    wait_until(is_renewed, "the lease is renewed")
+    assert 0.2 <= time.monotonic() - asked_at < 4
+
+
 def test_writes_go_side_by_side_and_not_all_at_once(
     store: KubernetesStore, relay: ApiServerRelay
 ) -> None:
     assert all(store.compare_and_swap_all([(key, stored(1)) for key in ALL_KEYS]))
     assert 2 <= relay.in_flight_max <= 8
+
+
+def test_what_may_not_be_written_any_more_is_not_sent(
+    open_store: OpenStore, relayed: ApiAccess, relay: ApiServerRelay
+) -> None:
+    """P38: the lease ran out while the first of them was answered."""
+    store = open_store(relayed, requests_in_flight_max=1, request_timeout_ms=TIMEOUT_MS)
+    store.compare_and_swap_all([(key, stored(1)) for key in (FIRST, SECOND, KEY)])
+    answers = iter([True, False, False])
+    writes = [(key, stored(2)) for key in (FIRST, SECOND, KEY)]
+    outcomes = store.compare_and_swap_all(writes, lambda: next(answers))
+    assert outcomes == [True, False, False]
+    assert sum(writes_of(relay).values()) == 1
 
 
 def test_of_many_writes_one_that_hangs_leaves_the_others_to_be_looked_at(

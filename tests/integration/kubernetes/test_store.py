@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,19 @@ def test_a_lease_that_is_taken_away_by_hand_is_seen_to_change(
     assert (found.holder, found.version, found.duration_ms) == ("thief", 2, 1500)
     assert store.compare_and_swap_lease(lease(3))
     assert store.read_lease() == lease(3)
+
+
+def test_the_lease_says_which_process_holds_it_and_one_of_an_earlier_release_does_not(
+    api_server: RunningApiServer, store: KubernetesStore, cluster_name: str
+) -> None:
+    held = replace(lease(1), incarnation="i")
+    assert store.compare_and_swap_lease(held)
+    assert store.read_lease() == held
+    path = f"{LEASES}/{cluster_name}-controller"
+    _, document = api_server.request("GET", path)
+    del document["metadata"]["annotations"]["millrace.dev/incarnation"]
+    assert api_server.request("PUT", path, document)[0] == 200
+    assert store.read_lease() == lease(1)
 
 
 def test_a_lease_of_another_program_may_be_taken(

@@ -45,6 +45,7 @@ from millrace.core.metadata.requests import (
     TopicChange,
     TopicRef,
 )
+from millrace.core.metadata.seen import Seen
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 TIMES = LeaseTimes(duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=5, watch_ms=5)
@@ -367,6 +368,29 @@ def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it()
     run(scenario)
 
 
+def test_what_is_seen_counts_again_once_it_is_more_than_another_broker_had_seen() -> None:
+    """P39: a controller that was told of more goes by that, and not for ever."""
+
+    async def scenario(the: Running) -> None:
+        the.shell.is_serving = True
+        ControllerDriver(the.store.objects).take_over()  # A zombie did not notice.
+        the.shell.on_seen_elsewhere(Seen.of(the.store.objects))
+        await until(lambda: the.shell.is_controller)
+        the.store.take_lease("b")
+        await until(lambda: not the.shell.is_controller)
+        before = dict(the.store.objects)
+        ControllerDriver(the.store.objects).take_over()
+        newest = Seen.of(the.store.objects)
+        the.shell.seen_here = lambda: newest
+        the.store.objects.update(before)
+        the.store.take_lease(NOBODY)
+        await until(lambda: bool(the.shell.problem) or the.shell.is_controller)
+        assert "was set back to an older state" in the.shell.problem
+        assert the.store.objects == before
+
+    run(scenario)
+
+
 def test_no_write_is_done_after_the_lease_ran_out() -> None:
     """The renewal hangs, so nobody notices before the write asks (P38)."""
     times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20, watch_ms=20)
@@ -387,6 +411,43 @@ def test_no_write_is_done_after_the_lease_ran_out() -> None:
                     await the.create("t")
                 assert store.writes == before
             finally:
+                hold.set()
+
+    asyncio.run(main())
+
+
+def test_the_rest_of_a_batch_is_not_written_once_the_lease_has_run_out() -> None:
+    """P38: each write is asked for, and one of them may have taken long."""
+    times = LeaseTimes(duration_ms=1200, renew_deadline_ms=1000, retry_ms=20, watch_ms=20)
+
+    async def main() -> None:
+        store = MemoryStore()
+        async with running(store, times) as the:
+            hold = threading.Event()
+            written: list[str] = []
+            swap = store.objects.swap
+
+            def hang() -> None:
+                assert hold.wait(60)
+
+            def swap_slowly(key: str, new: StoredObject) -> bool:
+                hang_until = time.monotonic() + 60
+                is_swapped = swap(key, new)
+                written.append(key)
+                while the.shell._election.is_held(monotonic_now()):
+                    assert time.monotonic() < hang_until
+                    time.sleep(0.005)
+                return is_swapped
+
+            the.shell._renew_lease = hang  # type: ignore[method-assign]
+            store.objects.swap = swap_slowly  # type: ignore[method-assign]
+            try:
+                with pytest.raises(NotControllerError) as raised:
+                    await the.create_all([NewTopic(name=name) for name in "abcdefghij"])
+                assert raised.value.appended is Appended.MAYBE
+                assert len(written) == 1
+            finally:
+                store.objects.swap = swap  # type: ignore[method-assign]
                 hold.set()
 
     asyncio.run(main())

@@ -1,10 +1,14 @@
 """Opens the coordination store that the configuration names."""
 
 from pathlib import Path
+from typing import Final
 
 from millrace.broker.config import CoordinationConfig, CoordinationKind, kubernetes_service
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.broker.coordination.store import CoordinationStore
+
+_LEASE_PAUSES: Final = 4
+"""How many pauses must fit into the time in which the lease is to be renewed."""
 
 
 def open_store(config: CoordinationConfig) -> CoordinationStore:
@@ -30,4 +34,5 @@ def open_store(config: CoordinationConfig) -> CoordinationStore:
         request_timeout_ms=settings.request_timeout_ms,
         requests_in_flight_max=settings.requests_in_flight_max,
         object_bytes_max=settings.object_bytes_max,
+        lease_pause_ms_max=config.lease_times.renew_deadline_ms // _LEASE_PAUSES,
     )

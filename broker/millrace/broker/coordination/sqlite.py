@@ -12,6 +12,9 @@ would refuse that state (P39).
 
 A lock file beside the database keeps out whoever is not of the cluster: all other processes, or,
 where several brokers share it, those that do not say so. Rule P41.
+
+All of them are on one machine, where two processes cannot listen at one address. So the lease says
+nothing of processes here (`LeaseRecord.incarnation`).
 """
 
 import contextlib
@@ -25,6 +28,7 @@ from typing import Final
 from millrace.broker.coordination.store import (
     CoordinationStoreError,
     CoordinationUnavailableError,
+    always,
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
@@ -118,9 +122,13 @@ class SqliteStore:
             for row in rows
         ]
 
-    def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
+    def compare_and_swap_all(
+        self, writes: Sequence[tuple[str, StoredObject]], may_write: Callable[[], bool] = always
+    ) -> list[bool]:
         """See `CoordinationStore`. One transaction, so one flush, whatever the number."""
-        with self._errors(), _transaction(self._objects):
+        with self._errors(), _transaction(self._objects):  # Another process may be waited for.
+            if not may_write():
+                return [False] * len(writes)
             revision = self._stored_revision()
             if revision < self._revision:
                 raise set_back(f"its revision is {revision}, and {self._revision} has been met")

@@ -5,7 +5,7 @@ over several. The methods block and are called from threads: those of the lease 
 so that a slow write of an object does not cost the lease.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from millrace.core.errors import RetriableError, StorageError
@@ -25,6 +25,11 @@ class CoordinationUnavailableError(RetriableError):
     """The store did nothing, or may have done the write, and works again after a while."""
 
 
+def always() -> bool:
+    """Return that a write may be done."""
+    return True
+
+
 class CoordinationStore(Protocol):
     """See the module.
 
@@ -42,14 +47,20 @@ class CoordinationStore(Protocol):
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         """Return the latest version of each object; None when there is none."""
 
-    def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
+    def compare_and_swap_all(
+        self, writes: Sequence[tuple[str, StoredObject]], may_write: Callable[[], bool] = always
+    ) -> list[bool]:
         """Store each object durably in place of the version before `version`, each for itself.
 
         Given together they can share a flush or a round trip; they are no transaction.
 
+        Args:
+            may_write: asked, from any thread, immediately before each write is done or sent: it is
+                not, once this says no (P38).
+
         Returns:
             For each: False, and it is not changed, when another version is stored (0 is no
-            object), or one of a higher controller epoch (P36).
+            object), or one of a higher controller epoch (P36), or when it was not to be written.
         """
 
     def read_lease(self) -> LeaseRecord | None:

@@ -50,12 +50,7 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.ids import NO_BROKER, BrokerId, TopicPartition
-from millrace.core.metadata.cache import (
-    ApplyImage,
-    AskFullState,
-    MetadataCache,
-    PersistSeen,
-)
+from millrace.core.metadata.cache import AskFullState, MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, Reluctance
@@ -74,6 +69,8 @@ _REFUSALS: Final = {
 """What a session is refused for that another attempt does not change."""
 _RECONNECT_SECONDS: Final = 0.05
 """Pause before another try to open a session; well within the controller's grace."""
+_RECONNECT_PAUSES: Final = 20
+"""So many of them where the same controller has refused for long, as while its store is no good."""
 _UNFENCED_PAUSE_SECONDS: Final = 0.02
 """How often a broker that has registered asks whether it may lead."""
 _REMEMBER_SECONDS: Final = 1.0
@@ -140,6 +137,7 @@ class ControllerChannel:
         self._kept = seen
         self._on_failure = on_failure
         self._cache = MetadataCache(cluster_id, seen)
+        self._image: MetadataImage | None = None  # Given to `on_image`, once its epoch was kept.
         self._life: BrokerLife | None = None
         self._is_up = asyncio.Event()
         self._has_new_session = asyncio.Event()
@@ -153,8 +151,8 @@ class ControllerChannel:
     @property
     def metadata(self) -> MetadataImage:
         """The latest metadata; there is some once `ready` has returned."""
-        assert self._cache.image is not None
-        return self._cache.image
+        assert self._image is not None
+        return self._image
 
     @property
     def seen(self) -> Seen:
@@ -219,7 +217,14 @@ class ControllerChannel:
             if self._is_missed and not (self._is_missing_told or self._refusal):
                 self._is_missing_told = True
                 _log.warning("no session with a controller", extra={"problem": self.problem})
+            await self._pause(address)
+
+    async def _pause(self, address: str) -> None:
+        """Wait before another try: for longer where many were in vain, unless another one acts."""
+        for _ in range(_RECONNECT_PAUSES if self._is_missed else 1):
             await asyncio.sleep(_RECONNECT_SECONDS)
+            if self._find_controller()[1] != address:
+                return
 
     def _on_no_session(self, address: str, error: grpc.aio.AioRpcError) -> None:
         """Note what the controller says itself, once, and not what gRPC says of the connection."""
@@ -311,8 +316,8 @@ class ControllerChannel:
         """Keep what was seen of the metadata, unless it is kept."""
         seen = self.seen
         if seen != self._kept:
-            self._kept = seen
             await self._keep_seen(seen)
+            self._kept = seen
 
     async def remember(self) -> None:
         """Keep what is seen, for as long as the broker runs; not with every change."""
@@ -505,7 +510,6 @@ class ControllerChannel:
 
     async def _on_metadata(self, update: pb.MetadataUpdate) -> None:
         objects = objects_from_proto(update)
-        before = self._cache.image
         try:
             if update.is_full:
                 effects = self._cache.on_full_state(dict(objects))
@@ -520,16 +524,15 @@ class ControllerChannel:
         except MillraceError as error:  # Damaged, or of another cluster.
             self._on_failure(error)
             raise
-        image = None
-        for effect in effects:
-            match effect:
-                case PersistSeen():
-                    await self.keep_seen()
-                case ApplyImage():
-                    image = effect.image
-                case AskFullState():
-                    raise NotControllerError("metadata was missed: the session begins anew")
-        if image is not None and image is not before:
+        if any(isinstance(each, AskFullState) for each in effects):
+            raise NotControllerError("metadata was missed: the session begins anew")
+        # P39. What the cache has said once, a session that ended meanwhile may not have done: so
+        # this looks at what was kept, and at what was given, however many sessions ago.
+        if self._kept.controller_epoch < self.seen.controller_epoch:
+            await self.keep_seen()
+        image = self._cache.image
+        if image is not None and image is not self._image:
+            self._image = image
             self._cluster_id = image.cluster.cluster_id
             self.on_image(image)
         if update.is_full:

@@ -148,14 +148,15 @@ class LogDirectories:
     async def keep_seen(self, seen: Seen) -> None:
         """Keep what this broker has seen in every directory that is open (P39)."""
         self._to_keep.on_seen(seen)
-        await self._write_seen()
+        await asyncio.shield(self._write_seen())
 
     async def keep_seen_elsewhere(self, seen: Seen) -> None:
         """Keep what another broker has seen, and this one's controller has not."""
         self._to_keep.on_seen_elsewhere(seen)
-        await self._write_seen()
+        await asyncio.shield(self._write_seen())
 
     async def _write_seen(self) -> None:
+        """Write it; nobody cancels this: a thread goes on writing, and the lock is for that."""
         async with self._writing_seen:
             seen = self._to_keep.seen
             for directory in self.opened:

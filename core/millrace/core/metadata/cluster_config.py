@@ -52,6 +52,14 @@ class ClusterConfig:
         minimum=1,
         maximum=1_000_000,
     )
+    brokers_max: int = setting(
+        1000,
+        "Most brokers that are registered, those included that are gone and were not unregistered. "
+        "A broker of another name is refused then. All are in one metadata object, of which the "
+        "coordination store must take so much: some 500 bytes for each.",
+        minimum=1,
+        maximum=100_000,
+    )
     shard_bytes_max: int = setting(
         1_450_000,
         "Largest metadata object of topics, of which there are 32; each topic falls to one of them "

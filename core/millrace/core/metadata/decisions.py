@@ -127,6 +127,10 @@ class Decisions:
         """Take note of what is stored now."""
         self._stored_epoch = image.epoch
         self._membership.on_stored(image)
+        for topic_id in list(self._draft.freed):
+            is_stored = topic_id in image.shards[shard_of(topic_id)].deletions
+            if is_stored or not self._draft.is_being_deleted(topic_id):
+                del self._draft.freed[topic_id]
 
     def on_connection_broken(self, life: BrokerLife, now: MonotonicMs) -> None:
         """A broker's connection broke: its session ends soon."""
@@ -210,16 +214,16 @@ class Decisions:
         if not decision.is_refusal:
             self._log_ends.on_report(self._draft, request.life, request.log_ends)
             if request.offline:
-                decision.keys += self._give_up(request)
+                self._give_up(request)
         return decision
 
-    def _give_up(self, request: Heartbeat) -> list[str]:
-        """Do without a broker's damaged replicas."""
+    def _give_up(self, request: Heartbeat) -> None:
+        """Do without a broker's damaged replicas; it says so again until the metadata does."""
         keys = self._offline.on_report(
             self._draft, request.life, request.offline, request.metadata_epoch
         )
         changes = leadership.given_up(self._draft, self._config, self._offline, keys)
-        return self._draft.put_partitions(changes)
+        self._draft.put_partitions(changes)
 
     # Topics.
 

@@ -44,6 +44,7 @@ class Draft:
         misled: partitions that are led by another than their preferred leader.
         reassigning: partitions whose replicas are being changed.
         elected_uncleanly: partitions whose leader may lack records, until somebody takes note.
+        freed: names of deleted topics, until somebody takes note that the deletion is stored.
         changed: keys of the objects that differ from what was last taken to be stored.
         changes: how many there were. Who has looked at everything need not look again before.
 
@@ -53,7 +54,8 @@ class Draft:
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._shards = [_DraftShard() for _ in range(SHARDS)]
-        self._names: dict[TopicName, TopicId] = {}
+        # One topic each; an earlier release could leave two of a name behind.
+        self._names: dict[TopicName, tuple[TopicId, ...]] = {}
         self.replica_counts: Counter[BrokerId] = Counter()
         self.leader_counts: Counter[BrokerId] = Counter()
         self.follower_counts: Counter[tuple[BrokerId, BrokerId]] = Counter()
@@ -63,6 +65,7 @@ class Draft:
         self.misled: dict[TopicPartition, None] = {}
         self.reassigning: dict[TopicPartition, None] = {}
         self.elected_uncleanly: dict[TopicPartition, PartitionState] = {}
+        self.freed: dict[TopicId, TopicName] = {}
         self.changed: dict[str, None] = {}  # Ordered, unlike a set.
         self.changes = 0
 
@@ -88,8 +91,8 @@ class Draft:
 
     def topic_named(self, name: TopicName) -> Topic | None:
         """Return a topic by its name."""
-        topic_id = self._names.get(name)
-        return None if topic_id is None else self.topic(topic_id)
+        topic_ids = self._names.get(name)
+        return None if topic_ids is None else self.topic(topic_ids[0])
 
     def is_being_deleted(self, topic_id: TopicId) -> bool:
         """Return whether a topic of this id was deleted, and brokers have data of it yet."""
@@ -109,7 +112,7 @@ class Draft:
         self._recount(topic.topic_id, before, topic)
         shard.topics[topic.topic_id] = topic
         shard.topics_bytes += topic_bytes(topic) - (topic_bytes(before) if before else 0)
-        self._names[topic.name] = topic.topic_id
+        self._name(topic)
         self._touch(topic.topic_id)
 
     def put_partitions(self, changes: Mapping[TopicPartition, PartitionState]) -> list[str]:
@@ -131,7 +134,8 @@ class Draft:
         shard = self._shards[shard_of(topic.topic_id)]
         del shard.topics[topic.topic_id]
         shard.topics_bytes -= topic_bytes(topic)
-        del self._names[topic.name]
+        self._unname(topic)
+        self.freed[topic.topic_id] = topic.name
         shard.deletions[topic.topic_id] = frozenset(topic.replica_holders())
         self._recount(topic.topic_id, topic, None)
         self._touch(topic.topic_id)
@@ -151,7 +155,7 @@ class Draft:
         """Replace a shard by what was read from the store, before anything was decided on it."""
         old = self._shards[shard.number]
         for topic in old.topics.values():
-            del self._names[topic.name]
+            self._unname(topic)
             self._recount(topic.topic_id, topic, None)
         self._shards[shard.number] = _DraftShard(
             dict(shard.topics),
@@ -159,7 +163,7 @@ class Draft:
             sum(topic_bytes(topic) for topic in shard.topics.values()),
         )
         for topic in shard.topics.values():
-            self._names[topic.name] = topic.topic_id
+            self._name(topic)
             self._recount(topic.topic_id, None, topic)
         self.changes += 1
 
@@ -174,6 +178,18 @@ class Draft:
         """Return how large the shard of this topic may become, as it is."""
         shard = self._shards[shard_of(topic_id)]
         return EMPTY_BYTES + shard.topics_bytes + deletions_bytes(shard.deletions)
+
+    def _name(self, topic: Topic) -> None:
+        topic_ids = self._names.get(topic.name, ())
+        if topic.topic_id not in topic_ids:
+            self._names[topic.name] = (*topic_ids, topic.topic_id)
+
+    def _unname(self, topic: Topic) -> None:
+        others = tuple(each for each in self._names[topic.name] if each != topic.topic_id)
+        if others:
+            self._names[topic.name] = others
+        else:
+            del self._names[topic.name]
 
     def _touch(self, topic_id: TopicId) -> None:
         self.changed[SHARD_KEYS[shard_of(topic_id)]] = None

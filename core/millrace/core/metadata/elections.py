@@ -400,10 +400,17 @@ def _last_known_without(partition: PartitionState, broker_id: BrokerId) -> tuple
 def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
     """Return a live replica: one that was in sync last before all others, who led last after them.
 
-    Had the last leader its disk, it would be last known.
+    Had the last leader its disk, it would be last known. Of the rest those come last that are being
+    added: they may have next to nothing yet, and are first in the order of the replicas (P33).
     """
-    last, led_last = partition.last_known_elr, partition.last_known_leader
-    by_rank = sorted(partition.replicas, key=lambda each: (each not in last, each == led_last))
+    last, led_last, adding = (
+        partition.last_known_elr,
+        partition.last_known_leader,
+        partition.adding,
+    )
+    by_rank = sorted(
+        partition.replicas, key=lambda each: (each not in last, each == led_last, each in adding)
+    )
     for broker_id in by_rank:
         life = rules.life_of(broker_id)
         if life is not None and rules.may_lead(life):

@@ -72,7 +72,8 @@ class MetadataImage:
             for topic_id, topic in old.topics.items():
                 if topic_id not in shard.topics:
                     del topics_by_id[topic_id]
-                    if topics[topic.name].topic_id == topic_id:
+                    named = topics.get(topic.name)
+                    if named is not None and named.topic_id == topic_id:
                         del topics[topic.name]
             for topic_id, topic in shard.topics.items():
                 topics_by_id[topic_id] = topics[topic.name] = topic

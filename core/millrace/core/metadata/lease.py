@@ -5,10 +5,13 @@ takes over when it has not seen the record change for the lease's duration, by i
 goes on while the machine sleeps. The holder renews well before that, and stops acting as controller
 when it could not renew for the shorter renew deadline (P38).
 
-A candidate is its broker's name and the address that it has bound. Who starts again soon after its
-own crash, where it was before, takes up its lease without waiting: nobody else can listen there.
-Under the same name at another address the holder may live on, so the lease has to run out. Whoever
-held the lease and let it run out, or crashed, is most likely gone as a broker too (`Deposed`).
+A candidate is its broker's name, the address at which others reach it, and the process that it is.
+Who starts again soon after its own crash, where it was before, takes up its lease without waiting
+for it to run out. On one machine nobody else can listen there, and the store says nothing of
+processes. Where addresses are names that any node may be given, as in Kubernetes, the process
+before may live on for a while: it is waited for until it has missed a few renewals. Under the same
+name at another address the lease has to run out. Whoever held the lease and let it run out, or
+crashed, is most likely gone as a broker too (`Deposed`).
 
 The lease only keeps the number of controllers at one most of the time. Safety comes from epochs and
 compare-and-swap on the metadata objects (P34). Source: the election of Kubernetes' client-go.
@@ -21,6 +24,8 @@ from millrace.core.ids import MonotonicMs
 
 NOBODY: Final = ""
 
+_NAMESAKE_RETRIES: Final = 3
+"""How many renewals the process before must have missed, for it to be gone."""
 _SESSION_MS: Final = 150
 """In which a broker that knows the new controller has opened a session, and was heard of."""
 
@@ -34,12 +39,15 @@ class LeaseRecord:
         address: where the holder's controller can be reached.
         duration_ms: how long others wait for a sign of the holder.
         version: grows with every write, renewals included; 0 is not stored yet.
+        incarnation: which process of the holder; empty where the store does not keep it, or an
+            earlier release wrote it.
     """
 
     holder: str
     address: str
     duration_ms: int
     version: int
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,18 +98,24 @@ class Deposed:
 class LeaseElection:
     """One candidate's view. The shell reads the record every `pause_ms`, and writes when told.
 
+    Args:
+        holder: the broker's name.
+        address: where its controller can be reached.
+        incarnation: of the process: no other one has it.
+
     Attributes:
         seen: the record as it was read or written last.
         deposed: who held the lease before us: another broker, or an earlier process of this one;
             None when nobody is known to have had it.
     """
 
-    def __init__(self, holder: str, address: str, times: LeaseTimes) -> None:
+    def __init__(self, holder: str, address: str, times: LeaseTimes, incarnation: str = "") -> None:
         assert holder != NOBODY
         assert times.watch_ms <= times.retry_ms < times.renew_deadline_ms < times.duration_ms
         self.times = times
         self._holder = holder
         self._address = address
+        self._incarnation = incarnation
         self.seen = LeaseRecord(holder=NOBODY, address="", duration_ms=0, version=0)
         self._seen_at = MonotonicMs(0)
         self._held_until: MonotonicMs | None = None
@@ -124,13 +138,14 @@ class LeaseElection:
                 self._held_before = record.holder
         if not self._is_free:
             self._held_until = None  # Somebody took it.
-            if now - self._seen_at < self.seen.duration_ms:
+            if now - self._seen_at < self._patience_ms:
                 return None
         return LeaseRecord(
             holder=self._holder,
             address=self._address,
             duration_ms=self.times.duration_ms,
             version=self.seen.version + 1,
+            incarnation=self._incarnation,
         )
 
     @property
@@ -138,14 +153,24 @@ class LeaseElection:
         """Whether nobody else holds the lease, as far as was seen."""
         return self.seen.holder == NOBODY or self._is_own(self.seen)
 
+    @property
+    def _patience_ms(self) -> int:
+        """How long the lease must be seen unchanged before it is taken from who holds it."""
+        if self._is_namesakes(self.seen):
+            return min(self.seen.duration_ms, _NAMESAKE_RETRIES * self.times.retry_ms)
+        return self.seen.duration_ms
+
     def _is_own(self, record: LeaseRecord) -> bool:
+        return self._is_namesakes(record) and record.incarnation in ("", self._incarnation)
+
+    def _is_namesakes(self, record: LeaseRecord) -> bool:
         return (record.holder, record.address) == (self._holder, self._address)
 
     def pause_ms(self, now: MonotonicMs) -> int:
         """Return when to look again: sooner than usual when another's lease runs out before."""
         if self._is_own(self.seen):
             return self.times.retry_ms
-        left_ms = self._seen_at + self.seen.duration_ms - now
+        left_ms = self._seen_at + self._patience_ms - now
         if self.seen.holder == NOBODY or left_ms <= 0:
             return self.times.watch_ms
         return max(1, min(self.times.watch_ms, left_ms))

@@ -104,7 +104,13 @@ class Membership:
         known = cluster.broker_named(request.name)
         is_alive = known is not None and self._may_be_alive(known, request)
         is_retry = known is not None and known.incarnation_id == request.incarnation_id
-        error = registration.refusal(cluster, known, request, is_alive=is_alive and not is_retry)
+        error = registration.refusal(
+            cluster,
+            known,
+            request,
+            is_alive=is_alive and not is_retry,
+            brokers_max=self._config.brokers_max,
+        )
         if error is not None:
             return Decision(error, is_refusal=True)
         if known is not None and is_retry and known.broker_id not in self._starting:
@@ -150,23 +156,28 @@ class Membership:
         if error is not None:
             return Decision(error, is_refusal=True)
         self._sessions.on_heartbeat(life, request.metadata_epoch, now)
-        keys = [CLUSTER_KEY]
+        keys: list[str] = []
         broker = self._draft.cluster.brokers[life.broker_id]
         if request.reluctance is not broker.reluctance:
             broker = replace(broker, reluctance=request.reluctance)
-            keys += self._put_willingness(broker)
+            self._put_willingness(broker)
         may_stop = False
         if request.wants_shutdown:
             if broker.is_fenced:
                 may_stop = True  # It is in no ISR.
             else:
-                keys += self._shut_down(broker, now)
+                self._shut_down(broker, now)
                 may_stop = self._shutdowns.may_stop(
                     life.broker_id, self._image, self._sessions, now
                 )
         elif broker.is_fenced and request.metadata_epoch >= self._shown_since[life.broker_id]:
             keys += self._unfence(broker)
         is_fenced = self._draft.cluster.brokers[life.broker_id].is_fenced
+        # P40: a broker sends its next heartbeat after this answer. It waits for no write of which
+        # it says nothing, or a store that takes none would have all brokers fall silent.
+        stored = self._image.cluster.brokers.get(life.broker_id)
+        if stored is None or stored.life != life or stored.is_fenced is not is_fenced:
+            keys.append(CLUSTER_KEY)
         return Decision(HeartbeatAnswer(is_fenced, may_stop), keys)
 
     def stranger(self, life: BrokerLife) -> MillraceError | None:
@@ -192,14 +203,14 @@ class Membership:
         )
         return self._elect(list(self._draft.leaderless))
 
-    def _shut_down(self, broker: BrokerRegistration, now: MonotonicMs) -> list[str]:
+    def _shut_down(self, broker: BrokerRegistration, now: MonotonicMs) -> None:
         """Let others lead what a broker leads, and let it leave the ISRs that can do so (P32)."""
         self._shutdowns.begin(broker.broker_id, now)
         if not broker.is_draining:
             draining = replace(broker, is_draining=True)
             self._draft.cluster = registration.with_broker(self._draft.cluster, draining)
         if not self._shutdowns.is_news(broker.broker_id, self._draft.changes):
-            return []
+            return
         held = leadership.held_by(self._draft, [broker.broker_id])
         changes = leadership.elected(self._draft, self._config, held)
         rules = RulesByTopic(self._draft, self._config)
@@ -209,7 +220,7 @@ class Membership:
             after = shutdown.left(state, rules[key.topic_id], broker.broker_id)
             if key not in changes and after is not state:
                 changes[key] = after
-        return self._draft.put_partitions(changes)
+        self._draft.put_partitions(changes)
 
     def drain(self, request: DrainBroker) -> Decision:
         broker = self._draft.cluster.brokers.get(request.broker_id)

@@ -70,16 +70,18 @@ def cancelled(key: TopicPartition, partition: PartitionState, rules: Rules) -> P
 
     Raises:
         NoReassignmentInProgressError: nothing is under way.
-        EligibleLeadersNotAvailableError: too few of the old replicas are in sync.
+        EligibleLeadersNotAvailableError: too few of the old replicas are in sync, and what is
+            committed may be on new ones alone.
     """
     if not partition.is_reassigning:
         raise NoReassignmentInProgressError(f"{key}: its replicas are not being changed")
     replicas = tuple(each for each in partition.replicas if each not in partition.adding)
     in_sync = tuple(life for life in partition.isr if life.broker_id in replicas)
     suffices = len(in_sync) >= rules.config.effective_min_insync_replicas(len(replicas))
-    is_loss = in_sync != partition.isr or any(
-        life.broker_id in partition.adding for life in partition.elr
-    )
+    eligible = {life.broker_id for life in partition.elr}
+    # Where nobody is known to have everything, P31 waits for who was in sync last: not without it.
+    counted = eligible if partition.isr or eligible else {*partition.last_known_elr}
+    is_loss = in_sync != partition.isr or not counted.isdisjoint(partition.adding)
     after = _reduced(partition, rules, replicas, in_sync) if suffices or not is_loss else None
     if after is None:
         raise EligibleLeadersNotAvailableError(

@@ -56,14 +56,22 @@ def refusal(
     request: RegisterBroker,
     *,
     is_alive: bool,
+    brokers_max: int,
 ) -> MillraceError | None:
     """Say why a broker cannot be registered (P28).
 
     Args:
         known: the registration of its name.
         is_alive: whether a process of that name was heard of, and its session is not over.
+        brokers_max: how many may be registered: the object that they are in is bounded.
     """
     problem = _directory_problem(cluster, known, request) or _copy_problem(cluster, known, request)
+    if problem is None and known is None and len(cluster.brokers) >= brokers_max:
+        problem = (
+            f"broker {request.name!r} is new, and {len(cluster.brokers)} are registered (the "
+            f"setting cluster.brokers_max allows {brokers_max}): unregister those that are gone "
+            "for good. If each start of a broker makes another name, set node.name"
+        )
     if problem is not None:
         return InvalidConfigError(problem)
     # A clean-shutdown marker is the last thing that a life writes: that one is over.

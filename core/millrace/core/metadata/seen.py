@@ -94,7 +94,7 @@ NOTHING_SEEN: Final = Seen()
 
 
 class SeenToKeep:
-    """What a broker has its log directories remember.
+    """What a broker has its log directories remember, and its own controllers go by.
 
     That is what it has seen itself. But where another broker has seen more than this one's own
     controller went on from, it is what the other has seen, until this one has seen as much: what it

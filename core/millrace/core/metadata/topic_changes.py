@@ -1,9 +1,14 @@
-"""The rules of creating, altering and deleting topics. Nothing here changes the draft."""
+"""The rules of creating, altering and deleting topics. Nothing here changes the draft.
+
+A name is free again only once the deletion is *stored*: the two topics may lie in two objects, and
+a crash that leaves one of the two writes undone must not leave two topics of one name (P37).
+"""
 
 from dataclasses import replace
 from typing import Final
 
 from millrace.core.errors import (
+    BrokerBusyError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -50,6 +55,7 @@ def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicI
     Raises:
         InvalidTopicError: the name breaks the rules, or belongs to the cluster itself.
         TopicAlreadyExistsError: the name is taken.
+        BrokerBusyError: it was until this moment.
         MalformedRequestError: the id is another topic's, or was.
         InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
         InvalidReplicationFactorError: more replicas than brokers.
@@ -68,6 +74,10 @@ def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicI
     if draft.topic_named(name) is not None:
         raise TopicAlreadyExistsError(
             f"topic {str(name)!r} exists: choose another name, or alter the topic that there is"
+        )
+    if name in draft.freed.values():  # P37: what another object says must be stored.
+        raise BrokerBusyError(
+            f"topic {str(name)!r} was deleted this moment, and that is not stored yet: try again"
         )
     return _made(draft, config, name, new, topic_id)
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import NOBODY, LeaseTimes
 from millrace.core.metadata.model import CLUSTER_KEY
 from millrace.core.metadata.requests import AllocateProducerIds, RegisterBroker
-from millrace.core.metadata.seen import NOTHING_SEEN, Seen
+from millrace.core.metadata.seen import NOTHING_SEEN, Seen, SeenToKeep
 from millrace.proto.errors import error_from_wire
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import cluster_pb2
@@ -66,6 +66,7 @@ class Running:
         limits: LimitsConfig = LIMITS,
         config: ClusterConfig | None = None,
         lease_ms: int = LEASE_MS,
+        keep_seen: Callable[[Seen], Awaitable[object]] | None = None,
     ) -> AsyncIterator[ControllerChannel]:
         """Run another broker's channel, for ten seconds at the most."""
         channel = ControllerChannel(
@@ -75,7 +76,7 @@ class Running:
             lease_ms=lease_ms,
             cluster_id=None,
             seen=NOTHING_SEEN,
-            keep_seen=self.channel._keep_seen,
+            keep_seen=keep_seen or self.channel._keep_seen,
             on_failure=self.failures.append,
         )
         session = asyncio.create_task(channel.run())
@@ -239,6 +240,49 @@ def test_what_the_holder_of_the_lease_answers_is_told() -> None:
     asyncio.run(scenario())
 
 
+def test_heartbeats_are_answered_while_the_store_takes_no_writes() -> None:
+    async def scenario() -> None:
+        async with running() as the:
+            the.store.gate.clear()
+            waiting = asyncio.create_task(the.channel.request(AllocateProducerIds()))
+            await until(lambda: bool(the.channel._waiting))
+            assert not (await the.channel.heartbeat()).is_fenced
+            assert not waiting.done()
+            the.store.gate.set()
+            assert await waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_ends_while_its_epoch_is_kept_leaves_nothing_out() -> None:
+    """P39: the epoch is kept before the image is used, and that is used in the next session."""
+
+    async def scenario() -> None:
+        asked: list[Seen] = []
+        images: list[MetadataImage] = []
+        may_keep = asyncio.Event()
+
+        async def keep(seen: Seen) -> None:
+            asked.append(seen)
+            await may_keep.wait()
+
+        async with (
+            running() as the,
+            the.another_channel(lambda: the.shell.holder, keep_seen=keep) as channel,
+        ):
+            channel.on_image = images.append
+            await until(lambda: len(asked) == 1)
+            the.service.on_resigned()
+            await until(lambda: len(asked) == 2)
+            assert not images
+            assert not channel._is_up.is_set()
+            may_keep.set()
+            await channel.ready()
+            assert images == [channel.metadata]
+
+    asyncio.run(scenario())
+
+
 def test_clients_hear_soon_that_there_is_no_controller_and_brokers_wait_for_one() -> None:
     async def scenario() -> None:
         async with running(lease_ms=SHORT_LEASE_MS) as the:
@@ -359,7 +403,7 @@ def test_a_broker_goes_on_once_the_store_is_restored() -> None:
             the.store.take_lease(NOBODY)
             await opened(the, Seen(ControllerEpoch(99)))
             await until(lambda: "lost or set back" in the.shell.problem)
-            the.shell._seen = Seen.of(newest)
+            the.shell._seen, the.shell._memory = Seen.of(newest), SeenToKeep()
             the.store.objects.clear()
             the.store.objects.update(newest)
             the.shell._looks_again_at = MonotonicMs(0)
@@ -451,6 +495,38 @@ def test_a_session_with_a_controller_that_is_none_any_more_ends_though_nobody_sa
                     assert channel.metadata.cluster.cluster_id == the.shell.cluster_id
         finally:
             await silent.stop(None)
+
+    asyncio.run(scenario())
+
+
+def test_a_controller_that_goes_on_refusing_is_asked_less_often_and_another_one_at_once() -> None:
+    async def scenario() -> None:
+        refusing = make_server(LIMITS)
+        port = refusing.add_insecure_port("127.0.0.1:0")
+        attempts = 0
+
+        async def refuse(stream: object, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+            nonlocal attempts
+            attempts += 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "there is no controller: not yet")
+
+        handlers: dict[str, Any] = {"Session": grpc.stream_stream_rpc_method_handler(refuse)}
+        name = pb.DESCRIPTOR.services_by_name["Controller"].full_name
+        refusing.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, handlers)])
+        await refusing.start()
+        try:
+            async with running() as the:
+                holder = ("a", f"127.0.0.1:{port}")
+                async with the.another_channel(lambda: holder, lease_ms=SHORT_LEASE_MS) as channel:
+                    await until(lambda: channel._is_missed and attempts > 1)
+                    before = attempts
+                    await asyncio.sleep(2)
+                    assert attempts - before <= 4
+                    holder = the.shell.holder
+                    async with asyncio.timeout(0.9):
+                        await channel.ready()
+        finally:
+            await refusing.stop(None)
 
     asyncio.run(scenario())
 

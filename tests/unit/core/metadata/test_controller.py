@@ -6,6 +6,7 @@ from tests.fakes.controller_driver import ControllerDriver, Objects
 
 from millrace.core.errors import (
     Appended,
+    BrokerBusyError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -667,6 +668,51 @@ def test_a_topic_made_again_under_its_name_is_another_one(driver: ControllerDriv
     assert first.topic_id != second.topic_id
     assert driver.image.topics == {second.name: second}
     assert driver.image.topics_by_id == {second.topic_id: second}
+
+
+def test_a_name_is_free_only_once_the_deletion_is_stored(
+    objects: Objects, driver: ControllerDriver
+) -> None:
+    """P37: its write may be lost, and the other one be done."""
+    topic = the_topic(driver.ask(create("t", 1)))
+    deletion = driver.send(delete("t"))
+    too_soon = driver.send(create("t", 2))
+    assert [write.key for write in driver.writes] == ["shards/01"]
+    assert driver.results.keys().isdisjoint({deletion, too_soon})
+    assert ControllerDriver(Objects(objects)).take_over().image.topics == {topic.name: topic}
+    driver.settle()
+    assert isinstance(only(driver.results[too_soon]), BrokerBusyError)
+    the_topic(driver.ask(create("t", 2)))
+
+
+def test_a_name_that_was_never_stored_is_not_given_again_sooner(driver: ControllerDriver) -> None:
+    driver.send(create("t", 1))
+    driver.send(delete("t"))
+    refused = driver.send(create("t", 2))
+    driver.write()  # The topic; its deletion is in the next write.
+    again = driver.send(create("t", 2))
+    driver.settle()
+    for request_id in (refused, again):
+        assert isinstance(only(driver.results[request_id]), BrokerBusyError)
+    the_topic(driver.ask(create("t", 2)))
+    driver.ask(delete("t"))
+    assert driver.image.topics == {}
+
+
+def test_of_two_topics_of_one_name_each_can_be_deleted(objects: Objects) -> None:
+    """As an earlier release could leave them."""
+    ControllerDriver(objects).take_over().start_broker(register())
+    other = ControllerDriver(Objects(objects)).take_over()
+    driver = ControllerDriver(objects).take_over()
+    the_topic(driver.ask(create("t", 1)))
+    the_topic(other.ask(create("t", 2)))
+    objects["shards/02"] = other.objects["shards/02"]
+    driver = ControllerDriver(objects).take_over()
+    assert len(driver.image.topics_by_id) == 2
+    for _ in range(2):
+        the_topic(driver.ask(delete("t")))
+    assert (driver.image.topics, driver.image.topics_by_id) == ({}, {})
+    assert isinstance(only(driver.ask(delete("t"))), UnknownTopicOrPartitionError)
 
 
 def test_a_deletion_stands_until_every_holder_has_confirmed_it(

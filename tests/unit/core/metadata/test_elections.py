@@ -73,6 +73,7 @@ def partition(
     last_known_elr: tuple[int, ...] = (),
     last_known_leader: int = NO_BROKER,
     replicas: tuple[int, ...] = (A, B, C),
+    adding: tuple[int, ...] = (),
 ) -> PartitionState:
     return PartitionState(
         replicas=tuple(map(BrokerId, replicas)),
@@ -83,6 +84,7 @@ def partition(
         elr=tuple(map(life, elr)),
         last_known_elr=tuple(map(BrokerId, last_known_elr)),
         last_known_leader=BrokerId(last_known_leader),
+        adding=tuple(map(BrokerId, adding)),
     )
 
 
@@ -166,6 +168,18 @@ def test_an_unclean_election_takes_who_was_in_sync_last() -> None:
     assert elections.elect(state, rules(may_elect_unclean=True)).leader == B
     state = partition(leader=NO_BROKER, isr=(), last_known_elr=(C,), last_known_leader=C)
     assert elections.elect(state, rules(may_elect_unclean=True)).leader == C
+
+
+def test_an_unclean_election_takes_who_is_being_added_last() -> None:
+    """A and B have catching up to do, and C, which had everything, is dead."""
+    moving = partition(leader=C, isr=(C,), replicas=(A, D, B, C), adding=(A, D))
+    assert elections.elect(moving, rules(fenced="c", may_elect_unclean=True)).leader == B
+    joined = partition(
+        leader=NO_BROKER, isr=(), last_known_elr=(A,), replicas=(A, B, C), adding=(A,)
+    )
+    assert elections.elect(joined, rules(may_elect_unclean=True)).leader == A
+    lost = partition(leader=NO_BROKER, isr=(), last_known_leader=B, replicas=(A, B, C), adding=(A,))
+    assert elections.elect(lost, rules(fenced="c", may_elect_unclean=True)).leader == A
 
 
 def test_the_last_known_leader_comes_back_where_it_alone_was_in_sync_last() -> None:

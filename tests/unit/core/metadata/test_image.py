@@ -5,6 +5,9 @@ from tests.fakes.cluster import Cluster
 
 from millrace.core.errors import Appended, NotLeaderError
 from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import ClusterState, StateShard, Topic
+from millrace.core.topics import TopicName
 
 
 @pytest.fixture
@@ -40,3 +43,17 @@ def test_an_error_about_a_topic_that_is_gone_stays_as_it_is(cluster: Cluster) ->
     gone = TopicPartition(TopicId(b"gone" * 4), 0)
     error = NotLeaderError(f"{gone} was deleted")
     assert cluster.driver.image.in_words(error, gone) is error
+
+
+def test_a_name_goes_with_its_topic_and_not_with_a_namesake_of_it() -> None:
+    """As an earlier release could leave two of a name."""
+    image = MetadataImage.empty(ClusterState(cluster_id="c"))
+    name = TopicName("default", "t")
+    topics = [
+        Topic(topic_id=TopicId(bytes([0, 0, 0, number, *12 * [0]])), name=name, partitions=())
+        for number in (1, 2)
+    ]
+    for version, number in ((1, 1), (1, 2), (2, 2), (2, 1)):
+        held = {topics[number - 1].topic_id: topics[number - 1]} if version == 1 else {}
+        image = image.with_shard(StateShard(number=number, version=version, topics=held))
+    assert (image.topics, image.topics_by_id) == ({}, {})

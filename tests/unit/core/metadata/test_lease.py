@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from millrace.core.ids import MonotonicMs
@@ -112,6 +114,56 @@ def test_a_second_process_of_the_holders_name_waits_until_the_first_is_silent() 
     assert taken.address == "here:2"
     assert first.on_read(taken, at(4500)) is None
     assert not first.is_held(at(4500))
+
+
+def of_process(incarnation: str) -> LeaseElection:
+    """A candidate under a name that any node may be given, as by Kubernetes."""
+    return LeaseElection("a", "a.orders:7093", TIMES, incarnation)
+
+
+def test_two_processes_of_one_name_and_address_never_both_act() -> None:
+    first, second = of_process("1"), of_process("2")
+    stored = first.on_read(None, at(0))
+    assert stored is not None
+    first.on_written(stored, sent_at=at(0))
+    for now in range(100, 20_000, 250):  # The first is told to stop, and takes its time.
+        assert second.on_read(stored, at(now)) is None
+        renewed = first.on_read(stored, at(now + 100))
+        assert renewed is not None
+        first.on_written(renewed, sent_at=at(now + 100))
+        stored = renewed
+        assert not second.is_held(at(now + 100))
+    assert second.give_back(stored) is None
+
+
+def test_the_process_before_is_gone_when_it_misses_some_renewals() -> None:
+    first, second = of_process("1"), of_process("2")
+    stored = first.on_read(None, at(0))
+    assert stored is not None
+    first.on_written(stored, sent_at=at(0))
+    assert second.on_read(stored, at(100)) is None
+    assert second.pause_ms(at(840)) == 10
+    assert second.on_read(stored, at(849)) is None
+    taken = second.on_read(stored, at(850))
+    assert taken is not None
+    second.on_written(taken, sent_at=at(850))
+    assert first.on_read(taken, at(900)) is None  # It was paused, and learns that it lost it.
+    assert not first.is_held(at(900))
+    assert first.give_back(taken) is None
+    assert second.give_back(taken) is not None
+
+
+def test_a_lease_that_says_nothing_of_processes_goes_by_name_and_address() -> None:
+    """As an SQLite store keeps it, and an earlier release wrote it."""
+    holder = of_process("1")
+    stored = replace(record("a", 9), address="a.orders:7093")
+    renewed = holder.on_read(stored, at(0))
+    assert renewed == replace(stored, version=10, incarnation="1")
+    holder.on_written(renewed, sent_at=at(0))
+    kept = replace(renewed, incarnation="")
+    assert holder.on_read(kept, at(250)) == replace(renewed, version=11)
+    assert holder.is_held(at(250))
+    assert LeaseElection("b", "b.orders:7093", TIMES, "2").on_read(stored, at(0)) is None
 
 
 def test_a_holder_that_sees_another_stops_at_once() -> None:

@@ -10,6 +10,7 @@ from millrace.core.errors import (
     BrokerIdNotRegisteredError,
     BrokerInUseError,
     DuplicateBrokerRegistrationError,
+    InvalidConfigError,
     NotControllerError,
     PreferredLeaderNotAvailableError,
     StaleBrokerEpochError,
@@ -23,6 +24,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.effects import ElectedUncleanly
 from millrace.core.metadata.encoding import decode_shard, encode_shard
 from millrace.core.metadata.lease import Deposed
@@ -224,6 +226,24 @@ def test_a_new_controller_gives_the_one_that_let_the_lease_run_out_less_time(
     assert set(leaders(cluster, topic)) == {A, B, C}
     cluster.driver.pass_time(100, silent=[B])
     assert set(leaders(cluster, topic)) == {A, C}
+
+
+def test_nobody_falls_silent_because_the_store_takes_no_writes(cluster: Cluster) -> None:
+    """P40: each heartbeat is sent after the answer to the one before."""
+    driver, topic = cluster.driver, cluster.create(partitions=3)
+    driver.send(registration(3))  # Its write is never answered.
+    for life in driver.live():
+        usual = Heartbeat(life=life, metadata_epoch=driver.image.epoch)
+        for said in (
+            usual,
+            replace(usual, reluctance=Reluctance.SLOW_DISK),
+            replace(usual, offline=(TopicPartition(topic, 0),)),
+            replace(usual, wants_shutdown=True),
+            usual,
+        ):
+            beat = driver.send(said)
+            assert driver.results[beat] == HeartbeatAnswer(is_fenced=False, may_stop=False)
+    assert CLUSTER_KEY in [write.key for write in driver.writes]
 
 
 def test_a_session_s_end_is_not_waited_for_with_the_usual_look_at_the_clock(
@@ -569,6 +589,19 @@ def test_a_dead_broker_without_replicas_is_forgotten_and_its_id_is_never_given_a
     cluster.replace_controller()
     assert cluster.restart(2, "2").broker_id == D
     assert isinstance(unregister(cluster, C), BrokerIdNotRegisteredError)
+
+
+def test_brokers_of_other_names_are_refused_when_there_are_too_many() -> None:
+    """As where each start makes another one: all of them are in one object of the store."""
+    cluster = Cluster(3, ClusterConfig(brokers_max=3))
+    refused = cluster.driver.ask(registration(3))
+    assert isinstance(refused, InvalidConfigError)
+    assert "cluster.brokers_max allows 3" in refused.message
+    cluster.driver.kill(C)
+    assert cluster.restart(2, "2").broker_id == C
+    cluster.driver.kill(C)
+    unregister(cluster, C)
+    assert cluster.restart(3, "1").broker_id == D
 
 
 def test_a_broker_that_is_alive_or_starting_is_not_forgotten(cluster: Cluster) -> None:

@@ -1,7 +1,7 @@
 """Moving replicas: add, catch up, join, and only then remove (P33)."""
 
 import pytest
-from tests.fakes.cluster import Cluster, ids
+from tests.fakes.cluster import Cluster, ids, registration
 
 from millrace.core.errors import (
     EligibleLeadersNotAvailableError,
@@ -132,6 +132,33 @@ def test_it_is_not_cancelled_when_the_old_replicas_alone_are_too_few(
     assert isinstance(reassign(cluster, topic), EligibleLeadersNotAvailableError)
     cluster.change_isr(topic, 0, 1, 3, 4)
     assert isinstance(reassign(cluster, topic), PartitionState)
+
+
+@pytest.mark.parametrize("min_isr", [1, 2])
+def test_it_is_not_cancelled_while_only_new_replicas_are_last_known(
+    cluster: Cluster, min_isr: int
+) -> None:
+    """P31: they alone have what was committed last, and are waited for."""
+    config = {"durability": "replicated", "min.insync.replicas": str(min_isr)}
+    topic = cluster.create("t", config=config)
+    old = cluster.state(topic).replicas
+    new = [BrokerId(each) for each in range(6) if each not in old]
+    reassign(cluster, topic, *new)
+    joined = new[:min_isr]
+    cluster.change_isr(topic, *old, *joined)
+    for broker_id in old:
+        cluster.driver.kill(broker_id)
+    assert ids(cluster.state(topic).isr) == joined  # They go on committing alone.
+    for broker_id in joined:
+        cluster.driver.kill(broker_id)
+    for broker_id in old:
+        cluster.restart(broker_id, "2")
+    for broker_id in joined:  # Their power was cut.
+        cluster.driver.ask(registration(broker_id, "2"))
+    state = cluster.state(topic)
+    assert (state.isr, state.elr, state.last_known_elr) == ((), (), tuple(joined))
+    assert isinstance(reassign(cluster, topic), EligibleLeadersNotAvailableError)
+    assert cluster.state(topic) == state
 
 
 def test_it_ends_on_reluctant_brokers_too_and_a_willing_one_of_them_leads(

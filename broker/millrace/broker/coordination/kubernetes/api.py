@@ -28,7 +28,7 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 _USER_AGENT: Final = "millrace-broker"
 _PAUSE_S: Final = 1  # When the API server asks for one and does not say how long.
-_PAUSE_S_MAX: Final = 60
+_PAUSE_MS_MAX: Final = 60_000
 _EVENT_BYTES_MAX: Final = 4 << 20
 
 _UNAVAILABLE: Final = {
@@ -71,10 +71,20 @@ class KubernetesApi:
         connections_max: that are kept open; more requests at a time make connections of their own.
         request_timeout_ms: for connecting and the answer's beginning together, and for each wait
             for more of it.
+        pause_ms_max: the longest pause that is kept; who asks for a longer one is asked again
+            after this.
     """
 
-    def __init__(self, access: ApiAccess, *, connections_max: int, request_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        access: ApiAccess,
+        *,
+        connections_max: int,
+        request_timeout_ms: int,
+        pause_ms_max: int = _PAUSE_MS_MAX,
+    ) -> None:
         self._access = access
+        self._pause_s_max = pause_ms_max / 1000
         self._timeout_s = request_timeout_ms / 1000
         try:
             url = urllib3.util.parse_url(access.server)
@@ -212,7 +222,7 @@ class KubernetesApi:
     def _pause(self, retry_after: str) -> None:
         seconds = int(retry_after) if retry_after.isdecimal() else _PAUSE_S
         with self._lock:
-            self._pause_until = time.monotonic() + min(seconds, _PAUSE_S_MAX)
+            self._pause_until = time.monotonic() + min(seconds, self._pause_s_max)
 
 
 def events(stream: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -132,6 +132,8 @@ def _stored(document: dict[str, Any]) -> _Stored:
 
 def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
     holder = spec.get("holderIdentity") or NOBODY
+    # An earlier release wrote no incarnation, and its lease is held all the same.
+    annotations = {_annotation("incarnation"): "", **annotations}
     values: dict[str, Any] = {}
     try:
         for each in fields(LeaseRecord):
@@ -142,5 +144,7 @@ def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
         return LeaseRecord(holder=holder, address="", duration_ms=0, version=1)
     record = LeaseRecord(**values)
     if record.holder != holder:  # Taken away, or given back, by hand.
-        record = replace(record, holder=holder, address="", version=record.version + 1)
+        record = replace(
+            record, holder=holder, address="", version=record.version + 1, incarnation=""
+        )
     return record

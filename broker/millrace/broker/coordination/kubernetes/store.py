@@ -18,6 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from millrace.broker.coordination.kubernetes.access import ApiAccess
@@ -35,6 +36,7 @@ from millrace.broker.coordination.kubernetes.watch import LeaseWatcher
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
     CoordinationUnavailableError,
+    always,
 )
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
@@ -71,6 +73,8 @@ class KubernetesStore:
         request_timeout_ms: for each request.
         requests_in_flight_max: how many writes, or reads, are sent side by side.
         object_bytes_max: the largest object, as it is sent. etcd takes 1.5 MiB by default.
+        lease_pause_ms_max: how long the lease may be left alone because the API server asks for a
+            pause: well within its holder's renew deadline.
     """
 
     def __init__(
@@ -82,23 +86,21 @@ class KubernetesStore:
         request_timeout_ms: int = 1500,
         requests_in_flight_max: int = 8,
         object_bytes_max: int = 1_500_000,
+        lease_pause_ms_max: int = 1000,
     ) -> None:
-        def api(connections_max: int) -> KubernetesApi:
-            return KubernetesApi(
-                access, connections_max=connections_max, request_timeout_ms=request_timeout_ms
-            )
-
+        api = partial(KubernetesApi, access, request_timeout_ms=request_timeout_ms)
         self._resources = ClusterResources(namespace or access.namespace, cluster_name)
         self._object_bytes_max = object_bytes_max
         self._known: dict[str, _Known] = {}
-        self._api = api(requests_in_flight_max)
+        self._api = api(connections_max=requests_in_flight_max)
         self._threads = ThreadPoolExecutor(
             requests_in_flight_max, thread_name_prefix="kubernetes-object"
         )
-        # With connections and pauses of its own, so that no object's write costs the lease.
-        self._lease_api = api(1)
+        # With connections and pauses of its own, so that no object's write costs the lease. Nor
+        # does a pause: a request or two a second are no burden to whoever asks for a long one.
+        self._lease_api = api(connections_max=1, pause_ms_max=lease_pause_ms_max)
         self._lease = KubernetesLease(self._lease_api, self._resources)
-        self._watcher = LeaseWatcher(api(1), self._resources.lease)
+        self._watcher = LeaseWatcher(api(connections_max=1), self._resources.lease)
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         """See `CoordinationStore`."""
@@ -107,7 +109,9 @@ class KubernetesStore:
         found = dict(zip(distinct, self._side_by_side(self._read, distinct), strict=True))
         return [found[key] for key in keys]
 
-    def compare_and_swap_all(self, writes: Sequence[tuple[str, StoredObject]]) -> list[bool]:
+    def compare_and_swap_all(
+        self, writes: Sequence[tuple[str, StoredObject]], may_write: Callable[[], bool] = always
+    ) -> list[bool]:
         """See `CoordinationStore`. Writes of one object are sent in their order.
 
         Raises:
@@ -121,7 +125,7 @@ class KubernetesStore:
 
         def swap_in_order(indices: list[int]) -> None:
             for index in indices:
-                outcomes[index] = self._swap(*requests[index])
+                outcomes[index] = self._swap(*requests[index], may_write)
 
         self._side_by_side(swap_in_order, by_key.values())
         return outcomes
@@ -170,18 +174,18 @@ class KubernetesStore:
         self._learn(key, stored, answer.document["metadata"])
         return stored
 
-    def _swap(self, key: str, new: StoredObject, spec: str) -> bool:
+    def _swap(self, key: str, new: StoredObject, spec: str, may_write: Callable[[], bool]) -> bool:
         resource = self._resources.objects[key]
         known = self._known.get(key)
         if new.version == 1:
-            if known is not None:
+            if known is not None or not may_write():
                 return False
             answer = self._write("POST", resource, {}, spec)
         else:
             if known is None or known.metadata is None or known.version != new.version - 1:
                 self._read(key)
                 known = self._known.get(key)
-            if known is None or known.version != new.version - 1:
+            if known is None or known.version != new.version - 1 or not may_write():
                 return False
             assert known.metadata is not None
             answer = self._write("PUT", resource, known.metadata, spec)

@@ -1,0 +1,54 @@
+"""What log directories remember, written by threads that nobody can stop."""
+
+import asyncio
+from typing import Any
+
+from millrace.broker.config import StorageConfig
+from millrace.broker.runtime.log_directories import LogDirectories
+from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.seen import Seen
+
+
+class Directory:
+    def keep_seen(self, seen: Seen) -> None: ...
+
+
+class Threads:
+    """What they were asked to do; each goes on until the test ends it."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Seen, asyncio.Future[None]]] = []
+
+    def call(self, _: object, seen: Seen) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.jobs.append((seen, done))
+        return done
+
+
+async def _settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_a_file_is_not_written_by_two_threads_when_the_first_is_waited_for_no_more() -> None:
+    async def scenario() -> None:
+        threads: Any = Threads()
+        directory: Any = Directory()
+        files: Any = None
+        failures: list[BaseException] = []
+        directories = LogDirectories(files, [], StorageConfig(), threads, failures.append)
+        directories.opened.append(directory)
+        older, newer = (Seen(ControllerEpoch(epoch)) for epoch in (1, 2))
+        first = asyncio.create_task(directories.keep_seen(older))
+        await _settled()
+        first.cancel()
+        second = asyncio.create_task(directories.keep_seen(newer))
+        await _settled()
+        assert [seen for seen, _ in threads.jobs] == [older]
+        threads.jobs[0][1].set_result(None)
+        await _settled()
+        assert [seen for seen, _ in threads.jobs] == [older, newer]
+        threads.jobs[1][1].set_result(None)
+        await second
+
+    asyncio.run(scenario())
