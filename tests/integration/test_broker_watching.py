@@ -1,6 +1,8 @@
 """What those see who watch a broker: health, reflection, metrics, its log."""
 
 import json
+import os
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -65,6 +67,37 @@ def test_the_counters_move_with_the_work(start_broker: StartBroker) -> None:
         )
         free = f'millrace_log_dir_free_bytes{{log_dir="{broker.log_dirs[0]}"}}'
         wait_until(lambda: broker.metrics().get(free, 0) > 0, "the free space is known")
+
+
+def test_a_broker_whose_logs_take_long_to_open_shows_how_it_does(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    with RawClient(broker.address) as client:
+        topic_id = client.create_topic("slow", partitions=2)
+        for number in range(2):
+            partition = TopicPartition(topic_id, number)
+            client.produce_batch(partition, batch_of(partition))
+    broker.kill()
+    epochs = broker.partition_directory(topic_id) / "leader-epochs"
+    assert epochs.is_file()
+    epochs.unlink()
+    os.mkfifo(epochs)  # Who opens it waits for a writer.
+    broker.settings["metrics.port"] = broker.metrics_address.rpartition(":")[2]
+    process = broker.spawn()
+    try:
+
+        def shows(name: str, value: float) -> bool:
+            with suppress(OSError):  # The page is not there yet.
+                return broker.metrics().get(name) == value
+            return False
+
+        wait_until(lambda: shows("millrace_controller_active", 1), "who is the controller", 60)
+        wait_until(lambda: shows("millrace_partitions", 1), "what is open", 60)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_every_line_of_the_log_is_json_with_level_and_time(start_broker: StartBroker) -> None:

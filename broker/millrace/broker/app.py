@@ -228,9 +228,6 @@ class Broker:
         self._endings.push_async_callback(clients.stop, config.shutdown.grace_ms / 1000)
         self._endings.push_async_callback(self._leave, channel)
         self._endings.push_async_callback(clients.report_stopping)
-        await self._take_up_partitions(channel, partitions)
-
-        await self._serve_clients(clients, broker, channel, partitions, positions)
         housekeeping = Housekeeping(
             partitions,
             self._reader,
@@ -238,6 +235,11 @@ class Broker:
             self._metrics,
             is_controller=lambda: controller.is_controller,
         )
+        # The metrics page is served already, and many logs may take minutes to open.
+        duties.begin(housekeeping.observe())
+        await self._take_up_partitions(channel, partitions)
+
+        await self._serve_clients(clients, broker, channel, partitions, positions)
         duties.begin(housekeeping.run())
         duties.begin(channel.remember())
         controller.is_serving = True
@@ -262,7 +264,7 @@ class Broker:
         self, replica_address: Address, known_cluster_id: str | None
     ) -> ControllerShell:
         config = self._config
-        store = await self._reader.call(open_store, config.coordination)
+        store = await asyncio.to_thread(open_store, config.coordination)
         controller = ControllerShell(
             config.cluster,
             store,

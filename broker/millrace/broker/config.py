@@ -589,7 +589,7 @@ class ThreadsConfig:
     )
     read: int = setting(
         4,
-        "Threads for reads that are not in the page cache.",
+        "Threads of each log directory for reads that are not in the page cache.",
         minimum=1,
         maximum=256,
         visibility=Visibility.TUNING,

@@ -594,7 +594,9 @@ class _FetchStream:
         try:
             plan = _plan_read(log, offset, max_bytes, end, until, may_block=False)
         except BlockingIOError:
-            plan = await self._service.reader.call(_plan_read, log, offset, max_bytes, end, until)
+            plan = await self._service.reader.call(
+                log.log_dir, _plan_read, log, offset, max_bytes, end, until
+            )
         if plan is None:
             return None
         window = self._session.settings.window_bytes

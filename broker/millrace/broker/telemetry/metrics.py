@@ -67,7 +67,7 @@ class BrokerMetrics:
         )
         self.log_dir_free_bytes = Gauge(
             "millrace_log_dir_free_bytes",
-            "Free space, by log directory.",
+            "Free space, by log directory; 0 when its disk does not say.",
             ["log_dir"],
             registry=registry,
         )
