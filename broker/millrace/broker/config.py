@@ -267,7 +267,9 @@ class ReplicaListenerConfig:
 class MetricsConfig:
     """The page `/metrics` for Prometheus."""
 
-    host: str = setting("127.0.0.1", "Address to listen on.")
+    host: str = setting(
+        "127.0.0.1", "Address to listen on. Prometheus is to reach it: in a pod, `0.0.0.0`."
+    )
     port: int = setting(
         DEFAULT_METRICS_PORT,
         "Port to listen on; 0: one that is free.",
@@ -508,7 +510,11 @@ class LimitsConfig:
         visibility=Visibility.TUNING,
     )
     connections_max: int = setting(
-        5000, "Most connections at a time; a further one is refused.", minimum=1, maximum=1_000_000
+        5000,
+        "Most connections at a time of each listener, the clients' and the brokers'; a further one "
+        "is refused. They are fewer where the process may not open as many files (`ulimit -Hn`).",
+        minimum=1,
+        maximum=1_000_000,
     )
     connection_streams_max: int = setting(
         64, "Most calls at a time on one connection; a further one waits.", minimum=1
