@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import grpc
+import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -14,6 +15,7 @@ from tests.integration.raw_client import RawClient, batch_of
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.core.ids import TopicPartition
+from millrace.proto.v1 import cluster_pb2, common_pb2
 
 SERVICES = [f"millrace.proto.v1.{name}" for name in ("Cluster", "Fetch", "Produce")]
 
@@ -67,6 +69,36 @@ def test_the_counters_move_with_the_work(start_broker: StartBroker) -> None:
         )
         free = f'millrace_log_dir_free_bytes{{log_dir="{broker.log_dirs[0]}"}}'
         wait_until(lambda: broker.metrics().get(free, 0) > 0, "the free space is known")
+
+
+def test_a_client_that_is_refused_is_counted_and_named(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with RawClient(broker.address) as client:
+        hello = common_pb2.HelloRequest(
+            client_id="noisy\x1b[2J", software_name="own", software_version="7"
+        )
+        client.cluster.Hello(hello, timeout=10)
+        for _ in range(3):
+            with pytest.raises(grpc.RpcError):
+                client.cluster.DescribeLogs(
+                    cluster_pb2.DescribeLogsRequest(
+                        partitions=[common_pb2.TopicPartition(topic_id=b"short")]
+                    ),
+                    timeout=10,
+                )
+        partition = TopicPartition(client.create_topic("refusing"), 0)
+        assert client.produce_batch(partition, b"nonsense" * 20).error.code
+    metrics = broker.metrics()
+    assert metrics['millrace_refusals_total{error="MALFORMED_REQUEST"}'] == 3
+    assert metrics['millrace_refusals_total{error="CORRUPT_BATCH"}'] == 1
+    wait_until(lambda: broker.log_has("a client was refused"), "it is named")
+    lines = [line for line in broker.log_path.read_text().splitlines() if "was refused" in line]
+    (said,) = map(json.loads, lines)
+    assert said["client_id"] == "noisy?[2J"
+    assert said["software"] == "own 7"
+    assert said["method"] == "DescribeLogs"
+    assert "topic id" in said["error"]
+    assert said["peer"].startswith("ipv4:127.0.0.1:")
 
 
 def test_a_broker_whose_logs_take_long_to_open_shows_how_it_does(

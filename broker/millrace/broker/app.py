@@ -34,6 +34,7 @@ from millrace.broker.rpc.controller import ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
+from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.broker.runtime.descriptors import connections_allowed
 from millrace.broker.runtime.disk_watch import DiskWatch
@@ -145,6 +146,7 @@ class Broker:
         )
         self._listener_limits = replace(config.limits, connections_max=connections)
         self._metrics = BrokerMetrics()
+        self._refusals = Refusals(self._metrics, callers_max=connections)
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._early = EarlyRequests(config.limits.early_request_wait_ms)
         self._checkers = [
@@ -175,7 +177,7 @@ class Broker:
             MillraceError: why not.
         """
         config, duties, directories = self._config, self._duties, self._directories
-        clients = ClientListener(config.listener, self._listener_limits)
+        clients = ClientListener(config.listener, self._listener_limits, self._refusals)
         metrics_address = self._serve_metrics()
         replica_server = make_server(self._listener_limits, is_for_brokers=True)
         replica_address = bind(
@@ -427,6 +429,7 @@ class Broker:
             early=self._early,
             limits=limits,
             metrics=self._metrics,
+            refusals=self._refusals,
         )
         self._duties.begin(produce.sweep())
         fetch = FetchService(

@@ -34,7 +34,9 @@ class BrokerMetrics:
             registry=registry,
         )  # fmt: skip
         self._refusals = Counter(
-            "millrace_refusals", "Requests or batches refused, by error.", ["error"],
+            "millrace_refusals",
+            "Calls, requests or batches refused, by error. The log names some of the clients.",
+            ["error"],
             registry=registry,
         )  # fmt: skip
         self.produce_streams = Gauge(
