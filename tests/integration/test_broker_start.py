@@ -43,6 +43,13 @@ def test_a_port_in_use_is_named(tmp_path: Path, setting: str) -> None:
     RunningBroker(tmp_path).start().abandon()
 
 
+@pytest.mark.parametrize("host", ["nowhere.invalid", "192.0.2.1"])
+@pytest.mark.parametrize("section", ["listener", "replica_listener", "metrics"])
+def test_a_host_that_is_not_this_machine_is_named(tmp_path: Path, section: str, host: str) -> None:
+    words = host, f"set {section}.host"
+    assert_refused(RunningBroker(tmp_path, {f"{section}.host": host}), *words)
+
+
 def test_connections_of_both_listeners_leave_room_for_files(start_broker: StartBroker) -> None:
     wrapper = ["sh", "-c", 'ulimit -n 1000; exec "$@"', "sh"]
     broker = start_broker({"storage.file_handles_max": 500}, wrapper=wrapper)

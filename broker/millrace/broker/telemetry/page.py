@@ -13,9 +13,8 @@ from typing import Any, Final, Self
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from millrace.broker.address import Address
+from millrace.broker.address import Address, not_served
 from millrace.broker.config import MetricsConfig
-from millrace.core.errors import InvalidConfigError
 
 CONNECTIONS_MAX: Final = 16
 """How many there may be at a time. Each request has one of its own, and takes milliseconds."""
@@ -39,15 +38,13 @@ class MetricsPage:
         """Serve the page.
 
         Raises:
-            InvalidConfigError: the port cannot be had.
+            InvalidConfigError: the address cannot be had.
         """
         try:
             server = _Server(config, _Handler.factory(registry))
         except OSError as error:
-            raise InvalidConfigError(
-                f"the metrics page cannot listen on {Address(config.host, config.port)}: "
-                f"{error.strerror}: set metrics.port to another port, or to -1 for none"
-            ) from error
+            address = Address(config.host, config.port)
+            raise not_served("the metrics page", address, "metrics", error) from error
         return cls(server, config.host)
 
     def close(self) -> None:
