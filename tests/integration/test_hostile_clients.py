@@ -711,6 +711,26 @@ def test_messages_that_never_end_hold_no_more_than_a_message_each(
         attack.assert_memory_is_bounded()
 
 
+def test_requests_that_never_become_whole_hold_no_more_than_a_message_each(
+    broker: RunningBroker, attack: Attack
+) -> None:
+    """Nothing else bounds it: see `connection_streams_max`."""
+    method = "/millrace.proto.v1.Cluster/GetMetadata"
+    with ExitStack() as stack:
+        for _ in range(15):
+            connection = stack.enter_context(Http2Connection(broker.address))
+            connection.greet()
+            for number in (1, 3, 5):
+                begun = b"\x00" + MIB.to_bytes(4, "big") + bytes(MIB - 10)
+                connection.send(call_headers(method, number))
+                connection.send(frame(DATA, begun[: MIB // 2], stream=number))
+                connection.send(frame(DATA, begun[MIB // 2 :], stream=number))
+        with RawClient(broker.address) as client:
+            request = cluster_pb2.GetMetadataRequest(topics=["attacked"])
+            assert client.cluster.GetMetadata(request, timeout=10).topics[0].name == "attacked"
+        attack.assert_memory_is_bounded()
+
+
 def test_silent_connections_to_the_metrics_page_make_room_for_who_asks(
     broker: RunningBroker,
 ) -> None:

@@ -432,7 +432,8 @@ class LimitsConfig:
         256 << 20,
         "Most memory for requests that are being handled, over all connections: until their "
         "batches are acknowledged or refused. At the bound, streams are not read until some is "
-        "free.",
+        "free. What has come of a message that is not whole yet, or waits to be counted, is held "
+        "beside it: see `connection_streams_max`.",
         unit=Unit.BYTES,
         minimum=1 << 20,
         maximum=1 << 40,
@@ -517,7 +518,13 @@ class LimitsConfig:
         maximum=1_000_000,
     )
     connection_streams_max: int = setting(
-        64, "Most calls at a time on one connection; a further one waits.", minimum=1
+        64,
+        "Most calls at a time on one connection; a further one waits. Each may hold "
+        "`message_bytes_max` of a message that never becomes whole, whatever it calls, and a "
+        "produce stream 4 MiB behind one that waits for memory: of a hostile connection the broker "
+        "holds up to 528 MiB with the defaults. Nothing but `connections_max` bounds that over all "
+        "connections, so only hosts that you trust should reach the listeners.",
+        minimum=1,
     )
     connection_idle_ms_max: int = setting(
         600_000,
