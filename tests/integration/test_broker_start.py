@@ -1,5 +1,6 @@
 """What keeps a broker from starting is said in words: what is wrong, and what to do about it."""
 
+import json
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -40,6 +41,22 @@ def test_a_port_in_use_is_named(tmp_path: Path, setting: str) -> None:
         port = occupied_port(stack)
         assert_refused(RunningBroker(tmp_path, {setting: port}), str(port), setting)
     RunningBroker(tmp_path).start().abandon()
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "192.0.2.1"])
+@pytest.mark.parametrize("section", ["listener", "replica_listener", "metrics"])
+def test_a_host_that_is_not_this_machine_is_named(tmp_path: Path, section: str, host: str) -> None:
+    words = host, f"set {section}.host"
+    assert_refused(RunningBroker(tmp_path, {f"{section}.host": host}), *words)
+
+
+def test_connections_of_both_listeners_leave_room_for_files(start_broker: StartBroker) -> None:
+    wrapper = ["sh", "-c", 'ulimit -n 1000; exec "$@"', "sh"]
+    broker = start_broker({"storage.file_handles_max": 500}, wrapper=wrapper)
+    (line,) = (line for line in broker.log_path.read_text().splitlines() if "open_files" in line)
+    said = json.loads(line)
+    assert said["open_files"] == 1000
+    assert 0 < 2 * said["allowed"] < 1000 - 500
 
 
 def test_a_log_directory_has_one_broker_at_a_time(

@@ -1,9 +1,12 @@
 """What those see who watch a broker: health, reflection, metrics, its log."""
 
 import json
+import os
+from contextlib import suppress
 from typing import Any
 
 import grpc
+import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -12,6 +15,7 @@ from tests.integration.raw_client import RawClient, batch_of
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.core.ids import TopicPartition
+from millrace.proto.v1 import cluster_pb2, common_pb2
 
 SERVICES = [f"millrace.proto.v1.{name}" for name in ("Cluster", "Fetch", "Produce")]
 
@@ -65,6 +69,67 @@ def test_the_counters_move_with_the_work(start_broker: StartBroker) -> None:
         )
         free = f'millrace_log_dir_free_bytes{{log_dir="{broker.log_dirs[0]}"}}'
         wait_until(lambda: broker.metrics().get(free, 0) > 0, "the free space is known")
+
+
+def test_a_client_that_is_refused_is_counted_and_named(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with RawClient(broker.address) as client:
+        hello = common_pb2.HelloRequest(
+            client_id="noisy\x1b[2J", software_name="own", software_version="7"
+        )
+        client.cluster.Hello(hello, timeout=10)
+        for _ in range(3):
+            with pytest.raises(grpc.RpcError):
+                client.cluster.DescribeLogs(
+                    cluster_pb2.DescribeLogsRequest(
+                        partitions=[common_pb2.TopicPartition(topic_id=b"short")]
+                    ),
+                    timeout=10,
+                )
+        partition = TopicPartition(client.create_topic("refusing"), 0)
+        assert client.produce_batch(partition, b"nonsense" * 20).error.code
+    metrics = broker.metrics()
+    assert metrics['millrace_refusals_total{error="MALFORMED_REQUEST"}'] == 3
+    assert metrics['millrace_refusals_total{error="CORRUPT_BATCH"}'] == 1
+    wait_until(lambda: broker.log_has("a client was refused"), "it is named")
+    lines = [line for line in broker.log_path.read_text().splitlines() if "was refused" in line]
+    (said,) = map(json.loads, lines)
+    assert said["client_id"] == "noisy?[2J"
+    assert said["software"] == "own 7"
+    assert said["method"] == "DescribeLogs"
+    assert "topic id" in said["error"]
+    assert said["peer"].startswith("ipv4:127.0.0.1:")
+
+
+def test_a_broker_whose_logs_take_long_to_open_shows_how_it_does(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    with RawClient(broker.address) as client:
+        topic_id = client.create_topic("slow", partitions=2)
+        for number in range(2):
+            partition = TopicPartition(topic_id, number)
+            client.produce_batch(partition, batch_of(partition))
+    broker.kill()
+    epochs = broker.partition_directory(topic_id) / "leader-epochs"
+    assert epochs.is_file()
+    epochs.unlink()
+    os.mkfifo(epochs)  # Who opens it waits for a writer.
+    broker.settings["metrics.port"] = broker.metrics_address.rpartition(":")[2]
+    process = broker.spawn()
+    try:
+
+        def shows(name: str, value: float) -> bool:
+            with suppress(OSError):  # The page is not there yet.
+                return broker.metrics().get(name) == value
+            return False
+
+        wait_until(lambda: shows("millrace_controller_active", 1), "who is the controller", 60)
+        wait_until(lambda: shows("millrace_partitions", 1), "what is open", 60)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_every_line_of_the_log_is_json_with_level_and_time(start_broker: StartBroker) -> None:

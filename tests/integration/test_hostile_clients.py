@@ -39,6 +39,7 @@ from tests.integration.raw_client import (
 )
 from tests.integration.running_broker import RunningBroker, wait_until
 
+from millrace.broker.telemetry.page import CONNECTIONS_MAX
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.records.header import HEADER_BYTES
 from millrace.proto.v1 import cluster_pb2, fetch_pb2, produce_pb2
@@ -724,6 +725,44 @@ def test_messages_that_never_end_hold_no_more_than_a_message_each(
                 connection.send(call_headers(PRODUCE, number) + frame(DATA, begun, stream=number))
         wait_until(lambda: broker.metrics()["millrace_produce_streams"] >= 4, "they are open")
         attack.assert_memory_is_bounded()
+
+
+def test_requests_that_never_become_whole_hold_no_more_than_a_message_each(
+    broker: RunningBroker, attack: Attack
+) -> None:
+    """Nothing else bounds it: see `connection_streams_max`."""
+    method = "/millrace.proto.v1.Cluster/GetMetadata"
+    with ExitStack() as stack:
+        for _ in range(15):
+            connection = stack.enter_context(Http2Connection(broker.address))
+            connection.greet()
+            for number in (1, 3, 5):
+                begun = b"\x00" + MIB.to_bytes(4, "big") + bytes(MIB - 10)
+                connection.send(call_headers(method, number))
+                connection.send(frame(DATA, begun[: MIB // 2], stream=number))
+                connection.send(frame(DATA, begun[MIB // 2 :], stream=number))
+        with RawClient(broker.address) as client:
+            request = cluster_pb2.GetMetadataRequest(topics=["attacked"])
+            assert client.cluster.GetMetadata(request, timeout=10).topics[0].name == "attacked"
+        attack.assert_memory_is_bounded()
+
+
+def test_silent_connections_to_the_metrics_page_make_room_for_who_asks(
+    broker: RunningBroker,
+) -> None:
+    threads, descriptors = broker.threads(), broker.descriptors()
+    with ExitStack() as stack:
+        silent = []
+        for number in range(300):
+            connection = stack.enter_context(Http2Connection(broker.metrics_address))
+            connection.send((b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost:")[number % 3])
+            silent.append(connection)
+        assert all(connection.is_closed_within(10) for connection in silent[:-CONNECTIONS_MAX])
+        # There is also the honest client, and what the broker begins and opens now and then.
+        assert broker.threads() - threads < CONNECTIONS_MAX + 20
+        assert broker.descriptors() - descriptors < CONNECTIONS_MAX + 20
+        assert broker.metrics()
+        assert silent[-1].is_closed_within(30), "after a while none is left"
 
 
 def test_a_storm_of_connections_passes(broker: RunningBroker) -> None:

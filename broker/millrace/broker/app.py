@@ -34,6 +34,7 @@ from millrace.broker.rpc.controller import ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
+from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.broker.runtime.descriptors import connections_allowed
 from millrace.broker.runtime.disk_watch import DiskWatch
@@ -145,6 +146,7 @@ class Broker:
         )
         self._listener_limits = replace(config.limits, connections_max=connections)
         self._metrics = BrokerMetrics()
+        self._refusals = Refusals(self._metrics, callers_max=connections)
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._early = EarlyRequests(config.limits.early_request_wait_ms)
         self._checkers = [
@@ -175,7 +177,7 @@ class Broker:
             MillraceError: why not.
         """
         config, duties, directories = self._config, self._duties, self._directories
-        clients = ClientListener(config.listener, self._listener_limits)
+        clients = ClientListener(config.listener, self._listener_limits, self._refusals)
         metrics_address = self._serve_metrics()
         replica_server = make_server(self._listener_limits, is_for_brokers=True)
         replica_address = bind(
@@ -228,9 +230,6 @@ class Broker:
         self._endings.push_async_callback(clients.stop, config.shutdown.grace_ms / 1000)
         self._endings.push_async_callback(self._leave, channel)
         self._endings.push_async_callback(clients.report_stopping)
-        await self._take_up_partitions(channel, partitions)
-
-        await self._serve_clients(clients, broker, channel, partitions, positions)
         housekeeping = Housekeeping(
             partitions,
             self._reader,
@@ -238,6 +237,11 @@ class Broker:
             self._metrics,
             is_controller=lambda: controller.is_controller,
         )
+        # The metrics page is served already, and many logs may take minutes to open.
+        duties.begin(housekeeping.observe())
+        await self._take_up_partitions(channel, partitions)
+
+        await self._serve_clients(clients, broker, channel, partitions, positions)
         duties.begin(housekeeping.run())
         duties.begin(channel.remember())
         controller.is_serving = True
@@ -262,7 +266,7 @@ class Broker:
         self, replica_address: Address, known_cluster_id: str | None
     ) -> ControllerShell:
         config = self._config
-        store = await self._reader.call(open_store, config.coordination)
+        store = await asyncio.to_thread(open_store, config.coordination)
         controller = ControllerShell(
             config.cluster,
             store,
@@ -425,6 +429,7 @@ class Broker:
             early=self._early,
             limits=limits,
             metrics=self._metrics,
+            refusals=self._refusals,
         )
         self._duties.begin(produce.sweep())
         fetch = FetchService(

@@ -267,7 +267,9 @@ class ReplicaListenerConfig:
 class MetricsConfig:
     """The page `/metrics` for Prometheus."""
 
-    host: str = setting("127.0.0.1", "Address to listen on.")
+    host: str = setting(
+        "127.0.0.1", "Address to listen on. Prometheus is to reach it: in a pod, `0.0.0.0`."
+    )
     port: int = setting(
         DEFAULT_METRICS_PORT,
         "Port to listen on; 0: one that is free.",
@@ -430,7 +432,8 @@ class LimitsConfig:
         256 << 20,
         "Most memory for requests that are being handled, over all connections: until their "
         "batches are acknowledged or refused. At the bound, streams are not read until some is "
-        "free.",
+        "free. What has come of a message that is not whole yet, or waits to be counted, is held "
+        "beside it: see `connection_streams_max`.",
         unit=Unit.BYTES,
         minimum=1 << 20,
         maximum=1 << 40,
@@ -508,10 +511,20 @@ class LimitsConfig:
         visibility=Visibility.TUNING,
     )
     connections_max: int = setting(
-        5000, "Most connections at a time; a further one is refused.", minimum=1, maximum=1_000_000
+        5000,
+        "Most connections at a time of each listener, the clients' and the brokers'; a further one "
+        "is refused. They are fewer where the process may not open as many files (`ulimit -Hn`).",
+        minimum=1,
+        maximum=1_000_000,
     )
     connection_streams_max: int = setting(
-        64, "Most calls at a time on one connection; a further one waits.", minimum=1
+        64,
+        "Most calls at a time on one connection; a further one waits. Each may hold "
+        "`message_bytes_max` of a message that never becomes whole, whatever it calls, and a "
+        "produce stream 4 MiB behind one that waits for memory: of a hostile connection the broker "
+        "holds up to 528 MiB with the defaults. Nothing but `connections_max` bounds that over all "
+        "connections, so only hosts that you trust should reach the listeners.",
+        minimum=1,
     )
     connection_idle_ms_max: int = setting(
         600_000,
@@ -589,7 +602,7 @@ class ThreadsConfig:
     )
     read: int = setting(
         4,
-        "Threads for reads that are not in the page cache.",
+        "Threads of each log directory for reads that are not in the page cache.",
         minimum=1,
         maximum=256,
         visibility=Visibility.TUNING,

@@ -15,6 +15,7 @@ let `stale_after_s` be more than a trigger's interval and than the longest micro
 """
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +43,8 @@ from millrace.spark.query_states import QueryState, QueryStates
 _PREFIX: Final = "millrace_spark"
 _LAST_EVENTS_S: Final = 5.0
 """How long `close` waits for the events of queries that have ended: Spark tells them later."""
+_SILENT_SECONDS_MAX: Final = 10
+"""After which a connection to the pages is cut off: else one whose peer is gone stays for ever."""
 
 _GAUGES: Final[tuple[tuple[str, str, Callable[[QueryState], float]], ...]] = (
     ("active", "1 while the query runs.", lambda each: each.is_active),
@@ -287,7 +290,13 @@ class _Pages:
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # The peer went away, or was cut off.
+            super().handle_error(request, client_address)
+
 
 class _Quiet(WSGIRequestHandler):
+    timeout = _SILENT_SECONDS_MAX
+
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: probes come every few seconds."""

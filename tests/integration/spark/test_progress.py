@@ -1,5 +1,6 @@
 """What is told of running queries is what they do."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,18 @@ def health(watch: QueryWatch) -> tuple[int, str]:
             return page.status, page.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
+
+
+def test_a_peer_of_the_pages_that_is_silent_is_cut_off(
+    watch: QueryWatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    host, _, port = watch.address.rpartition(":")
+    for said in (b"", b"GET /metr"):
+        with socket.create_connection((host, int(port)), timeout=60) as peer:
+            peer.sendall(said)
+            assert peer.recv(1) == b""
+    assert health(watch) == (200, "ok\n")
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def committed(broker: RunningBroker, name: str) -> dict[tuple[str, int], int]:

@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from millrace.broker.config import LimitsConfig, ListenerConfig
+from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 
 
@@ -36,12 +37,18 @@ class StreamingService(Service, Protocol):
 class ClientListener:
     """See the module.
 
+    Args:
+        config: where it listens.
+        limits: of its connections and messages.
+        refusals: hears of what is refused to clients.
+
     Attributes:
         address: what clients are told.
     """
 
-    def __init__(self, config: ListenerConfig, limits: LimitsConfig) -> None:
+    def __init__(self, config: ListenerConfig, limits: LimitsConfig, refusals: Refusals) -> None:
         self._server = make_server(limits)
+        self._refusals = refusals
         self.address = bind(self._server, config, who="clients", section="listener")
         self._health = health.aio.HealthServicer()
         self._streaming: Sequence[StreamingService] = ()
@@ -50,7 +57,9 @@ class ClientListener:
         """Answer clients from now on."""
         self._streaming = streaming
         services = (*streaming, *unary)
-        self._server.add_generic_rpc_handlers([service.handlers() for service in services])
+        self._server.add_generic_rpc_handlers(
+            [self._refusals.watching(service.handlers()) for service in services]
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.NAME for service in services]
         reflection.enable_server_reflection(

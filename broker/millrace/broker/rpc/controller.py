@@ -25,7 +25,7 @@ from millrace.broker.peers.controller_messages import (
     topic_partition_to_proto,
 )
 from millrace.broker.rpc.administration import administer
-from millrace.broker.rpc.errors import status_of
+from millrace.broker.rpc.errors import abort
 from millrace.broker.runtime.streams import run_until_first
 from millrace.core.errors import (
     BrokerShuttingDownError,
@@ -128,7 +128,7 @@ class _Session:
         except grpc.aio.InternalError:
             pass  # The broker went away in the middle of a message.
         except MillraceError as error:
-            await self._context.abort(status_of(error), error.message)
+            await abort(self._context, error)
         finally:
             for task in self._answering:
                 task.cancel()

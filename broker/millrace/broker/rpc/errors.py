@@ -5,6 +5,8 @@ serve it now, as without a controller. All other errors travel inside of message
 `millrace.proto.errors`.
 """
 
+from typing import Any, NoReturn
+
 import grpc
 
 from millrace.core.errors import (
@@ -24,3 +26,19 @@ def status_of(error: MillraceError) -> grpc.StatusCode:
     if isinstance(error, RetriableError):
         return grpc.StatusCode.UNAVAILABLE
     return grpc.StatusCode.INTERNAL
+
+
+async def abort(
+    context: "grpc.aio.ServicerContext[Any, Any]", error: MillraceError, *trailers: Any
+) -> NoReturn:
+    """End a call as a whole; what this raises, for gRPC, has the error for its cause.
+
+    Args:
+        context: of the call.
+        error: what it fails for.
+        trailers: the trailing metadata, if any.
+    """
+    try:
+        await context.abort(status_of(error), error.message, *trailers)
+    except grpc.aio.AbortError as aborted:
+        raise aborted from error

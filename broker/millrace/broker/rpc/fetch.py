@@ -15,7 +15,7 @@ from typing import Final
 import grpc
 
 from millrace.broker.config import LimitsConfig
-from millrace.broker.rpc.errors import status_of
+from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.offset_lookups import OffsetLookups
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition, decode_request, unary_handler
@@ -250,7 +250,7 @@ class _FetchStream:
         except grpc.aio.InternalError:
             pass  # The reader went away in the middle of a message, which is its right.
         except MillraceError as error:
-            await self._context.abort(status_of(error), error.message)
+            await abort(self._context, error)
 
     def end(self) -> None:
         """End the session because the broker stops."""
@@ -594,7 +594,9 @@ class _FetchStream:
         try:
             plan = _plan_read(log, offset, max_bytes, end, until, may_block=False)
         except BlockingIOError:
-            plan = await self._service.reader.call(_plan_read, log, offset, max_bytes, end, until)
+            plan = await self._service.reader.call(
+                log.log_dir, _plan_read, log, offset, max_bytes, end, until
+            )
         if plan is None:
             return None
         window = self._session.settings.window_bytes

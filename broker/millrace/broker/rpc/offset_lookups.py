@@ -12,6 +12,7 @@ from millrace.broker.rpc.requests import checked_topic_partition
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.core.errors import CorruptLogError, MalformedRequestError, MillraceError
 from millrace.core.ids import (
@@ -94,7 +95,7 @@ class OffsetLookups:
 
     async def _list_offset(self, query: pb.ListOffsetsPartition) -> pb.ListedOffset:
         partition = self._partitions.get(_checked(query.topic_partition))
-        leader = partition.leader
+        leader, log = partition.leader, partition.log
         leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
         position = query.WhichOneof("position")
         if position != "earliest":
@@ -103,20 +104,19 @@ class OffsetLookups:
         timestamp = NO_TIMESTAMP
         match position:
             case "earliest":
-                offset = partition.log.log_start_offset
+                offset = log.log_start_offset
             case "latest" | "latest_after":
                 offset = end
             case "max_timestamp":
-                offset, timestamp = await self._look_up(
-                    partition.log.offset_of_largest_timestamp, end
-                )
+                offset, timestamp = await self._look_up(log, log.offset_of_largest_timestamp, end)
             case "timestamp":
                 offset, timestamp = await self._look_up(
-                    partition.log.offset_for_timestamp, WallMs(query.timestamp), end
+                    log, log.offset_for_timestamp, WallMs(query.timestamp), end
                 )
             case "bytes_after":
                 offset = await self._reader.call(
-                    partition.log.offset_after_bytes,
+                    log.log_dir,
+                    log.offset_after_bytes,
                     Offset(query.bytes_after.offset),
                     query.bytes_after.size,
                     end,
@@ -128,13 +128,13 @@ class OffsetLookups:
         return pb.ListedOffset(
             offset=offset,
             timestamp=timestamp,
-            leader_epoch=partition.log.leader_epochs.epoch_of(offset),
+            leader_epoch=log.leader_epochs.epoch_of(offset),
         )
 
     async def _look_up(
-        self, search: Callable[..., TimestampedOffset | None], *args: int
+        self, log: PartitionLog, search: Callable[..., TimestampedOffset | None], *args: int
     ) -> TimestampedOffset:
-        found = await self._reader.call(search, *args)
+        found = await self._reader.call(log.log_dir, search, *args)
         return found or TimestampedOffset(UNKNOWN_OFFSET, NO_TIMESTAMP)
 
     async def offsets_for_leader_epoch(

@@ -18,8 +18,9 @@ import grpc
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.peers.controller_channel import ControllerChannel
-from millrace.broker.rpc.errors import status_of
+from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.partition_errors import wire_error
+from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.requests import unary_handler
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.early_requests import EarlyRequests
@@ -114,6 +115,7 @@ class ProduceService:
         early: EarlyRequests,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
+        refusals: Refusals,
     ) -> None:
         self.partitions = partitions
         self.channel = channel
@@ -122,6 +124,7 @@ class ProduceService:
         self.memory = memory
         self.limits = limits
         self.metrics = metrics
+        self.refusals = refusals
         # A stream's next message is in memory before the pool can be asked; so there are no more
         # streams than such messages fit into the connection's share.
         self._connection_streams_max = (
@@ -154,8 +157,8 @@ class ProduceService:
                 f"a connection may have {self._connection_streams_max} produce streams: send on "
                 "those that are open"
             )
-            await context.abort(status_of(busy), busy.message)
-        stream = _ProduceStream(self, context, memory)
+            await abort(context, busy)
+        stream = _ProduceStream(self, context, memory, peer)
         if self._is_ending:
             stream.end()
         streams.append(stream)
@@ -253,10 +256,12 @@ class _ProduceStream:
         service: ProduceService,
         context: "grpc.aio.ServicerContext[bytes, bytes]",
         memory: ConnectionMemory,
+        peer: str,
     ) -> None:
         self._service = service
         self._context = context
         self._memory = memory
+        self._peer = peer
         # One thread for the whole stream keeps its requests in order.
         self._checker = next(service.checkers)
         self._pending: dict[_Request, None] = {}
@@ -278,7 +283,7 @@ class _ProduceStream:
         except grpc.aio.InternalError:
             pass  # The client went away in the middle of a message, which is its right.
         except MillraceError as error:
-            await self._context.abort(status_of(error), error.message)
+            await abort(self._context, error)
 
     def end(self) -> None:
         """End the stream because the broker stops: what was read is answered, then it closes."""
@@ -403,7 +408,7 @@ class _ProduceStream:
                 "the broker failed to check the request; its log has the trace",
                 appended=Appended.NO,
             )
-        service.metrics.refused(error)
+        self._on_refused(error)
         self._send(
             pb.ProduceAnswer(
                 correlation_id=correlation_id, error=error_to_wire(error, is_write=True)
@@ -426,13 +431,16 @@ class _ProduceStream:
             partition.leader.check_epoch(batch.expected_epoch)
             waiter = partition.append(batch.checked, batch.batch, acks, request)
         except MillraceError as error:
-            service.metrics.refused(error)
+            self._on_refused(error)
             return _without_trace(error)
         if not waiter.is_done:
             request.outstanding += 1
         if not waiter.is_duplicate:
             service.metrics.appended(partition.topic, batch.checked)
         return waiter
+
+    def _on_refused(self, error: MillraceError) -> None:
+        self._service.refusals.on_refused(error, self._peer, "Produce")
 
     def on_request_done(self, request: _Request) -> None:
         """Answer a request all of whose batches are acknowledged or refused."""
@@ -471,7 +479,7 @@ class _ProduceStream:
             if error is not None:
                 is_refused = True
                 if outcome is not error:  # What was refused at once is counted already.
-                    self._service.metrics.refused(error)
+                    self._on_refused(error)
                 said = wire_error(self._service.partitions, error, topic_partition, is_write=True)
                 results.append(pb.ProduceResult(error=said, base_offset=-1))
             else:

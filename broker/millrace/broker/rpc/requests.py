@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from millrace.broker.rpc.errors import status_of
+from millrace.broker.rpc.errors import abort
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
 from millrace.proto.errors import error_to_trailers
@@ -81,7 +81,7 @@ def unary_handler(
         try:
             response = await method(decode_request(kind, data, entries_max), context)
         except MillraceError as error:
-            await context.abort(status_of(error), error.message, error_to_trailers(error))
+            await abort(context, error, error_to_trailers(error))
         return response.SerializeToString()
 
     return grpc.unary_unary_rpc_method_handler(call)

@@ -3,14 +3,16 @@
 Its port is bound before anybody is told of it.
 """
 
+import errno
+import os
+import socket
 from dataclasses import replace
 from typing import Final
 
 import grpc
 
-from millrace.broker.address import Address, advertised_host
+from millrace.broker.address import Address, advertised_host, not_served
 from millrace.broker.config import LimitsConfig, ListenerConfig, ReplicaListenerConfig
-from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import INT32_MAX
 
 _WINDOW_BYTES: Final = 4 << 20
@@ -81,17 +83,28 @@ def bind(
         section: of the configuration, likewise.
 
     Raises:
-        InvalidConfigError: the port cannot be had.
+        InvalidConfigError: the address cannot be had.
     """
-    address = str(Address(listener.host, listener.port))
+    address = Address(listener.host, listener.port)
     try:
-        port = server.add_insecure_port(address)
+        port = server.add_insecure_port(str(address))
     except RuntimeError as error:  # All that gRPC says.
-        raise InvalidConfigError(
-            f"{who} cannot be served on {address}: another process may use the port. Stop it, "
-            f"or set {section}.port to another one, or to 0 for any that is free"
-        ) from error
+        raise not_served(who, address, section, _refusal(address)) from error
     return Address(
         listener.advertised_host or advertised_host(listener.host),
         listener.advertised_port or port,
     )
+
+
+def _refusal(address: Address) -> OSError:
+    """Return what the system says when an address is listened on that gRPC could not have."""
+    try:
+        for family, kind, protocol, _, place in socket.getaddrinfo(
+            *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, protocol) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(place)
+    except OSError as error:
+        return error
+    return OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))  # It was, a moment ago.

@@ -73,7 +73,7 @@ class DiskWatch:
 
     async def _has_room(self, opened: OpenDirectory) -> bool:
         try:
-            free: int = await self._reader.call(opened.directory.free_space)
+            free: int = await self._reader.call(opened.directory.path, opened.directory.free_space)
         except OSError:
             return False
         return free >= self._free_bytes_min

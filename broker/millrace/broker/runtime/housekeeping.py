@@ -1,7 +1,9 @@
 """What must be done from time to time: recovery points, retention, trash, scrubbing, forgetting.
 
-Each duty is a loop with its own interval. Files are touched on the append thread of their directory
-(retention, trash), or beside it where a long flush must not hold up appends (checkpoints).
+Each duty is a loop with its own interval, and one for each log directory that it touches: a disk
+that hangs keeps only its own duties waiting. Files are touched on the append thread of their
+directory (retention, trash), or beside it where a long flush must not hold up appends
+(checkpoints). What is shown to who watches the broker waits for no disk at all.
 """
 
 import asyncio
@@ -9,6 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.clock import monotonic_now, wall_now
@@ -30,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 _SECOND = 1.0
 _LAG_INTERVAL_SECONDS = 0.25
+_FREE_SPACE_SECONDS = 3.0
+"""A disk that has not said by then how much is free is shown to have nothing."""
 _RETAINED_AT_ONCE = 200
 _RETAINING_SECONDS = 0.005
 """How long retention may keep the append thread; a deletion that was begun is done."""
@@ -48,36 +53,40 @@ class Housekeeping:
         is_controller: Callable[[], bool],
     ) -> None:
         self._partitions = partitions
+        self._directories = partitions.directories
         self._reader = reader
         self._config = config
         self._metrics = metrics
         self._is_controller = is_controller
 
-    async def run(self) -> None:
-        """Do everything in its interval, for as long as the broker runs."""
-        retention = self._config.retention_check_interval_ms / 1000
-        duties = [
-            _every(_SECOND, self._advance_recovery_points),
+    async def observe(self) -> None:
+        """Show how the broker does, for as long as it runs; from when its logs are being opened."""
+        await asyncio.gather(
             _every(_SECOND, self._observe),
-            _every(retention, self.retain),
             self._measure_loop_lag(),
-        ]
+            *(_every(_SECOND, partial(self._ask_free_space, each)) for each in self._directories),
+        )
+
+    async def run(self) -> None:
+        """Keep all log directories in order, each duty in its interval, likewise."""
+        await asyncio.gather(*(self._keep(each) for each in self._directories))
+
+    async def _keep(self, opened: OpenDirectory) -> None:
+        retention = self._config.retention_check_interval_ms / 1000
+        duties = [(_SECOND, self.advance_recovery_points), (retention, self.retain)]
         if self._config.scrub_bytes_per_second > 0:
-            duties.append(_every(_SECOND, self._scrub))
-        await asyncio.gather(*duties)
+            duties.append((_SECOND, self.scrub))
+        await asyncio.gather(
+            *(_every(seconds, partial(_unless_refused, duty, opened)) for seconds, duty in duties)
+        )
 
-    async def _advance_recovery_points(self) -> None:
-        await self._in_each_directory(self._advance_recovery_points_in)
-
-    async def _advance_recovery_points_in(self, opened: OpenDirectory) -> None:
+    async def advance_recovery_points(self, opened: OpenDirectory) -> None:
+        """Advance those that are due."""
         await opened.appender.call_beside(opened.directory.checkpoint, monotonic_now())
         self._take_corrupt_offline(opened)
 
-    async def retain(self) -> None:
+    async def retain(self, opened: OpenDirectory) -> None:
         """Give up what is old, in logs and in the trash."""
-        await self._in_each_directory(self._retain_in)
-
-    async def _retain_in(self, opened: OpenDirectory) -> None:
         now = wall_now()
         await self._retain_logs_of(opened, now)
         await opened.appender.call(opened.directory.empty_trash, now)
@@ -115,28 +124,15 @@ class Housekeeping:
         elif outcome:
             partition.on_readers_concerned()
 
-    async def _scrub(self) -> None:
-        await self._in_each_directory(self._scrub_in)
-
-    async def _scrub_in(self, opened: OpenDirectory) -> None:
+    async def scrub(self, opened: OpenDirectory) -> None:
+        """Read some of what is stored again."""
+        directory, max_bytes = opened.directory, self._config.scrub_bytes_per_second
         try:
-            await self._reader.call(opened.directory.scrub, self._config.scrub_bytes_per_second)
+            await self._reader.call(directory.path, directory.scrub, max_bytes)
         except LogDirFailedError as error:  # It may be a new index that was not written.
             opened.appender.fail(error)
             raise
         self._take_corrupt_offline(opened)
-
-    async def _in_each_directory(self, duty: Callable[[OpenDirectory], Awaitable[None]]) -> None:
-        """Do a duty in each directory that works; what one refuses does not concern the others."""
-        for opened in self._partitions.directories:
-            if opened.failure is None:
-                try:
-                    await duty(opened)
-                except StorageError as error:  # Whoever met it has taken its consequences already.
-                    _log.warning(
-                        "housekeeping was refused",
-                        extra={"duty": duty.__name__, "error": error.message},
-                    )
 
     def _take_corrupt_offline(self, opened: OpenDirectory) -> None:
         for topic_partition, error in list(opened.directory.corrupt.items()):
@@ -152,17 +148,24 @@ class Housekeeping:
             )
         await self._metrics.replication.observe(self._partitions.all(), monotonic_now)
         self._metrics.offline_log_dirs.set(
-            sum(opened.failure is not None for opened in self._partitions.directories)
+            sum(opened.failure is not None for opened in self._directories)
         )
         self._metrics.offline_replicas.set(len(self._partitions.replicas.failed))
-        for opened in self._partitions.directories:
+        for opened in self._directories:
             kept = self._metrics.damaged_logs.labels(opened.directory.path)
             kept.set(len(opened.directory.damaged))
-            try:
-                free = await self._reader.call(opened.directory.free_space)
-            except OSError:
-                free = 0  # A disk that cannot even be asked.
-            self._metrics.log_dir_free_bytes.labels(opened.directory.path).set(free)
+
+    async def _ask_free_space(self, opened: OpenDirectory) -> None:
+        directory, gauge = opened.directory, self._metrics.log_dir_free_bytes
+        asked = self._reader.call(directory.path, directory.free_space)
+        await asyncio.wait([asked], timeout=_FREE_SPACE_SECONDS)
+        if not asked.done():
+            gauge.labels(directory.path).set(0)
+        try:
+            free = await asked  # It is not asked again before it has answered.
+        except OSError:
+            free = 0
+        gauge.labels(directory.path).set(free)
 
     async def _measure_loop_lag(self) -> None:
         while True:
@@ -175,6 +178,24 @@ async def _every(seconds: float, duty: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(seconds)
         await duty()
+
+
+async def _unless_refused(
+    duty: Callable[[OpenDirectory], Awaitable[None]], opened: OpenDirectory
+) -> None:
+    """Do a duty in a directory that works; what its disk refuses concerns nothing else."""
+    if opened.failure is None:
+        try:
+            await duty(opened)
+        except StorageError as error:  # Whoever met it has taken its consequences already.
+            _log.warning(
+                "housekeeping was refused",
+                extra={
+                    "duty": duty.__name__,
+                    "log_dir": opened.directory.path,
+                    "error": error.message,
+                },
+            )
 
 
 def _retain_logs(

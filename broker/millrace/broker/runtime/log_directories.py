@@ -112,6 +112,7 @@ class LogDirectories:
         for path in self._paths:
             found = self._identity_at(path)
             directory = await self._reader.call(
+                path,
                 partial(
                     LogDirectory.open,
                     self._files,
@@ -125,7 +126,7 @@ class LogDirectories:
                     cluster_id=cluster_id,
                     broker_id=NO_BROKER if found is None else found.broker_id,
                     new_directory_id=secrets.token_hex(16),
-                )
+                ),
             )
             self.opened.append(directory)
             self.misses_some |= found is None or directory.companions is None
@@ -161,7 +162,7 @@ class LogDirectories:
             seen = self._to_keep.seen
             for directory in self.opened:
                 try:
-                    await self._reader.call(directory.keep_seen, seen)
+                    await self._reader.call(directory.path, directory.keep_seen, seen)
                 except StorageError as error:
                     _log.warning("what was seen was not kept", extra={"error": error.message})
 
@@ -174,7 +175,7 @@ class LogDirectories:
         known = self._ever_used()
         for directory in self.opened:
             companions = known - {directory.identity.directory_id}
-            await self._reader.call(directory.begin_life, *life, companions)
+            await self._reader.call(directory.path, directory.begin_life, *life, companions)
 
     async def close(
         self,

@@ -589,6 +589,7 @@ class Partitions:
                 )
             _check(opened)
             log: PartitionLog = await self._reader.call(
+                opened.directory.path,
                 _open_log,
                 opened.directory,
                 topic_partition,

@@ -262,7 +262,12 @@ class _Shard:
                 return machine
             while machine.next_offset < end:
                 found = await self.shell.reader.call(
-                    _read_records, log, machine.next_offset, end, self.shell.inflated_bytes_max
+                    log.log_dir,
+                    _read_records,
+                    log,
+                    machine.next_offset,
+                    end,
+                    self.shell.inflated_bytes_max,
                 )
                 for offset, record in found:
                     machine.replay(record, offset)

@@ -4,10 +4,13 @@ The event loop may read only what cannot block it (`preadv` with `RWF_NOWAIT`). 
 the only cache of records. What the loop reads lands in one buffer that all responses share, because
 it is copied into the response before the loop does anything else. What it read last is still there
 when the next follower asks for the same, as nearly always.
+
+Each log directory has threads of its own, as a disk that hangs keeps them for as long: only what
+that disk has must wait for it.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -26,13 +29,15 @@ class LogReader:
 
     Args:
         mailbox: brings the threads' results to the loop.
-        threads: how many reads may block at the same time.
+        threads: how many reads of one log directory may block at the same time.
         buffer_bytes: size of the shared buffer: the largest response.
     """
 
     def __init__(self, mailbox: Mailbox, *, threads: int, buffer_bytes: int) -> None:
-        self._workers = [Worker(f"read-{number}", mailbox) for number in range(threads)]
-        self._next = cycle(self._workers)
+        self._mailbox = mailbox
+        self._threads = threads
+        self._workers: list[Worker] = []
+        self._next: dict[str, Iterator[Worker]] = {}
         self._buffer = memoryview(bytearray(buffer_bytes))
         self._in_buffer: list[ReadPlan] | None = None
 
@@ -66,13 +71,25 @@ class LogReader:
         return views
 
     async def read(self, reads: Sequence[Read]) -> list[Buffer | MillraceError]:
-        """Read on a thread. What was deleted meanwhile comes back shorter than planned."""
-        found: list[Buffer | MillraceError] = await self.call(_read, reads)
-        return found
+        """Read on threads. What was deleted meanwhile comes back shorter than planned."""
+        by_log_dir: dict[str, list[Read]] = {}
+        for read in reads:
+            by_log_dir.setdefault(read[0].log_dir, []).append(read)
+        found = await asyncio.gather(
+            *(self.call(log_dir, _read, there) for log_dir, there in by_log_dir.items())
+        )
+        of = dict(zip(by_log_dir, map(iter, found), strict=True))
+        return [next(of[log.log_dir]) for log, _ in reads]
 
-    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Run something else that may wait for the disk on one of the threads."""
-        return next(self._next).call(job, *args)
+    def call(self, log_dir: str, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run something else that may wait for the disk, on a thread of its log directory."""
+        if log_dir not in self._next:
+            workers = [
+                Worker(f"{log_dir}-read-{number}", self._mailbox) for number in range(self._threads)
+            ]
+            self._workers += workers
+            self._next[log_dir] = cycle(workers)
+        return next(self._next[log_dir]).call(job, *args)
 
     def close(self) -> None:
         """End the threads."""

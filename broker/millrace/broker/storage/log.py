@@ -237,6 +237,11 @@ class PartitionLog:
         return self._directory
 
     @property
+    def log_dir(self) -> str:
+        """The path of the log directory that it is in."""
+        return self._directory.rpartition("/")[0]
+
+    @property
     def log_end_offset(self) -> Offset:
         """Offset behind the last batch that is written."""
         return self._tail.end.offset

@@ -34,7 +34,9 @@ class BrokerMetrics:
             registry=registry,
         )  # fmt: skip
         self._refusals = Counter(
-            "millrace_refusals", "Requests or batches refused, by error.", ["error"],
+            "millrace_refusals",
+            "Calls, requests or batches refused, by error. The log names some of the clients.",
+            ["error"],
             registry=registry,
         )  # fmt: skip
         self.produce_streams = Gauge(
@@ -67,7 +69,7 @@ class BrokerMetrics:
         )
         self.log_dir_free_bytes = Gauge(
             "millrace_log_dir_free_bytes",
-            "Free space, by log directory.",
+            "Free space, by log directory; 0 when its disk does not say.",
             ["log_dir"],
             registry=registry,
         )

@@ -1,13 +1,24 @@
-"""The page `/metrics` for Prometheus, served by a thread of its own."""
+"""The page `/metrics` for Prometheus, served by threads of its own.
 
-from typing import Self
-from wsgiref.simple_server import WSGIServer
+Whoever reaches it may connect and say nothing, or be gone without a word. So a peer that is silent
+is cut off, and of many the one that came first makes room: the page is there for who asks next.
+"""
 
-from prometheus_client import CollectorRegistry, start_http_server
+import socket
+import sys
+import threading
+from contextlib import suppress
+from http.server import ThreadingHTTPServer
+from typing import Any, Final, Self
 
-from millrace.broker.address import Address
+from prometheus_client import CollectorRegistry, MetricsHandler
+
+from millrace.broker.address import Address, not_served
 from millrace.broker.config import MetricsConfig
-from millrace.core.errors import InvalidConfigError
+
+CONNECTIONS_MAX: Final = 16
+"""How many there may be at a time. Each request has one of its own, and takes milliseconds."""
+_SILENT_SECONDS_MAX: Final = 10
 
 
 class MetricsPage:
@@ -17,27 +28,64 @@ class MetricsPage:
         address: where it is.
     """
 
-    def __init__(self, server: WSGIServer, host: str) -> None:
+    def __init__(self, server: ThreadingHTTPServer, host: str) -> None:
         self._server = server
         self.address = Address(host, server.server_port)
+        threading.Thread(target=server.serve_forever, name="metrics-page", daemon=True).start()
 
     @classmethod
     def serve(cls, config: MetricsConfig, registry: CollectorRegistry) -> Self:
         """Serve the page.
 
         Raises:
-            InvalidConfigError: the port cannot be had.
+            InvalidConfigError: the address cannot be had.
         """
         try:
-            server, _ = start_http_server(config.port, config.host, registry)
+            server = _Server(config, _Handler.factory(registry))
         except OSError as error:
-            raise InvalidConfigError(
-                f"the metrics page cannot listen on {Address(config.host, config.port)}: "
-                f"{error.strerror}: set metrics.port to another port, or to -1 for none"
-            ) from error
+            address = Address(config.host, config.port)
+            raise not_served("the metrics page", address, "metrics", error) from error
         return cls(server, config.host)
 
     def close(self) -> None:
         """Serve it no more; waits for the thread."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Handler(MetricsHandler):
+    timeout = _SILENT_SECONDS_MAX
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # Who does not fit in tries again a second later.
+
+    def __init__(self, config: MetricsConfig, handler: type) -> None:
+        found = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        self.address_family, _, _, _, address = found[0]
+        self._room = threading.Semaphore(CONNECTIONS_MAX)
+        self._lock = threading.Lock()
+        self._open: dict[Any, bool] = {}  # Sockets, by when they came.
+        super().__init__((str(address[0]), config.port), handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = True
+            first = next(iter(self._open)) if len(self._open) > CONNECTIONS_MAX else None
+        if first is not None:
+            with suppress(OSError):  # It has just ended by itself.
+                first.shutdown(socket.SHUT_RDWR)  # Its thread reads, or writes, no more, and ends.
+        self._room.acquire()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self._lock:
+            if self._open.pop(request, False):
+                self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # The peer went away, which is its right.
+            super().handle_error(request, client_address)

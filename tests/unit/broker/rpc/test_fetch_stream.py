@@ -63,6 +63,7 @@ class Partition:
         )
         self.size_bytes = 0
         self.log = self
+        self.log_dir = "/log"
         self.log_start_offset = 0
         self.leader_epoch = EPOCH
         self.leader_epochs = SimpleNamespace(epoch_of=lambda offset: EPOCH)
@@ -111,7 +112,7 @@ class Disk:
     def __init__(self) -> None:
         self.waiting: asyncio.Queue[tuple[asyncio.Future[Any], Callable[[], Any]]] = asyncio.Queue()
 
-    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def call(self, log_dir: str, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting.put_nowait((future, lambda: job(*args)))
         return future

@@ -15,6 +15,7 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.produce import ProduceService
+from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.runtime.appender import Appender
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.early_requests import EarlyRequests
@@ -125,6 +126,7 @@ class Served:
             find=lambda _: self.partition,
             image=None,
         )
+        metrics = BrokerMetrics()
         self.service = ProduceService(
             partitions=partitions,
             channel=SimpleNamespace(),  # type: ignore[arg-type]
@@ -132,7 +134,8 @@ class Served:
             memory=MemoryPool(1 << 20, 1 << 20),
             early=EarlyRequests(early_wait_ms),
             limits=LimitsConfig(),
-            metrics=BrokerMetrics(),
+            metrics=metrics,
+            refusals=Refusals(metrics, callers_max=1),
         )
 
     def lead(self, leader: BrokerLife, epoch: int) -> None:

@@ -1,7 +1,8 @@
-"""Housekeeping over many partitions: what is asked of the append thread, and how often."""
+"""Housekeeping of many partitions and disks: what is asked of them, how often, what is shown."""
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.housekeeping import Housekeeping
+from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
@@ -20,6 +22,7 @@ from millrace.core.errors import (
 from millrace.core.ids import MonotonicMs, Offset, WallMs
 
 MANY = 3000
+KEPT = {"checkpoint", "empty_trash", "take_ballast", "scrub"}
 
 
 class AppendThread:
@@ -37,6 +40,31 @@ class AppendThread:
 
     def fail(self, error: LogDirFailedError) -> None:
         self.failures.append(error)
+
+
+class HangingThread:
+    """Does nothing that it is asked for."""
+
+    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    call_beside = call
+
+
+class ReadThreads:
+    """Do what they are asked, at once, unless the disk of the log directory hangs."""
+
+    def __init__(self, *, hanging: str = "") -> None:
+        self.hanging = hanging
+
+    def call(self, log_dir: str, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if log_dir != self.hanging:
+            try:
+                future.set_result(job(*args))
+            except (StorageError, OSError) as error:
+                future.set_exception(error)
+        return future
 
 
 class Log:
@@ -79,8 +107,10 @@ class Held:
 class Directory:
     """A log directory; `error` is what its disk says to everything."""
 
-    def __init__(self, error: StorageError | None = None) -> None:
+    def __init__(self, error: Exception | None = None, path: str = "/0") -> None:
         self.error = error
+        self.path = path
+        self.damaged: list[str] = []
         self.corrupt: dict[Any, CorruptLogError] = {}
         self.done: list[str] = []
 
@@ -95,6 +125,10 @@ class Directory:
 
     def scrub(self, max_bytes: int) -> None:
         self._do("scrub")
+
+    def free_space(self) -> int:
+        self._do("free_space")
+        return 7
 
     def _do(self, what: str) -> None:
         if self.error is not None:
@@ -112,6 +146,11 @@ class Partitions:
         ]
         self.held = {each.topic_partition: each for each in held}
         self.gone: set[int] = set()
+        self.image = None
+        self.replicas = SimpleNamespace(failed=())
+
+    def __len__(self) -> int:
+        return len(self.held)
 
     def all(self) -> list[Held]:
         return list(self.held.values())
@@ -120,20 +159,39 @@ class Partitions:
         return None if number in self.gone else self.held.get(number)
 
 
-def keeping(partitions: Partitions) -> Housekeeping:
-    """Housekeeping that reads on the append thread, too."""
+def keeping(
+    partitions: Partitions, threads: ReadThreads | None = None, metrics: BrokerMetrics | None = None
+) -> Housekeeping:
+    """Housekeeping of these."""
     return Housekeeping(
         partitions,  # type: ignore[arg-type]
-        partitions.directories[0].appender,
-        StorageConfig(retention_check_interval_ms=1),
-        None,  # type: ignore[arg-type]
+        threads or ReadThreads(),  # type: ignore[arg-type]
+        StorageConfig(retention_check_interval_ms=10),
+        metrics or BrokerMetrics(),
         is_controller=lambda: False,
     )
 
 
 def retain(partitions: Partitions) -> None:
     """Run the duty once."""
-    asyncio.run(keeping(partitions).retain())
+    opened: Any = partitions.directories[0]
+    asyncio.run(keeping(partitions).retain(opened))
+
+
+def run_until(duty: Callable[[], Awaitable[None]], *steps: Callable[[], bool | None]) -> None:
+    """Run a duty until each step has been true in turn; what returns nothing is done once."""
+
+    async def main() -> None:
+        running = asyncio.ensure_future(duty())
+        deadline = time.monotonic() + 60
+        for step in steps:
+            while step() is False:
+                assert time.monotonic() < deadline
+                assert not running.done()
+                await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(main())
 
 
 def test_thousands_of_logs_are_retained_in_few_calls() -> None:
@@ -179,8 +237,14 @@ def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
 
 
 def test_a_disk_that_fails_under_the_scrub_fails_its_directory() -> None:
+    async def scrub() -> None:
+        with pytest.raises(LogDirFailedError):
+            await keeping(partitions).scrub(opened)
+
     appender, error = AppendThread(), LogDirFailedError("it takes no new index")
-    asyncio.run(keeping(Partitions([], appender, Directory(error)))._scrub())
+    partitions = Partitions([], appender, Directory(error))
+    opened: Any = partitions.directories[0]
+    asyncio.run(scrub())
     assert appender.failures == [error]
 
 
@@ -189,8 +253,49 @@ def test_a_disk_that_refuses_does_not_keep_the_others_from_being_kept_in_order(
     error: StorageError,
 ) -> None:
     directories = [Directory(error), Directory()]
-    housekeeping = keeping(Partitions([], AppendThread(), *directories))
-    asyncio.run(housekeeping._advance_recovery_points())
-    asyncio.run(housekeeping.retain())
-    asyncio.run(housekeeping._scrub())
-    assert directories[1].done == ["checkpoint", "empty_trash", "take_ballast", "scrub"]
+    run_until(
+        keeping(Partitions([], AppendThread(), *directories)).run,
+        lambda: set(directories[1].done) >= KEPT,
+    )
+
+
+def test_a_disk_that_hangs_does_not_keep_the_others_from_being_kept_in_order() -> None:
+    sound = Directory(path="/1")
+    partitions = Partitions([], AppendThread(), Directory(), sound)
+    partitions.directories[0].appender = HangingThread()
+    run_until(
+        keeping(partitions, ReadThreads(hanging="/0")).run,
+        lambda: set(sound.done) >= KEPT and sound.done.count("checkpoint") > 1,
+    )
+
+
+def test_a_disk_that_hangs_does_not_freeze_what_is_shown() -> None:
+    metrics = BrokerMetrics()
+    partitions = Partitions([], AppendThread(), Directory(), Directory(path="/1"))
+
+    def shown(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(f"millrace_{name}", labels)
+
+    def fail_one() -> None:
+        partitions.directories[1].failure = LogDirFailedError("failed")
+
+    run_until(
+        keeping(partitions, ReadThreads(hanging="/0"), metrics).observe,
+        lambda: (
+            shown("log_dir_free_bytes", log_dir="/1") == 7
+            and shown("log_dir_free_bytes", log_dir="/0") == 0
+        ),
+        fail_one,
+        lambda: shown("offline_log_dirs") == 1,
+    )
+
+
+def test_a_disk_that_cannot_be_asked_is_shown_to_have_no_space() -> None:
+    metrics = BrokerMetrics()
+    partitions = Partitions([], AppendThread(), Directory(OSError("input/output error")))
+    run_until(
+        keeping(partitions, metrics=metrics).observe,
+        lambda: (
+            metrics.registry.get_sample_value("millrace_log_dir_free_bytes", {"log_dir": "/0"}) == 0
+        ),
+    )

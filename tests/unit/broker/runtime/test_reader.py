@@ -1,8 +1,9 @@
 """What is read from the page cache, by whom it is asked for in turn."""
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.reader import LogReader
@@ -64,3 +65,45 @@ async def _asked() -> None:
 
 def test_what_was_read_last_is_not_read_again() -> None:
     asyncio.run(_asked())
+
+
+class Disk:
+    """The disk of a log directory; reads of its logs wait until it answers."""
+
+    def __init__(self, log_dir: str, content: bytes) -> None:
+        self.log_dir = log_dir
+        self.answers = threading.Event()
+        self._content = content
+
+    def read(self, plan: ReadPlan) -> bytes:
+        assert self.answers.wait(60)
+        return self._content[plan.position : plan.position + plan.length]
+
+
+async def _two_disks() -> None:
+    found: Any = object()
+    first, second = Disk("/0", b"abcdef"), Disk("/1", b"123456")
+    log, other = cast(Any, first), cast(Any, second)
+    reader = LogReader(Mailbox(asyncio.get_running_loop()), threads=2, buffer_bytes=10)
+
+    def plan(at: int) -> ReadPlan:
+        return ReadPlan(found, at, 1, Offset(0))
+
+    try:
+        second.answers.set()
+        hanging = [asyncio.create_task(reader.read([(log, plan(0))])) for _ in range(5)]
+        for _ in range(5):
+            assert await asyncio.wait_for(reader.read([(other, plan(1))]), 60) == [b"2"]
+        assert not any(task.done() for task in hanging)
+        first.answers.set()
+        assert await asyncio.gather(*hanging) == [[b"a"]] * 5
+        mixed = [(log, plan(3)), (other, plan(4)), (log, plan(5)), (other, plan(0))]
+        assert await reader.read(mixed) == [b"d", b"5", b"f", b"1"]
+        assert await reader.read([]) == []
+    finally:
+        first.answers.set()
+        await asyncio.to_thread(reader.close)
+
+
+def test_a_disk_that_hangs_keeps_no_reads_of_another_waiting() -> None:
+    asyncio.run(_two_disks())
