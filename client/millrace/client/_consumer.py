@@ -136,7 +136,8 @@ class Consumer:
             OffsetOutOfRangeError: with `auto_offset_reset="none"`.
             LogTruncatedError: records that were handed out are gone, after an unclean election; its
                 `end_offset` is where to seek to go on. Nothing is ever skipped in silence.
-            CorruptBatchError: a batch does not match its checksums; the position stays before it.
+            CorruptBatchError, UnsupportedFormatError: a batch is damaged, or of a later release;
+                the position stays before it.
         """
         with self._core.exclusive():
             deadline = time.monotonic() + timeout_ms / 1000

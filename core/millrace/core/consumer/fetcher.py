@@ -30,12 +30,14 @@ from enum import Enum
 from typing import Final
 
 from millrace.core.errors import (
+    CorruptBatchError,
     LogTruncatedError,
     MillraceError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     RefreshMetadataError,
     UnknownTopicOrPartitionError,
+    UnsupportedFormatError,
 )
 from millrace.core.ids import (
     NO_BROKER,
@@ -323,6 +325,9 @@ class Fetcher:
         partition = self._partitions[topic_partition]
         if partition.step is _Step.PAUSED:
             return
+        if partition.step is _Step.FAILED and self._is_ahead(partition):
+            self._errors.pop(topic_partition, None)  # It is met again, behind what is dropped here.
+            partition.step = _Step.JOIN
         has_position = partition.position >= 0
         self._leave(partition)
         if partition.step is not _Step.FAILED:
@@ -481,15 +486,11 @@ class Fetcher:
     def on_fetched(
         self, broker_id: BrokerId, news: Sequence[FetchedPartition], now: MonotonicMs
     ) -> None:
-        """Take a response.
-
-        Raises:
-            CorruptBatchError, UnsupportedFormatError: what came is no sequence of batches.
-        """
+        """Take a response. What is no batch fails its partition, behind the batches before it."""
         session = self._session(broker_id)
         for fetched in news:
             partition = self._by_handle.get(fetched.handle)
-            if partition is None:
+            if partition is None or partition.step is _Step.FAILED:
                 self._give_back(session, len(fetched.batches), is_buffered=False)
                 continue
             partition.high_watermark = fetched.high_watermark
@@ -692,15 +693,27 @@ class Fetcher:
         """
         if not partition.handle:
             return
+        if not is_out:
+            self._remove(partition)
         del self._by_handle[partition.handle]
-        if partition.step is _Step.FETCHING:
-            session = self._session(partition.broker_id)
-            if session.is_connected and not is_out:
-                session.removed.append(partition.handle)
-            self._drop_buffered(session, partition.handle)
-            self._owners.pop(partition.handle, None)
+        if partition.handle in self._owners:
+            self._drop_buffered(self._session(partition.broker_id), partition.handle)
+            del self._owners[partition.handle]
         partition.handle = 0
         self._must_poll = True
+
+    def _remove(self, partition: _Partition) -> None:
+        """Have the broker send nothing more of the partition; what waits of it stays."""
+        if partition.step is not _Step.FETCHING:
+            return
+        session = self._session(partition.broker_id)
+        if session.is_connected:
+            session.removed.append(partition.handle)
+            self._must_poll = True
+
+    def _is_ahead(self, partition: _Partition) -> bool:
+        """Whether batches of the partition wait to be taken."""
+        return any(batch.handle == partition.handle for batch in self._buffer)
 
     def _drop_buffered(self, session: _Session, handle: int) -> None:
         kept: deque[FetchedBatch] = deque()
@@ -725,27 +738,34 @@ class Fetcher:
     def _keep(self, session: _Session, partition: _Partition, fetched: FetchedPartition) -> None:
         size = len(fetched.batches)
         kept = 0
-        for header, data in walk(fetched.batches):
-            if header.next_offset > fetched.fetch_offset:
-                start = Offset(max(fetched.fetch_offset, header.base_offset))
-                self._buffer.append(
-                    FetchedBatch(
-                        partition.topic,
-                        partition.topic_partition,
-                        partition.handle,
-                        header,
-                        data,
-                        start,
+        damage: MillraceError | None = None
+        try:
+            for header, data in walk(fetched.batches):
+                if header.next_offset > fetched.fetch_offset:
+                    start = Offset(max(fetched.fetch_offset, header.base_offset))
+                    self._buffer.append(
+                        FetchedBatch(
+                            partition.topic,
+                            partition.topic_partition,
+                            partition.handle,
+                            header,
+                            data,
+                            start,
+                        )
                     )
-                )
-                kept += len(data)
+                    kept += len(data)
+        except (CorruptBatchError, UnsupportedFormatError) as error:
+            damage = error
         session.buffered_bytes += kept
         self._give_back(session, size - kept, is_buffered=False)
+        if damage is not None:
+            self._remove(partition)
+            self._fail(partition, _at_partition(partition, damage))
 
     def _on_error(
         self, partition: _Partition, error: MillraceError, is_retriable: bool, now: MonotonicMs
     ) -> None:
-        is_ahead = any(batch.handle == partition.handle for batch in self._buffer)
+        is_ahead = self._is_ahead(partition)
         self._leave(partition, is_out=True)
         if partition.read_replica != NO_BROKER:
             self._on_replica_error(partition, error, now)
@@ -837,6 +857,10 @@ class Fetcher:
 
     def _give_up(self, partition: _Partition, error: MillraceError) -> None:
         self._leave(partition)
+        self._fail(partition, error)
+
+    def _fail(self, partition: _Partition, error: MillraceError) -> None:
+        """Go no further; what waits of the partition can be taken first."""
         partition.step = _Step.FAILED
         self._errors[partition.topic_partition] = error
 
@@ -868,6 +892,14 @@ class Fetcher:
         if session is None:
             session = self._sessions[broker_id] = _Session(broker_id)
         return session
+
+
+def _at_partition(partition: _Partition, damage: MillraceError) -> MillraceError:
+    """Return what was found in a partition's bytes, as an error that says where."""
+    return type(damage)(
+        f"topic {partition.topic!r} partition {partition.topic_partition.partition}: "
+        f"{damage.message}"
+    )
 
 
 _RESTING: Final = frozenset(

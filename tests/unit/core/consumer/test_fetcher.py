@@ -1,6 +1,7 @@
 """The fetcher machine, effect by effect."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -19,6 +20,7 @@ from millrace.core.consumer.fetcher import (
 )
 from millrace.core.errors import (
     BrokerShuttingDownError,
+    CorruptBatchError,
     InvalidRequestError,
     LogTruncatedError,
     MillraceError,
@@ -440,6 +442,75 @@ def test_an_error_waits_until_what_came_before_is_taken() -> None:
     assert fetcher.has_news
     with pytest.raises(InvalidRequestError):
         fetcher.take()
+
+
+DAMAGED = b"damaged!" + batch(3, 2)[8:]
+
+
+def with_a_damaged_header() -> Fetcher:
+    """Return a fetcher to which a batch that cannot be read came behind a good one."""
+    fetcher = make()
+    fetcher.assign("t", OTHER, Offset(0))
+    fetcher.poll(at(0))
+    news = [fetched(1, batch(0, 3) + DAMAGED, 0), fetched(2, batch(0, 1, place=OTHER), 0)]
+    fetcher.on_fetched(BROKER, news, at(1))
+    return fetcher
+
+
+def test_a_damaged_header_is_told_behind_what_came_before_it() -> None:
+    fetcher = with_a_damaged_header()
+    taken = [fetcher.take(), fetcher.take()]
+    assert [each and (each.handle, each.header.base_offset) for each in taken] == [(1, 0), (2, 0)]
+    with pytest.raises(CorruptBatchError, match=r"topic 't' partition 0: the bytes begin with"):
+        fetcher.take()
+    assert fetcher.take() is None
+    assert fetcher.position(PLACE) == 3
+    fetcher.on_fetched(BROKER, [fetched(2, batch(1, 1, place=OTHER), 1)], at(1))
+    assert fetcher.take() is not None, "the other partition goes on"
+
+
+def test_what_cannot_be_read_takes_no_part_of_the_window() -> None:
+    fetcher = with_a_damaged_header()
+    (change,) = fetcher.poll(at(1))
+    assert isinstance(change, ChangeSession)
+    assert (change.added, change.removed) == ([], [1])
+    granted = change.credit_bytes
+    fetcher.on_fetched(BROKER, [fetched(1, DAMAGED, 5)], at(1))  # It was on its way.
+    came = len(batch(0, 3)) + 2 * len(DAMAGED) + len(batch(0, 1, place=OTHER))
+    while fetcher.has_news:
+        with suppress(CorruptBatchError):
+            fetcher.take()
+    granted += sum(
+        effect.credit_bytes for effect in fetcher.poll(at(1)) if isinstance(effect, ChangeSession)
+    )
+    assert granted == came
+
+
+def test_a_seek_drops_what_came_before_a_damaged_header_and_the_error() -> None:
+    fetcher = with_a_damaged_header()
+    fetcher.seek(PLACE, Offset(1))
+    taken = fetcher.take()
+    assert taken is not None
+    assert taken.handle == 2
+    assert fetcher.take() is None
+    (change,) = fetcher.poll(at(1))
+    assert isinstance(change, ChangeSession)
+    assert [each.fetch_offset for each in change.added] == [1]
+    assert change.removed == [1], "it is taken out once"
+
+
+def test_a_damaged_header_behind_what_a_pause_drops_is_met_again() -> None:
+    fetcher = with_a_damaged_header()
+    fetcher.pause(PLACE)
+    taken = fetcher.take()
+    assert taken is not None
+    assert taken.handle == 2
+    assert fetcher.take() is None
+    fetcher.poll(at(1))
+    fetcher.resume(PLACE)
+    (change,) = fetcher.poll(at(1))
+    assert isinstance(change, ChangeSession)
+    assert [each.fetch_offset for each in change.added] == [0]
 
 
 def test_an_error_goes_with_its_partition() -> None:
