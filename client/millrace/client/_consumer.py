@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
 from types import MappingProxyType, TracebackType
-from typing import Literal, Self
+from typing import Final, Literal, Self, TypeVar
 
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer_core import ConsumerCore, Start
@@ -14,6 +14,11 @@ from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer
 from millrace.core.ids import TopicId
 from millrace.core.settings import INT32_MAX
+
+LOOP_WAIT_MS: Final = 1_000
+"""How long a loop over a consumer waits at a time."""
+
+Taken = TypeVar("Taken", bound=Sized)
 
 
 class Consumer:
@@ -25,7 +30,8 @@ class Consumer:
                 print(record.offset, record.key, record.value)
 
     One task uses a consumer at a time. There are no groups yet: a consumer reads the partitions
-    that it is told to.
+    that it is told to. A loop may be left at any record: the next loop, or `poll`, goes on behind
+    it. `seek` and `pause` count in the middle of one, too.
 
     Args:
         bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
@@ -139,14 +145,7 @@ class Consumer:
             CorruptBatchError, UnsupportedFormatError: a batch is damaged, or of a later release;
                 the position stays before it.
         """
-        with self._core.exclusive():
-            deadline = time.monotonic() + timeout_ms / 1000
-            while True:
-                records = self._core.take_records(max_records)
-                left = deadline - time.monotonic()
-                if records or left <= 0:
-                    return records
-                await self._core.wait_for_news(left)
+        return await self._take(lambda: self._core.take_records(max_records), timeout_ms)
 
     async def poll_batches(
         self, timeout_ms: int = 1_000, max_bytes: int = 16_777_216
@@ -157,18 +156,22 @@ class Consumer:
             timeout_ms: how long to wait for the first.
             max_bytes: of records as they are once inflated, unless the first batch alone is larger.
         """
+        return await self._take(lambda: self._core.take_batches(max_bytes), timeout_ms)
+
+    async def _take(self, take: Callable[[], Taken], timeout_ms: int) -> Taken:
+        """Return what there is to take, as soon as there is something."""
         with self._core.exclusive():
             deadline = time.monotonic() + timeout_ms / 1000
             while True:
-                batches = self._core.take_batches(max_bytes)
+                taken = take()
                 left = deadline - time.monotonic()
-                if batches or left <= 0:
-                    return batches
+                if taken or left <= 0:
+                    return taken
                 await self._core.wait_for_news(left)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         while not self._core.is_closed:
-            for record in await self.poll():
+            for record in await self._take(self._core.lend_records, LOOP_WAIT_MS):
                 yield record
 
     def seek(self, partition: Place, to: Start) -> None:

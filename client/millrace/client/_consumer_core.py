@@ -18,7 +18,7 @@ from millrace.client._cluster import Cluster
 from millrace.client._connect_pauses import ConnectPauses
 from millrace.client._fetch_stream import FetchStream
 from millrace.client._offsets import OffsetAt, look_up_offsets
-from millrace.client._records import FetchedRecords, Records, record_type
+from millrace.client._records import FetchedRecords, LentRecords, Records, record_type
 from millrace.client._settings import bounded
 from millrace.client._tasks import Tasks
 from millrace.client._wire import Place
@@ -65,6 +65,8 @@ _INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest batch that is inflated: more is an attack, as no broker accepts it."""
 _REASON_GRACE_S: Final = 0.5
 """How much longer than a look-up its user waits: to be told why it failed."""
+_LENT_MAX: Final = 10_000
+"""Records that are decoded at a time for a loop over a consumer."""
 _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MS_MAX: Final = 1_000
 
@@ -140,6 +142,9 @@ class ConsumerCore:
         self._step_is_due = False
         self._rest: tuple[FetchedBatch, pa.RecordBatch] | None = None
         """Records of a batch that did not fit into the last `poll`."""
+        self._lent: LentRecords | None = None
+        """The first records of the rest, which loops over the consumer go through: what they leave
+        is the next to be handed out."""
         self._user = threading.Lock()
         self._whole_topics: list[str] = []
         """Topics that are read with all their partitions, also those that come."""
@@ -175,6 +180,7 @@ class ConsumerCore:
 
     def take_records(self, max_records: int) -> Records:
         """Return records that have come; none if none have."""
+        self._take_back()
         records = Records(self._record_type)
         while len(records) < max_records:
             try:
@@ -198,6 +204,7 @@ class ConsumerCore:
 
         What has come is bounded as it came, compressed; what is handed out, as it is opened.
         """
+        self._take_back()
         batches: list[FetchedRecords] = []
         size = 0
         while size < max_bytes or not batches:
@@ -230,6 +237,42 @@ class ConsumerCore:
                 )
             )
         return batches
+
+    def lend_records(self) -> LentRecords | tuple[()]:
+        """Return records that have come, for a loop; none if none have.
+
+        What the loop does not come to is handed out next, by whichever call. A seek or a pause of
+        the partition, as any other poll, ends the loop over them.
+        """
+        while not self._lent:
+            self._take_back()
+            opened = self._rest or self._take_opened()
+            if opened is None:
+                return ()
+            batch, rows = opened
+            self._rest = opened if len(rows) else None
+            if len(rows):
+                self._lent = LentRecords(
+                    self._record_type,
+                    batch.topic,
+                    batch.topic_partition.partition,
+                    rows.slice(0, _LENT_MAX),
+                )
+        return self._lent
+
+    def _take_back(self) -> None:
+        """Have the rest begin with the first record that no loop has come to."""
+        if self._rest is not None and self._lent is not None:
+            batch, rows = self._rest
+            rows = rows.slice(self._lent.count - len(self._lent))
+            self._drop_rest()
+            self._rest = (batch, rows) if len(rows) else None
+
+    def _drop_rest(self) -> None:
+        self._rest = None
+        if self._lent is not None:
+            self._lent.take_back()
+            self._lent = None
 
     def _take_opened(self) -> tuple[FetchedBatch, pa.RecordBatch] | None:
         batch = self._take_batch()
@@ -268,7 +311,7 @@ class ConsumerCore:
     def seek_partition(self, place: TopicPartition, to: Offset | Reset) -> None:
         """Go on elsewhere."""
         if self._rest is not None and place == self._rest[0].topic_partition:
-            self._rest = None
+            self._drop_rest()
         with self._lock:
             self._fetcher.seek(place, to)
             self._wake()
@@ -329,7 +372,7 @@ class ConsumerCore:
                 starts[place] = Reset.NONE if to is None else _reset_of(to)
                 if (info.name, number) in ends:
                     until[place] = Offset(ends[info.name, number])
-        self._rest = None
+        self._drop_rest()
         self._whole_topics = [
             str(parse_topic_name(item)) for item in wanted if isinstance(item, str)
         ]
@@ -581,10 +624,12 @@ class ConsumerCore:
         self._step()
 
     def _rest_offset(self, place: TopicPartition) -> Offset | None:
-        """Return where the rest of the last `poll` begins, if it is of this partition."""
+        """Return where the rest of the last `poll` or loop begins, if it is of this partition."""
         if self._rest is None or self._rest[0].topic_partition != place:
             return None
-        return Offset(self._rest[1].column("offset")[0].as_py())
+        offsets = self._rest[1].column("offset")
+        handed_out = 0 if self._lent is None else self._lent.count - len(self._lent)
+        return Offset(offsets[handed_out].as_py()) if handed_out < len(offsets) else None
 
     def _assigned(self, place: Place) -> TopicPartition:
         topic, number = place

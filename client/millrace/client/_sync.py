@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from millrace.client._admin import Admin
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
-from millrace.client._consumer import Consumer
+from millrace.client._consumer import LOOP_WAIT_MS, Consumer, Taken
 from millrace.client._consumer_core import Start
 from millrace.client._descriptions import (
     ClusterDescription,
@@ -289,32 +289,28 @@ class SyncConsumer:
 
     def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> Records:
         """Return records, as soon as there are some: see `Consumer.poll`."""
-        # Records are decoded in this thread, while the loop's thread reads the next ones.
-        with self._core.exclusive():
-            deadline = time.monotonic() + timeout_ms / 1000
-            while True:
-                records = self._core.take_records(max_records)
-                left = deadline - time.monotonic()
-                if records or left <= 0:
-                    return records
-                self._thread.call(self._core.wait_for_news(left))
+        return self._take(lambda: self._core.take_records(max_records), timeout_ms)
 
     def poll_batches(
         self, timeout_ms: int = 1_000, max_bytes: int = 16_777_216
     ) -> list[FetchedRecords]:
         """Return records as Arrow record batches: see `Consumer.poll_batches`."""
+        return self._take(lambda: self._core.take_batches(max_bytes), timeout_ms)
+
+    def _take(self, take: Callable[[], Taken], timeout_ms: int) -> Taken:
+        # Records are decoded in this thread, while the loop's thread reads the next ones.
         with self._core.exclusive():
             deadline = time.monotonic() + timeout_ms / 1000
             while True:
-                batches = self._core.take_batches(max_bytes)
+                taken = take()
                 left = deadline - time.monotonic()
-                if batches or left <= 0:
-                    return batches
+                if taken or left <= 0:
+                    return taken
                 self._thread.call(self._core.wait_for_news(left))
 
     def __iter__(self) -> Iterator[Record]:
         while not self._core.is_closed:
-            yield from self.poll()
+            yield from self._take(self._core.lend_records, LOOP_WAIT_MS)
 
     def seek(self, partition: Place, to: Start) -> None:
         """Go on at an offset, at the "beginning" or at the "end"."""

@@ -363,6 +363,86 @@ def test_iteration_goes_on_until_it_is_left(run: Run) -> None:
     run(story())
 
 
+async def loop(consumer: Consumer, count: int) -> list[int]:
+    """Iterate over so many records; return their offsets."""
+    seen: list[int] = []
+    async for record in consumer:
+        seen.append(record.offset)
+        if len(seen) == count:
+            break
+    return seen
+
+
+@pytest.mark.parametrize("batch_size", [1, 16384])
+def test_what_a_loop_leaves_is_the_next_to_be_handed_out(run: Run, batch_size: int) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 5_000, batch_size=batch_size * 4)
+            place = ("orders", 0)
+            await consumer.subscribe(["orders"])
+            assert await loop(consumer, 2) == [0, 1]
+            assert await consumer.position(place) == 2
+            assert await consumer.lag() == {place: 4_998}
+            assert await loop(consumer, 3) == [2, 3, 4]
+            assert [each.offset for each in await read_at_once(consumer, 2)] == [5, 6]
+            assert await loop(consumer, 1_500) == list(range(7, 1_507))
+            (first, *_) = await consumer.poll_batches()
+            assert first.records["offset"][0].as_py() == 1_507
+            await consumer.assign([place], start=9)
+            assert await loop(consumer, 1) == [9]
+            await consumer.assign([place], start=17)
+            assert await loop(consumer, 2) == [17, 18]
+
+    run(story())
+
+
+async def read_at_once(consumer: Consumer, count: int) -> list[Record]:
+    records: list[Record] = []
+    while len(records) < count:
+        records += await consumer.poll(max_records=count - len(records))
+    return records
+
+
+def test_a_seek_in_the_middle_of_a_loop_counts_for_its_next_record(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 100)
+            await consumer.subscribe(["orders"])
+            seen: list[int] = []
+            async for record in consumer:
+                seen.append(record.offset)
+                if record.offset == 2:
+                    consumer.seek(("orders", 0), 97)
+                if record.offset == 99:
+                    break
+            assert seen == [0, 1, 2, 97, 98, 99]
+
+    run(story())
+
+
+def test_a_pause_in_the_middle_of_a_loop_holds_what_is_left_of_the_partition(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 40, partitions=2)
+            await consumer.subscribe(["orders"])
+            seen: dict[int, list[int]] = {0: [], 1: []}
+            paused = -1
+            async for record in consumer:
+                seen[record.partition].append(record.offset)
+                if paused < 0 and record.offset == 3:
+                    paused = record.partition
+                    consumer.pause(("orders", paused))
+                if sum(map(len, seen.values())) == 24:
+                    break
+            assert seen == {paused: [0, 1, 2, 3], 1 - paused: list(range(20))}
+            assert await consumer.position(("orders", paused)) == 4
+            assert not await consumer.poll(30)
+            consumer.resume(("orders", paused))
+            assert await loop(consumer, 16) == list(range(4, 20))
+
+    run(story())
+
+
 def test_misuse_is_refused(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:
