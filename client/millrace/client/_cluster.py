@@ -78,6 +78,7 @@ class ChangeResponse(Protocol):
 
 
 ChangeResult = TypeVar("ChangeResult", bound=ChangeResponse)
+Failure = TypeVar("Failure", bound=MillraceError)
 
 
 @dataclass(slots=True)
@@ -210,9 +211,9 @@ class Cluster:
             timeout_s: how long all of them may take; None: the client's time-out.
 
         Raises:
-            RetriableError: those that answer refuse it for now, as without a controller; with
-                `appended` MAYBE, one of those that were asked may have done it.
+            RetriableError: those that answer refuse it for now, as without a controller.
             ConnectionFailedError: none answers; says why.
+            Either with `appended` MAYBE: one of those that were asked may have done it.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
@@ -258,9 +259,14 @@ class Cluster:
             return result
         if refusal is not None:
             raise as_maybe(refusal) if in_doubt else refusal
-        raise last or ConnectionFailedError(
-            "no broker can be reached: " + "; ".join(problems) + ". Is one running there?"
-        )
+        if last is None:
+            why = "; ".join(problems)
+            last = ConnectionFailedError(
+                f"no broker answered: {why}"
+                if in_doubt
+                else f"no broker can be reached: {why}. Is one running there?"
+            )
+        raise as_maybe(last) if in_doubt else last
 
     async def change(
         self, method: Callable[[Connection], Awaitable[ChangeResult]], timeout_s: float
@@ -457,8 +463,9 @@ class Cluster:
 
         try:
             response = await self.call(ask, attempt_s=self.metadata_timeout_s)
-        except ConnectionFailedError:
+        except ConnectionFailedError as error:
             if newest is None:
+                error.appended = Appended.NO  # Whoever was asked had nothing to change.
                 raise
             response = newest
         is_partial = request.topics or request.topic_ids or request.brokers_only
@@ -625,9 +632,11 @@ def _knowledge(response: cluster_pb2.GetMetadataResponse) -> tuple[int, int, boo
     return response.metadata_epoch, response.controller_id, bool(response.controller_problem)
 
 
-def as_maybe(error: RetriableError) -> RetriableError:
-    """Return a refusal as that of something which another attempt may have done."""
-    return type(error)(error.message, appended=Appended.MAYBE)
+def as_maybe(error: Failure) -> Failure:
+    """Return an error as that of something which this or another attempt may have done."""
+    again = type(error)(error.message, appended=Appended.MAYBE)
+    again.__cause__ = error.__cause__
+    return again
 
 
 def is_cancelled_by(connection: Connection) -> bool:
