@@ -299,7 +299,7 @@ class ConsumerCore:
             )
         except MillraceError:
             # Never past what cannot be read: the position goes back to it.
-            self.seek_partition(batch.topic_partition, batch.start_offset)
+            self._rewind(batch.topic_partition, batch.start_offset)
             raise
         if batch.start_offset > batch.header.base_offset:
             offsets = opened.column("offset").to_numpy()
@@ -316,6 +316,13 @@ class ConsumerCore:
             self._fetcher.seek(place, to)
             self._wake()
 
+    def _rewind(self, place: TopicPartition, to: Offset) -> None:
+        """Go back to where nothing was handed out yet."""
+        self._drop_rest()  # If there is one it is of this partition.
+        with self._lock:
+            self._fetcher.rewind(place, to)
+            self._wake()
+
     def seek(self, place: Place, to: Start) -> None:
         """Go on at an offset, or at an end of the log."""
         self.seek_partition(self._assigned(place), _reset_of(to))
@@ -325,7 +332,7 @@ class ConsumerCore:
         for place in [self._assigned(place) for place in places]:
             rest = self._rest_offset(place)
             if rest is not None:
-                self.seek_partition(place, rest)
+                self._rewind(place, rest)
             with self._lock:
                 self._fetcher.pause(place)
                 self._wake()

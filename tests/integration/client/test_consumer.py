@@ -287,6 +287,23 @@ def test_a_truncated_log_is_told(run: Run) -> None:
     run(story())
 
 
+def test_a_truncation_behind_the_pause_of_half_a_batch_is_told(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 30)
+            await consumer.subscribe(["orders"])
+            assert len(await consumer.poll(5_000, max_records=5)) == 5
+            consumer.pause(("orders", 0))
+            broker.log("orders").truncate(0)
+            await broker.stop()
+            await broker.start()
+            consumer.resume(("orders", 0))
+            with pytest.raises(LogTruncatedError, match=r"\[0, 5\) were read, but are gone"):
+                await read(consumer, 1)
+
+    run(story())
+
+
 def test_a_damaged_batch_is_an_error_and_never_skipped(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:

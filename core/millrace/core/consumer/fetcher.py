@@ -320,6 +320,17 @@ class Fetcher:
         """Go on elsewhere; what waits of the partition is dropped."""
         self._move(self._partitions[topic_partition], to)
 
+    def rewind(self, topic_partition: TopicPartition, to: Offset) -> None:
+        """Go back to an offset of what was taken, as it was not handed on from there.
+
+        What is known of the leader epochs before it stays: it is still the same log that is read,
+        or else the user is told.
+        """
+        partition = self._partitions[topic_partition]
+        before = [(epoch, base) for epoch, base in partition.epochs if base < to]
+        self._move(partition, to)
+        partition.epochs = before
+
     def pause(self, topic_partition: TopicPartition) -> None:
         """Hand nothing out until `resume`. What waits is dropped, as it would hold credit back."""
         partition = self._partitions[topic_partition]

@@ -547,6 +547,35 @@ def test_a_paused_partition_gives_nothing_and_holds_no_credit() -> None:
     assert change.added == [AddedPartition(2, PLACE, Offset(0), LeaderEpoch(3), NO_EPOCH)]
 
 
+def test_going_back_in_what_was_taken_keeps_the_epochs_before_it() -> None:
+    fetcher = make()
+    data = batch(0, 4, epoch=1) + batch(4, 4, epoch=2)
+    for to, epoch in ((6, 2), (4, 1), (1, 1), (0, NO_EPOCH)):
+        fetcher.seek(PLACE, START)
+        handle = rejoined(fetcher, BROKER, 1).handle
+        fetcher.on_fetched(BROKER, [fetched(handle, data, 0)], at(1))
+        assert [fetcher.take() is None for _ in range(3)] == [False, False, True]
+        fetcher.rewind(PLACE, Offset(to))
+        assert fetcher.position(PLACE) == to
+        joining = rejoined(fetcher, BROKER, 1)
+        assert (joining.fetch_offset, joining.last_fetched_epoch) == (to, epoch)
+
+
+def test_a_truncation_behind_a_pause_is_told() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 4), 0)], at(1))
+    assert fetcher.take() is not None
+    fetcher.rewind(PLACE, Offset(2))  # Two records were handed out, and two were not.
+    fetcher.pause(PLACE)
+    fetcher.poll(at(1))
+    fetcher.resume(PLACE)
+    news = fetched(rejoined(fetcher, BROKER, 1).handle, b"", 2)
+    news.diverging_epoch, news.diverging_end_offset = LeaderEpoch(2), Offset(1)
+    fetcher.on_fetched(BROKER, [news], at(1))
+    with pytest.raises(LogTruncatedError, match=r"\[0, 2\) were read, but are gone"):
+        fetcher.take()
+
+
 def test_a_seek_while_paused_counts_after_resuming() -> None:
     fetcher = make()
     fetcher.pause(PLACE)
