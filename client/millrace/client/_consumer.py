@@ -12,6 +12,7 @@ from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._settings import bounded
 from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer
+from millrace.core.errors import ClosedError
 from millrace.core.ids import TopicId
 from millrace.core.settings import INT32_MAX
 
@@ -136,9 +137,10 @@ class Consumer:
 
         Args:
             timeout_ms: how long to wait for the first.
-            max_records: how many at the most.
+            max_records: how many at the most; at least 1.
 
         Raises:
+            ClosedError: the consumer is closed, or was while this waited.
             OffsetOutOfRangeError: with `auto_offset_reset="none"`.
             LogTruncatedError: records that were handed out are gone, after an unclean election; its
                 `end_offset` is where to seek to go on. Nothing is ever skipped in silence.
@@ -164,14 +166,21 @@ class Consumer:
             deadline = time.monotonic() + timeout_ms / 1000
             while True:
                 taken = take()
+                if taken:
+                    return taken
                 left = deadline - time.monotonic()
-                if taken or left <= 0:
+                if left <= 0:
+                    await asyncio.sleep(0)  # Else nothing ever comes to who asks and never waits.
                     return taken
                 await self._core.wait_for_news(left)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         while not self._core.is_closed:
-            for record in await self._take(self._core.lend_records, LOOP_WAIT_MS):
+            try:
+                lent = await self._take(self._core.lend_records, LOOP_WAIT_MS)
+            except ClosedError:
+                return
+            for record in lent:
                 yield record
 
     def seek(self, partition: Place, to: Start) -> None:

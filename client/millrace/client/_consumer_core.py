@@ -170,16 +170,21 @@ class ConsumerCore:
                 "the consumer is in use by another thread or task: give each its own consumer"
             )
         try:
-            if self.is_closed:
-                raise ClosedError("the consumer is closed")
+            self._check_open()
             yield
         finally:
             self._user.release()
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ClosedError("the consumer is closed")
 
     # Called by whoever polls.
 
     def take_records(self, max_records: int) -> Records:
         """Return records that have come; none if none have."""
+        if max_records < 1:
+            raise InvalidRequestError(f"max_records={max_records}: a poll hands out 1 at least")
         self._take_back()
         records = Records(self._record_type)
         while len(records) < max_records:
@@ -450,7 +455,12 @@ class ConsumerCore:
     # On the loop.
 
     async def wait_for_news(self, timeout_s: float) -> None:
-        """Wait until something can be taken, at most so long."""
+        """Wait until something can be taken, at most so long.
+
+        Raises:
+            ClosedError: the consumer is closed, or was meanwhile.
+        """
+        self._check_open()
         with self._lock:
             if self._fetcher.has_news:
                 return
@@ -458,10 +468,12 @@ class ConsumerCore:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
+        self._check_open()
 
     async def close(self) -> None:
         """Let go of everything."""
         self.is_closed = True
+        self._news.set()  # Whoever waits for records need not.
         if self._timer is not None:
             self._timer.cancel()
         for stream in list(self._streams.values()):

@@ -310,7 +310,13 @@ class SyncConsumer:
 
     def __iter__(self) -> Iterator[Record]:
         while not self._core.is_closed:
-            yield from self._take(self._core.lend_records, LOOP_WAIT_MS)
+            try:
+                lent = self._take(self._core.lend_records, LOOP_WAIT_MS)
+            except ClosedError:
+                if self._core.is_closed:
+                    return
+                raise  # In the child of a fork it never is.
+            yield from lent
 
     def seek(self, partition: Place, to: Start) -> None:
         """Go on at an offset, at the "beginning" or at the "end"."""

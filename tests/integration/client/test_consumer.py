@@ -1,6 +1,7 @@
 """The async consumer on a real wire."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -22,6 +23,7 @@ from millrace.client import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from millrace.client._consumer import LOOP_WAIT_MS
 from millrace.client.serialization import to_json, to_str
 from millrace.core.errors import CorruptLogError, MillraceError, NotLeaderError
 
@@ -361,6 +363,56 @@ def test_two_tasks_cannot_poll_at_a_time(run: Run) -> None:
             with pytest.raises(ConcurrentUseError):
                 consumer.seek(("orders", 0), 0)
             assert not await polling
+
+    run(story())
+
+
+def test_a_poll_that_does_not_wait_lets_records_come(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 3)
+            await consumer.subscribe(["orders"])
+
+            async def ask() -> list[Record]:
+                while not (records := await consumer.poll(0)):
+                    pass
+                return list(records)
+
+            assert len(await asyncio.wait_for(ask(), 10)) == 3
+            asking = asyncio.create_task(ask())
+            await asyncio.sleep(0.01)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asking, 10)
+            with pytest.raises(InvalidRequestError, match="max_records=0"):
+                await consumer.poll(max_records=0)
+
+    run(story())
+
+
+def test_a_poll_that_waits_ends_when_its_consumer_is_closed(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders")
+            for kind in ("poll", "poll_batches", "loop"):
+                consumer = Consumer(broker.address)
+                await consumer.subscribe(["orders"])
+                polls = {
+                    "poll": lambda each=consumer: each.poll(3_600_000),
+                    "poll_batches": lambda each=consumer: each.poll_batches(3_600_000),
+                    "loop": lambda each=consumer: loop(each, 1),
+                }
+                waiting = asyncio.create_task(polls[kind]())
+                await asyncio.sleep(0.02)
+                assert not waiting.done()
+                began = time.monotonic()
+                await consumer.close()
+                if kind == "loop":
+                    assert await asyncio.wait_for(waiting, 10) == []
+                else:
+                    with pytest.raises(ClosedError):
+                        await asyncio.wait_for(waiting, 10)
+                assert time.monotonic() - began < LOOP_WAIT_MS / 1000
 
     run(story())
 

@@ -171,6 +171,20 @@ def test_a_consumer_belongs_to_one_thread_at_a_time(run: Run) -> None:
     with_broker(run, story)
 
 
+def test_a_poll_that_waits_ends_when_another_thread_closes_the_consumer(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        consumer = SyncConsumer(broker.address)
+        consumer.subscribe(["orders"])
+        closing = threading.Timer(0.1, consumer.close)
+        closing.start()
+        with pytest.raises(ClosedError):
+            consumer.poll(3_600_000)
+        assert list(consumer) == []
+        closing.join()
+
+    with_broker(run, story)
+
+
 def test_topics_are_created_and_described(run: Run) -> None:
     def story(broker: FakeBroker) -> None:
         with SyncAdmin(broker.address) as admin:
