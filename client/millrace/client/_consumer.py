@@ -93,7 +93,7 @@ class Consumer:
 
     async def assign(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place, Start],
+        partitions: Iterable[Place | str] | Mapping[Place | str, Start],
         *,
         start: Start | None = None,
         ends: Mapping[Place, int] = MappingProxyType({}),
@@ -113,6 +113,7 @@ class Consumer:
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
+            InvalidRequestError: no position to start at, or an end of what is not to be read.
         """
         with self._core.exclusive():
             await self._core.assign(partitions, start, ends)

@@ -356,16 +356,23 @@ class ConsumerCore:
 
     async def assign(
         self,
-        wanted: Iterable[Place | str] | Mapping[Place, Start],
+        wanted: Iterable[Place | str] | Mapping[Place | str, Start],
         start: Start | None,
         ends: Mapping[Place, int],
     ) -> None:
         """Read exactly these partitions."""
+        if isinstance(wanted, str):
+            raise InvalidRequestError(f"{wanted!r} is one topic: give a list, as [{wanted!r}]")
         places: dict[TopicPartition, str] = {}
         starts: dict[TopicPartition, Reset | Offset] = {}
         until: dict[TopicPartition, Offset] = {}
-        each_start: Mapping[Place, Start] = wanted if isinstance(wanted, Mapping) else {}
-        wanted = list(wanted)
+        limits = {
+            (str(parse_topic_name(topic)), number): Offset(end)
+            for (topic, number), end in ends.items()
+        }
+        each_start: Mapping[Place | str, Start] = wanted if isinstance(wanted, Mapping) else {}
+        # A partition that is named counts more than its topic.
+        wanted = sorted(wanted, key=lambda item: not isinstance(item, str))
         topics = {item if isinstance(item, str) else item[0] for item in wanted}
         if topics:  # Partitions may have come since, and another topic of the name.
             await self.cluster.refresh(sorted(str(parse_topic_name(topic)) for topic in topics))
@@ -379,11 +386,16 @@ class ConsumerCore:
                         f"{number}"
                     )
                 place = TopicPartition(info.topic_id, number)
-                to = start if isinstance(item, str) else each_start.get(item, start)
+                to = each_start.get(item, start)
                 places[place] = info.name
                 starts[place] = Reset.NONE if to is None else _reset_of(to)
-                if (info.name, number) in ends:
-                    until[place] = Offset(ends[info.name, number])
+                if (info.name, number) in limits:
+                    until[place] = limits.pop((info.name, number))
+        if limits:
+            topic, number = next(iter(limits))
+            raise InvalidRequestError(
+                f"there is an end for partition {number} of {topic!r}, which is not to be read"
+            )
         self._drop_rest()
         self._whole_topics = [
             str(parse_topic_name(item)) for item in wanted if isinstance(item, str)

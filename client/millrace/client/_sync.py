@@ -267,7 +267,7 @@ class SyncConsumer:
 
     def assign(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place, Start],
+        partitions: Iterable[Place | str] | Mapping[Place | str, Start],
         *,
         start: Start | None = None,
         ends: Mapping[Place, int] = MappingProxyType({}),

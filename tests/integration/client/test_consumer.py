@@ -26,6 +26,7 @@ from millrace.client import (
 from millrace.client._consumer import LOOP_WAIT_MS
 from millrace.client.serialization import to_json, to_str
 from millrace.core.errors import CorruptLogError, MillraceError, NotLeaderError
+from millrace.core.ids import TopicPartition
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -122,6 +123,34 @@ def test_each_partition_has_a_start_of_its_own(run: Run) -> None:
                 2: 9,
             }
             assert {each.topic_id for each in batches} == {broker.topics["orders"].topic_id}
+
+    run(story())
+
+
+def test_a_topic_has_a_start_of_its_own_and_a_partition_of_it_another(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 30, partitions=3)
+            await consumer.assign({("orders", 1): 4, "default/orders": "end"})
+            assert [await consumer.position(("orders", number)) for number in range(3)] == [
+                10,
+                4,
+                10,
+            ]
+
+    run(story())
+
+
+def test_ends_are_of_partitions_however_they_are_spelled(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            broker.create_topic("orders", 2)
+            await consumer.assign(["orders"], ends={("default/orders", 1): 7})
+            place = TopicPartition(broker.topics["orders"].topic_id, 1)
+            assert consumer._core._fetcher._partitions[place].end == 7
+            with pytest.raises(InvalidRequestError, match="partition 2 of 'orders', which is not"):
+                await consumer.assign(["orders"], ends={("orders", 2): 7})
+            assert consumer.assignment() == [("orders", 0), ("orders", 1)]
 
     run(story())
 
@@ -522,6 +551,8 @@ def test_misuse_is_refused(run: Run) -> None:
                 Consumer(broker.address, fetch_max_wait_ms=-1)
             with pytest.raises(UnknownTopicOrPartitionError):
                 await consumer.subscribe(["nothing"])
+            with pytest.raises(InvalidRequestError, match=r"give a list, as \['orders'\]"):
+                await consumer.subscribe("orders")
             with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 0"):
                 await consumer.assign([("orders", 3)])
             with pytest.raises(InvalidRequestError, match="not assigned"):
