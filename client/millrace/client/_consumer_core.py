@@ -54,15 +54,13 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.records.batch import open_batch
-from millrace.core.settings import INT32_MAX
+from millrace.core.settings import BATCH_INFLATED_BYTES_MAX, INT32_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import fetch_pb2
 
 Start = int | Literal["beginning", "end"]
 
 _RESPONSE_BYTES_MAX: Final = 1024 * 1024
-_INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The largest batch that is inflated: more is an attack, as no broker accepts it."""
 _REASON_GRACE_S: Final = 0.5
 """How much longer than a look-up its user waits: to be told why it failed."""
 _LENT_MAX: Final = 10_000
@@ -300,7 +298,7 @@ class ConsumerCore:
     def _open(self, batch: FetchedBatch) -> pa.RecordBatch:
         try:
             opened = open_batch(
-                batch.topic_partition, batch.header, batch.data, _INFLATED_BYTES_MAX
+                batch.topic_partition, batch.header, batch.data, BATCH_INFLATED_BYTES_MAX
             )
         except MillraceError:
             # Never past what cannot be read: the position goes back to it.

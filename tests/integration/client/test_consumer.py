@@ -26,7 +26,11 @@ from millrace.client import (
 from millrace.client._consumer import LOOP_WAIT_MS
 from millrace.client.serialization import to_json, to_str
 from millrace.core.errors import CorruptLogError, MillraceError, NotLeaderError
-from millrace.core.ids import TopicPartition
+from millrace.core.ids import LeaderEpoch, Offset, TopicPartition, WallMs
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.compression import Compressor
+from millrace.core.records.header import stamp
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -351,6 +355,22 @@ def test_a_damaged_batch_is_an_error_and_never_skipped(run: Run) -> None:
             log.batches[1] = (base, end, data)
             consumer.seek(("orders", 0), 1)
             assert [record.offset for record in await read(consumer, 2)] == [1, 2]
+
+    run(story())
+
+
+def test_what_a_broker_may_be_set_to_accept_is_read(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            broker.create_topic("orders")
+            log = broker.log("orders")
+            large = Columns(1, WallMs(0), [bytes(65 << 20)])
+            prepared = prepare(log.topic_partition, large, Compressor("zstd"))
+            header = stamp(prepared.finish(), base_offset=Offset(0), leader_epoch=LeaderEpoch(0))
+            log.batches.append((0, 1, header + bytes(prepared.body)))
+            await consumer.subscribe(["orders"])
+            (batch,) = await consumer.poll_batches(10_000)
+            assert batch.records.nbytes > 65 << 20
 
     run(story())
 
