@@ -215,7 +215,7 @@ class Consumer:
 
         Raises:
             MillraceError: it had to be looked up, and for `request_timeout_ms` nobody could tell:
-                the last reason.
+                the last reason. At once where the partition cannot go on, as `poll` tells or told.
         """
         with self._core.exclusive():
             return await self._core.position(partition)

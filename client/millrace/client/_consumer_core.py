@@ -423,11 +423,12 @@ class ConsumerCore:
         while True:
             with self._lock:
                 position = self._fetcher.position(topic_partition)
-                error = None if position is not None else self._fetcher.pending_error()
-            if error is not None:
-                raise error
+                error = self._fetcher.error(topic_partition)
             if position is not None:
                 return position
+            if error is not None:
+                raise error.with_traceback(None)
+            self._check_open()
             if time.monotonic() >= deadline:
                 raise self._why_unknown(topic_partition)
             await asyncio.sleep(0.005)

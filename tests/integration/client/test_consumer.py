@@ -25,7 +25,12 @@ from millrace.client import (
 )
 from millrace.client._consumer import LOOP_WAIT_MS
 from millrace.client.serialization import to_json, to_str
-from millrace.core.errors import CorruptLogError, MillraceError, NotLeaderError
+from millrace.core.errors import (
+    CorruptLogError,
+    MalformedRequestError,
+    MillraceError,
+    NotLeaderError,
+)
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition, WallMs
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
@@ -633,6 +638,23 @@ def test_a_consumer_tells_which_topics_it_reads_also_when_they_are_gone(run: Run
             consumer.pause(("orders", 0))
             await consumer.subscribe(["orders"])
             assert consumer.topic_ids() == {"orders": broker.topics["orders"].topic_id}
+
+    run(story())
+
+
+def test_a_position_is_told_though_another_partition_cannot_go_on(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 8, partitions=2)
+            broker.log("orders", 0).damage = MalformedRequestError("no")
+            await consumer.assign(["orders"], start="end")
+            for is_told in (False, True):
+                assert await consumer.position(("orders", 1)) == 4
+                with pytest.raises(MalformedRequestError):
+                    await asyncio.wait_for(consumer.position(("orders", 0)), 5)
+                if not is_told:
+                    with pytest.raises(MalformedRequestError):
+                        await consumer.poll(5_000)
 
     run(story())
 

@@ -209,6 +209,8 @@ class _Partition:
     ask_anew_at: MonotonicMs | None = None
     """When to ask the leader again where to read."""
     not_available: int = 0
+    error: MillraceError | None = None
+    """Why it failed; None: it did not, or was moved since."""
 
     @property
     def last_epoch(self) -> LeaderEpoch:
@@ -338,6 +340,7 @@ class Fetcher:
             return
         if partition.step is _Step.FAILED and self._is_ahead(partition):
             self._errors.pop(topic_partition, None)  # It is met again, behind what is dropped here.
+            partition.error = None
             partition.step = _Step.JOIN
         has_position = partition.position >= 0
         self._leave(partition)
@@ -403,9 +406,9 @@ class Fetcher:
             self._errors = {topic_partition: error, **self._errors}
             self._raised = None
 
-    def pending_error(self) -> MillraceError | None:
-        """Return what `take` would raise, without taking it away."""
-        return next(iter(self._errors.values()), None)
+    def error(self, topic_partition: TopicPartition) -> MillraceError | None:
+        """Return why a partition cannot go on until it is moved, raised already or not."""
+        return self._partitions[topic_partition].error
 
     @property
     def has_news(self) -> bool:
@@ -873,11 +876,12 @@ class Fetcher:
     def _fail(self, partition: _Partition, error: MillraceError) -> None:
         """Go no further; what waits of the partition can be taken first."""
         partition.step = _Step.FAILED
-        self._errors[partition.topic_partition] = error
+        partition.error = self._errors[partition.topic_partition] = error
 
     def _move(self, partition: _Partition, to: Offset | Reset) -> None:
         self._leave(partition)
         self._errors.pop(partition.topic_partition, None)
+        partition.error = None
         is_paused = partition.step is _Step.PAUSED
         self._forget_replica(partition)  # The leader judges the new position.
         partition.epochs.clear()

@@ -513,6 +513,24 @@ def test_a_damaged_header_behind_what_a_pause_drops_is_met_again() -> None:
     assert [each.fetch_offset for each in change.added] == [0]
 
 
+def test_why_a_partition_failed_is_known_until_it_is_moved() -> None:
+    fetcher = make()
+    fetcher.assign("t", OTHER, Reset.NONE)
+    effects = fetcher.poll(at(1))
+    (handle,) = [each.handle for each in effects if isinstance(each, LookUpOffset)]
+    error = InvalidRequestError("no")
+    fetcher.on_look_up_failed(handle, error, False, at(1))
+    for _ in range(2):
+        assert fetcher.error(OTHER) is error
+        assert fetcher.error(PLACE) is None
+        with suppress(InvalidRequestError):
+            fetcher.take()
+    fetcher.pause(OTHER)
+    assert fetcher.error(OTHER) is error
+    fetcher.seek(OTHER, Offset(3))
+    assert fetcher.error(OTHER) is None
+
+
 def test_an_error_goes_with_its_partition() -> None:
     """Else who reads other partitions next would be told of it."""
     fetcher = make(Reset.NONE)
