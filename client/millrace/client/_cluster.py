@@ -21,6 +21,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Protocol, TypeVar
 
@@ -170,18 +171,21 @@ class Cluster:
             task = self._connections.get(address)
             if task is None:
                 task = self._connections[address] = asyncio.create_task(self._connect(address))
+                task.add_done_callback(partial(self._forget_failed, address))
             try:
                 connection = await asyncio.shield(task)
             except asyncio.CancelledError:
                 if task.cancelled():
                     raise ClosedError("the client was closed meanwhile") from None
                 raise
-            except BaseException:
-                if self._connections.get(address) is task:
-                    del self._connections[address]
-                raise
             if not connection.is_given_up:
                 return connection
+
+    def _forget_failed(self, address: str, task: asyncio.Task[Connection]) -> None:
+        """Have the next use connect again, also where nobody waited for the failure any more."""
+        is_failed = task.cancelled() or task.exception() is not None
+        if is_failed and self._connections.get(address) is task:
+            del self._connections[address]
 
     async def broker(self, broker_id: BrokerId) -> Connection:
         """Return the connection to a broker by its id."""
