@@ -68,12 +68,22 @@ class _LoopThread:
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop and wait for its result.
 
+        Whatever ends the wait before that, as Ctrl-C or what a signal's handler raises, cancels it.
+
         Raises:
             ClosedError: the process was forked after the client was made.
+            RuntimeError: this is the loop's thread, as in a delivery callback: the wait would last
+                for ever.
         """
         if self.process_id != os.getpid():
             work.close()
             raise ClosedError("a client does not survive fork(): make a new one in the child")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError(
+                "a synchronous client cannot be called where it delivers news, as in a callback: "
+                "call it in another thread"
+            )
         # Not through a future: Ctrl-C in the middle of its wait can leave its lock taken, and the
         # loop thread would stand still at it for ever.
         finished: SimpleQueue[asyncio.Task[Result]] = SimpleQueue()
@@ -88,12 +98,13 @@ class _LoopThread:
             for task in tasks:
                 task.cancel()
 
-        self.loop.call_soon_threadsafe(start)
         try:
-            return finished.get().result()
-        except KeyboardInterrupt:
+            self.loop.call_soon_threadsafe(start)
+            task = finished.get()
+        except BaseException:
             self.loop.call_soon_threadsafe(cancel)
             raise
+        return task.result()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
