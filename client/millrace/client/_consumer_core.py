@@ -129,7 +129,11 @@ class ConsumerCore:
         self.is_closed = False
         self._record_type = record_type(key_deserializer, value_deserializer)
         self._fetcher = Fetcher(
-            Reset(auto_offset_reset), window, _RETRY_BACKOFF_MS, metadata_max_age_ms
+            Reset(auto_offset_reset),
+            window,
+            _RETRY_BACKOFF_MS,
+            metadata_max_age_ms,
+            _RETRY_BACKOFF_MS_MAX,
         )
         self._lock = threading.Lock()
         self._streams: dict[BrokerId, FetchStream] = {}

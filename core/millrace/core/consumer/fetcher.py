@@ -59,6 +59,8 @@ _EPOCHS_KEPT: Final = 64
 """Of how many leader epochs a partition remembers where it began to read them."""
 _NOT_AVAILABLE_MAX: Final = 3
 """How often in a row a follower may not know yet that the position is committed."""
+_PAUSE_FRACTION: Final = 4
+"""A pause is this part of all before it: so much later than it could is a leader found."""
 _GRANT_FRACTION: Final = 4
 """Credit is given back in parts of the window this small, not batch by batch."""
 
@@ -202,6 +204,8 @@ class _Partition:
     high_watermark: Offset = UNKNOWN_OFFSET
     log_start_offset: Offset = UNKNOWN_OFFSET
     retry_at: MonotonicMs = _LONG_AGO
+    paused_ms: int = 0
+    """All pauses since it was well."""
     read_replica: BrokerId = NO_BROKER
     """A follower to read from; none: the leader."""
     from_leader: bool = False
@@ -257,6 +261,7 @@ class Fetcher:
         window: bytes that may be on their way or wait, per broker.
         retry_backoff_ms: pause before something that failed is tried again.
         read_replica_ms_max: for how long a follower is read before the leader is asked anew.
+        retry_backoff_ms_max: to which the pauses grow while nothing helps.
     """
 
     def __init__(
@@ -265,11 +270,13 @@ class Fetcher:
         window: int,
         retry_backoff_ms: int,
         read_replica_ms_max: int = 300_000,
+        retry_backoff_ms_max: int = 1_000,
     ) -> None:
         self._reset = reset
         self._window = window
         self._retry_backoff_ms = retry_backoff_ms
         self._read_replica_ms_max = read_replica_ms_max
+        self._retry_backoff_ms_max = retry_backoff_ms_max
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._by_handle: dict[int, _Partition] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
@@ -429,14 +436,18 @@ class Fetcher:
             if before is not None and leader.leader_epoch < before.leader_epoch:
                 continue  # Older than what is known.
             self._leaders[topic_partition] = leader
-            is_new = before is None or leader.leader_epoch > before.leader_epoch
+            is_new = (
+                before is None
+                or leader.leader_epoch > before.leader_epoch
+                or before.broker_id < 0 <= leader.broker_id
+            )
             if is_new:
                 self._on_elected(leader.broker_id)
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 continue
             if is_new:
-                partition.retry_at = _LONG_AGO  # The pause was for the one before.
+                self._end_pause(partition)  # It was for the one before.
             # Who reads from a follower asks the new leader where to read.
             is_elsewhere = (
                 is_new
@@ -509,7 +520,8 @@ class Fetcher:
                 continue
             partition.high_watermark = fetched.high_watermark
             partition.log_start_offset = fetched.log_start_offset
-            partition.not_available = 0 if fetched.error is None else partition.not_available
+            if fetched.error is None:
+                partition.not_available = partition.paused_ms = 0
             if fetched.diverging_epoch is not None:
                 self._on_diverged(partition, fetched.diverging_epoch, fetched.diverging_end_offset)
             elif fetched.preferred_read_replica is not None:
@@ -528,6 +540,7 @@ class Fetcher:
         if partition is None or partition.step is not _Step.LOOKING_UP:
             return
         self._leave(partition)
+        partition.paused_ms = 0
         partition.position = offset
         partition.epochs.clear()
         partition.step = _Step.JOIN
@@ -565,8 +578,7 @@ class Fetcher:
         if again is not None:
             self._leave(partition)
             partition.step = again
-            partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
-            self._leaderless[partition.topic] = None
+            self._look_for_leader(partition, now)
 
     # The step that follows every event, and every moment that `next_wake` named.
 
@@ -585,7 +597,7 @@ class Fetcher:
                 continue
             leader = self._leaders.get(partition.topic_partition)
             if leader is None or leader.broker_id < 0:
-                self._leaderless[partition.topic] = None
+                self._look_for_leader(partition, now)
                 continue
             if partition.step is _Step.JOIN:
                 broker_id = self._place(partition)
@@ -793,8 +805,7 @@ class Fetcher:
         elif is_retriable:
             partition.step = _Step.JOIN
             if not self._learn_leader(partition, error):
-                partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
-                self._leaderless[partition.topic] = None
+                self._look_for_leader(partition, now)
         else:
             self._give_up(partition, error)
 
@@ -813,6 +824,18 @@ class Fetcher:
         else:
             self._return_to_leader(partition)
 
+    def _look_for_leader(self, partition: _Partition, now: MonotonicMs) -> None:
+        """Have the partition's leader looked up, and try again after a pause."""
+        self._leaderless[partition.topic] = None
+        pause_ms = max(self._retry_backoff_ms, partition.paused_ms // _PAUSE_FRACTION)
+        pause_ms = min(pause_ms, self._retry_backoff_ms_max)
+        partition.paused_ms += pause_ms
+        partition.retry_at = MonotonicMs(now + pause_ms)
+
+    def _end_pause(self, partition: _Partition) -> None:
+        partition.retry_at = _LONG_AGO
+        partition.paused_ms = 0
+
     def _learn_leader(self, partition: _Partition, error: MillraceError) -> bool:
         """Take the leader that a refusal names; return whether it is worth asking at once."""
         named = error.leader if isinstance(error, RefreshMetadataError) else None
@@ -822,6 +845,7 @@ class Fetcher:
         if known is not None and named.leader.leader_epoch <= known.leader_epoch:
             return False
         self._leaders[partition.topic_partition] = named.leader
+        self._end_pause(partition)
         self._on_elected(named.leader.broker_id)
         return True
 
@@ -885,7 +909,7 @@ class Fetcher:
         is_paused = partition.step is _Step.PAUSED
         self._forget_replica(partition)  # The leader judges the new position.
         partition.epochs.clear()
-        partition.retry_at = MonotonicMs(0)
+        self._end_pause(partition)
         partition.position = UNKNOWN_OFFSET
         step = _Step.LOOK_UP
         if isinstance(to, Reset):

@@ -21,6 +21,7 @@ from millrace.core.consumer.fetcher import (
 from millrace.core.errors import (
     BrokerShuttingDownError,
     CorruptBatchError,
+    CorruptLogError,
     InvalidRequestError,
     LogTruncatedError,
     MillraceError,
@@ -30,6 +31,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
+    NO_BROKER,
     BrokerId,
     KnownLeader,
     Leader,
@@ -610,6 +612,58 @@ def test_an_unassigned_partition_leaves() -> None:
     fetcher.unassign(PLACE)
     assert fetcher.poll(at(1)) == [ChangeSession(BROKER, [], [1], 0)]
     assert fetcher.assigned == []
+
+
+def looked_up(fetcher: Fetcher, begin: int, end: int, leader: Leader) -> list[int]:
+    """Tell of this leader whenever it is looked up; return when it was."""
+    times: list[int] = []
+    now = begin
+    while now < end:
+        if any(isinstance(effect, RefreshMetadata) for effect in fetcher.poll(at(now))):
+            times.append(now)
+            fetcher.on_leaders({PLACE: leader})
+            fetcher.on_refreshed(at(now))
+        else:
+            now = fetcher.next_wake(at(now)) or end
+    return times
+
+
+def test_a_leader_that_is_not_there_is_looked_for_less_and_less_often() -> None:
+    fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
+    fetcher.assign("t", PLACE, START)
+    times = looked_up(fetcher, 0, 60_000, Leader(NO_BROKER, LeaderEpoch(3)))
+    assert times[:5] == [0, 100, 200, 300, 400], "an election is noticed soon"
+    assert len(times) < 80
+    assert max(later - earlier for earlier, later in pairwise(times)) == 1000
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+    assert fetcher.poll(at(60_000)) == [Connect(BROKER)], "at once"
+    fetcher.on_leaders({PLACE: Leader(NO_BROKER, LeaderEpoch(4))})
+    times = looked_up(fetcher, 60_000, 60_450, Leader(NO_BROKER, LeaderEpoch(4)))
+    assert len(times) == 5, "as often as at first"
+
+
+def test_a_leader_that_refuses_for_long_is_asked_less_and_less_often() -> None:
+    fetcher = make()
+    now, joined = 1, 0
+    handle = 1
+    while now < 60_000:
+        fetcher.on_fetched(BROKER, [failed(handle, CorruptLogError("a flipped bit"))], at(now))
+        fetcher.on_refreshed(at(now))
+        added: list[AddedPartition] = []
+        while not added:
+            effects = fetcher.poll(at(now))
+            added = [e for each in effects if isinstance(each, ChangeSession) for e in each.added]
+            if any(isinstance(each, RefreshMetadata) for each in effects):
+                fetcher.on_refreshed(at(now))
+            now = fetcher.next_wake(at(now)) or now
+        handle = added[0].handle
+        joined += 1
+    assert joined < 80
+    fetcher.on_fetched(BROKER, [fetched(handle, b"", 0)], at(now))
+    fetcher.on_fetched(BROKER, [failed(handle, CorruptLogError("again"))], at(now))
+    assert fetcher.next_wake(at(now)) == now + 1  # For the look-up.
+    fetcher.poll(at(now))
+    assert fetcher.next_wake(at(now)) == now + 100
 
 
 def test_a_failed_look_up_is_repeated_after_a_pause() -> None:
