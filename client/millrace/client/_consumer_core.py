@@ -533,7 +533,8 @@ class ConsumerCore:
         if left_s <= 0:
             self._refresh_at += self._metadata_max_age_s - left_s
             left_s = self._metadata_max_age_s
-            self._tasks.spawn(self._refresh(sorted(set(self._topics.values()))))
+            if self._topics:  # To look up none is to look up all.
+                self._tasks.spawn(self._refresh(sorted(set(self._topics.values()))))
         if wake is not None:
             left_s = min(left_s, max(wake - now, 1) / 1000)
         if self._timer is not None:

@@ -607,6 +607,28 @@ def test_partitions_that_come_later_are_read_as_well(run: Run) -> None:
     run(story())
 
 
+def test_a_consumer_of_nothing_looks_nothing_up(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders")
+            broker.create_topic("payments")
+            async with Consumer(broker.address, metadata_max_age_ms=20) as consumer:
+                await consumer.subscribe(["orders"])
+                look_ups = broker.look_ups
+                await broker.until(lambda: broker.look_ups >= look_ups + 3)
+                await consumer.assign([])
+                await asyncio.sleep(0.1)
+                look_ups = broker.look_ups
+                await asyncio.sleep(0.2)
+                assert broker.look_ups == look_ups
+                assert consumer._core.cluster.topics.keys() == {"orders"}
+                await fill(broker, 3)
+                await consumer.subscribe(["orders"])
+                assert len(await read(consumer, 3)) == 3
+
+    run(story())
+
+
 def test_a_deleted_topic_is_told(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:
