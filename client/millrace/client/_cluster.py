@@ -217,7 +217,8 @@ class Cluster:
         Raises:
             RetriableError: those that answer refuse it for now, as without a controller.
             ConnectionFailedError: none answers; says why.
-            Either with `appended` MAYBE: one of those that were asked may have done it.
+
+        Either says `appended` MAYBE where one of those that were asked may have done it.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
