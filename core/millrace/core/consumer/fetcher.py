@@ -7,7 +7,8 @@ out of order, and no offset needs to be compared with what is under way.
 
 Prefetching is bounded by credit: a session starts with `window` bytes, and bytes are granted again
 as their batches are taken or dropped. A broker never sends more, so buffers hold at most `window`
-bytes per broker.
+bytes per broker. What came and is no batch fails its partition alone; the user is told behind the
+batches before it.
 
 A partition names the leader epoch that it knows, and that of the last record read: a broker of
 another epoch refuses (P6), and a leader whose log differs before the position says where (P4). A
