@@ -47,6 +47,7 @@ async def asynchronous() -> None:
     ) as consumer:
         await consumer.assign(["orders", ("payments", 0)], start="beginning")
         await consumer.assign({("orders", 0): 17, ("orders", 1): "beginning"})
+        await consumer.assign({"orders": "end", ("payments", 0): 17})
         assert_type(await consumer.poll(), Records)
         assert_type(await consumer.poll_batches(), list[FetchedRecords])
         async for record in consumer:

@@ -426,7 +426,7 @@ class LimitsConfig:
         "The largest record batch once inflated. A decompression bomb ends here.",
         unit=Unit.BYTES,
         minimum=64 << 10,
-        maximum=512 << 20,
+        maximum=settings.BATCH_INFLATED_BYTES_MAX,
     )
     request_memory_bytes_max: int = setting(
         256 << 20,

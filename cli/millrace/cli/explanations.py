@@ -65,14 +65,14 @@ def explain(
     hint = _HINTS.get(type(error), "").format(topic=topics[0] if topics else "TOPIC")
     if isinstance(error, errors.UnknownTopicOrPartitionError):
         hint = _hint_for_unknown_topic(topics, parameters.get("bootstrap"))
-    elif isinstance(error, errors.ConnectionFailedError):
-        hint = _hint_for_unreachable(error.message, parameters.get("bootstrap"))
     elif (
         writes
         and error.appended is errors.Appended.MAYBE
         and (not hint or isinstance(error, errors.NotControllerError))
     ):
         hint = "; ".join(each for each in (_MAYBE_APPENDED, hint) if each)
+    elif isinstance(error, errors.ConnectionFailedError):
+        hint = _hint_for_unreachable(error.message, parameters.get("bootstrap"))
     return Failure(
         error.message,
         hint,

@@ -425,10 +425,13 @@ class Admin:
                 in_doubt = in_doubt or error.appended is Appended.MAYBE
                 if time.monotonic() + _PAUSE_S >= deadline:
                     raise (as_maybe(error) if in_doubt else error) from error.__cause__
-            except ConnectionFailedError:  # The last attempt had no time for an answer, perhaps.
-                if refusal is None or time.monotonic() + _PAUSE_S < deadline:
-                    raise
-                raise as_maybe(refusal) from None
+            except ConnectionFailedError as error:
+                in_doubt = in_doubt or error.appended is Appended.MAYBE
+                told: MillraceError = error
+                # The last attempt had no time for an answer, perhaps.
+                if refusal is not None and time.monotonic() + _PAUSE_S >= deadline:
+                    told = refusal
+                raise (as_maybe(told) if in_doubt else told) from told.__cause__
             await asyncio.sleep(_PAUSE_S)
 
     async def list_offsets(

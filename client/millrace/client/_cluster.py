@@ -21,6 +21,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Protocol, TypeVar
 
@@ -78,6 +79,7 @@ class ChangeResponse(Protocol):
 
 
 ChangeResult = TypeVar("ChangeResult", bound=ChangeResponse)
+Failure = TypeVar("Failure", bound=MillraceError)
 
 
 @dataclass(slots=True)
@@ -169,18 +171,21 @@ class Cluster:
             task = self._connections.get(address)
             if task is None:
                 task = self._connections[address] = asyncio.create_task(self._connect(address))
+                task.add_done_callback(partial(self._forget_failed, address))
             try:
                 connection = await asyncio.shield(task)
             except asyncio.CancelledError:
                 if task.cancelled():
                     raise ClosedError("the client was closed meanwhile") from None
                 raise
-            except BaseException:
-                if self._connections.get(address) is task:
-                    del self._connections[address]
-                raise
             if not connection.is_given_up:
                 return connection
+
+    def _forget_failed(self, address: str, task: asyncio.Task[Connection]) -> None:
+        """Have the next use connect again, also where nobody waited for the failure any more."""
+        is_failed = task.cancelled() or task.exception() is not None
+        if is_failed and self._connections.get(address) is task:
+            del self._connections[address]
 
     async def broker(self, broker_id: BrokerId) -> Connection:
         """Return the connection to a broker by its id."""
@@ -210,9 +215,10 @@ class Cluster:
             timeout_s: how long all of them may take; None: the client's time-out.
 
         Raises:
-            RetriableError: those that answer refuse it for now, as without a controller; with
-                `appended` MAYBE, one of those that were asked may have done it.
+            RetriableError: those that answer refuse it for now, as without a controller.
             ConnectionFailedError: none answers; says why.
+
+        Either says `appended` MAYBE where one of those that were asked may have done it.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
@@ -258,9 +264,14 @@ class Cluster:
             return result
         if refusal is not None:
             raise as_maybe(refusal) if in_doubt else refusal
-        raise last or ConnectionFailedError(
-            "no broker can be reached: " + "; ".join(problems) + ". Is one running there?"
-        )
+        if last is None:
+            why = "; ".join(problems)
+            last = ConnectionFailedError(
+                f"no broker answered: {why}"
+                if in_doubt
+                else f"no broker can be reached: {why}. Is one running there?"
+            )
+        raise as_maybe(last) if in_doubt else last
 
     async def change(
         self, method: Callable[[Connection], Awaitable[ChangeResult]], timeout_s: float
@@ -457,8 +468,9 @@ class Cluster:
 
         try:
             response = await self.call(ask, attempt_s=self.metadata_timeout_s)
-        except ConnectionFailedError:
+        except ConnectionFailedError as error:
             if newest is None:
+                error.appended = Appended.NO  # Whoever was asked had nothing to change.
                 raise
             response = newest
         is_partial = request.topics or request.topic_ids or request.brokers_only
@@ -625,9 +637,11 @@ def _knowledge(response: cluster_pb2.GetMetadataResponse) -> tuple[int, int, boo
     return response.metadata_epoch, response.controller_id, bool(response.controller_problem)
 
 
-def as_maybe(error: RetriableError) -> RetriableError:
-    """Return a refusal as that of something which another attempt may have done."""
-    return type(error)(error.message, appended=Appended.MAYBE)
+def as_maybe(error: Failure) -> Failure:
+    """Return an error as that of something which this or another attempt may have done."""
+    again = type(error)(error.message, appended=Appended.MAYBE)
+    again.__cause__ = error.__cause__
+    return again
 
 
 def is_cancelled_by(connection: Connection) -> bool:

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
 from types import MappingProxyType, TracebackType
-from typing import Literal, Self
+from typing import Final, Literal, Self, TypeVar
 
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer_core import ConsumerCore, Start
@@ -12,8 +12,14 @@ from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._settings import bounded
 from millrace.client._wire import Place
 from millrace.client.serialization import Deserializer
+from millrace.core.errors import ClosedError
 from millrace.core.ids import TopicId
 from millrace.core.settings import INT32_MAX
+
+LOOP_WAIT_MS: Final = 1_000
+"""How long a loop over a consumer waits at a time."""
+
+Taken = TypeVar("Taken", bound=Sized)
 
 
 class Consumer:
@@ -25,7 +31,8 @@ class Consumer:
                 print(record.offset, record.key, record.value)
 
     One task uses a consumer at a time. There are no groups yet: a consumer reads the partitions
-    that it is told to.
+    that it is told to. A loop may be left at any record: the next loop, or `poll`, goes on behind
+    it. `seek` and `pause` count in the middle of one, too.
 
     Args:
         bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
@@ -86,7 +93,7 @@ class Consumer:
 
     async def assign(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place, Start],
+        partitions: Iterable[Place | str] | Mapping[Place | str, Start],
         *,
         start: Start | None = None,
         ends: Mapping[Place, int] = MappingProxyType({}),
@@ -106,6 +113,7 @@ class Consumer:
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
+            InvalidRequestError: no position to start at, or an end of what is not to be read.
         """
         with self._core.exclusive():
             await self._core.assign(partitions, start, ends)
@@ -130,22 +138,17 @@ class Consumer:
 
         Args:
             timeout_ms: how long to wait for the first.
-            max_records: how many at the most.
+            max_records: how many at the most; at least 1.
 
         Raises:
+            ClosedError: the consumer is closed, or was while this waited.
             OffsetOutOfRangeError: with `auto_offset_reset="none"`.
             LogTruncatedError: records that were handed out are gone, after an unclean election; its
                 `end_offset` is where to seek to go on. Nothing is ever skipped in silence.
-            CorruptBatchError: a batch does not match its checksums; the position stays before it.
+            CorruptBatchError, UnsupportedFormatError: a batch is damaged, or of a later release;
+                the position stays before it.
         """
-        with self._core.exclusive():
-            deadline = time.monotonic() + timeout_ms / 1000
-            while True:
-                records = self._core.take_records(max_records)
-                left = deadline - time.monotonic()
-                if records or left <= 0:
-                    return records
-                await self._core.wait_for_news(left)
+        return await self._take(lambda: self._core.take_records(max_records), timeout_ms)
 
     async def poll_batches(
         self, timeout_ms: int = 1_000, max_bytes: int = 16_777_216
@@ -156,18 +159,29 @@ class Consumer:
             timeout_ms: how long to wait for the first.
             max_bytes: of records as they are once inflated, unless the first batch alone is larger.
         """
+        return await self._take(lambda: self._core.take_batches(max_bytes), timeout_ms)
+
+    async def _take(self, take: Callable[[], Taken], timeout_ms: int) -> Taken:
+        """Return what there is to take, as soon as there is something."""
         with self._core.exclusive():
             deadline = time.monotonic() + timeout_ms / 1000
             while True:
-                batches = self._core.take_batches(max_bytes)
+                taken = take()
+                if taken:
+                    return taken
                 left = deadline - time.monotonic()
-                if batches or left <= 0:
-                    return batches
+                if left <= 0:
+                    await asyncio.sleep(0)  # Else nothing ever comes to who asks and never waits.
+                    return taken
                 await self._core.wait_for_news(left)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         while not self._core.is_closed:
-            for record in await self.poll():
+            try:
+                lent = await self._take(self._core.lend_records, LOOP_WAIT_MS)
+            except ClosedError:
+                return
+            for record in lent:
                 yield record
 
     def seek(self, partition: Place, to: Start) -> None:
@@ -201,7 +215,7 @@ class Consumer:
 
         Raises:
             MillraceError: it had to be looked up, and for `request_timeout_ms` nobody could tell:
-                the last reason.
+                the last reason. At once where the partition cannot go on, as `poll` tells or told.
         """
         with self._core.exclusive():
             return await self._core.position(partition)

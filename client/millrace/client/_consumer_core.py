@@ -18,7 +18,7 @@ from millrace.client._cluster import Cluster
 from millrace.client._connect_pauses import ConnectPauses
 from millrace.client._fetch_stream import FetchStream
 from millrace.client._offsets import OffsetAt, look_up_offsets
-from millrace.client._records import FetchedRecords, Records, record_type
+from millrace.client._records import FetchedRecords, LentRecords, Records, record_type
 from millrace.client._settings import bounded
 from millrace.client._tasks import Tasks
 from millrace.client._wire import Place
@@ -54,17 +54,17 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.records.batch import open_batch
-from millrace.core.settings import INT32_MAX
+from millrace.core.settings import BATCH_INFLATED_BYTES_MAX, INT32_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import fetch_pb2
 
 Start = int | Literal["beginning", "end"]
 
 _RESPONSE_BYTES_MAX: Final = 1024 * 1024
-_INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The largest batch that is inflated: more is an attack, as no broker accepts it."""
 _REASON_GRACE_S: Final = 0.5
 """How much longer than a look-up its user waits: to be told why it failed."""
+_LENT_MAX: Final = 10_000
+"""Records that are decoded at a time for a loop over a consumer."""
 _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MS_MAX: Final = 1_000
 
@@ -129,7 +129,11 @@ class ConsumerCore:
         self.is_closed = False
         self._record_type = record_type(key_deserializer, value_deserializer)
         self._fetcher = Fetcher(
-            Reset(auto_offset_reset), window, _RETRY_BACKOFF_MS, metadata_max_age_ms
+            Reset(auto_offset_reset),
+            window,
+            _RETRY_BACKOFF_MS,
+            metadata_max_age_ms,
+            _RETRY_BACKOFF_MS_MAX,
         )
         self._lock = threading.Lock()
         self._streams: dict[BrokerId, FetchStream] = {}
@@ -140,6 +144,9 @@ class ConsumerCore:
         self._step_is_due = False
         self._rest: tuple[FetchedBatch, pa.RecordBatch] | None = None
         """Records of a batch that did not fit into the last `poll`."""
+        self._lent: LentRecords | None = None
+        """The first records of the rest, which loops over the consumer go through: what they leave
+        is the next to be handed out."""
         self._user = threading.Lock()
         self._whole_topics: list[str] = []
         """Topics that are read with all their partitions, also those that come."""
@@ -165,16 +172,22 @@ class ConsumerCore:
                 "the consumer is in use by another thread or task: give each its own consumer"
             )
         try:
-            if self.is_closed:
-                raise ClosedError("the consumer is closed")
+            self._check_open()
             yield
         finally:
             self._user.release()
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ClosedError("the consumer is closed")
 
     # Called by whoever polls.
 
     def take_records(self, max_records: int) -> Records:
         """Return records that have come; none if none have."""
+        if max_records < 1:
+            raise InvalidRequestError(f"max_records={max_records}: a poll hands out 1 at least")
+        self._take_back()
         records = Records(self._record_type)
         while len(records) < max_records:
             try:
@@ -198,6 +211,7 @@ class ConsumerCore:
 
         What has come is bounded as it came, compressed; what is handed out, as it is opened.
         """
+        self._take_back()
         batches: list[FetchedRecords] = []
         size = 0
         while size < max_bytes or not batches:
@@ -231,6 +245,42 @@ class ConsumerCore:
             )
         return batches
 
+    def lend_records(self) -> LentRecords | tuple[()]:
+        """Return records that have come, for a loop; none if none have.
+
+        What the loop does not come to is handed out next, by whichever call. A seek or a pause of
+        the partition, as any other poll, ends the loop over them.
+        """
+        while not self._lent:
+            self._take_back()
+            opened = self._rest or self._take_opened()
+            if opened is None:
+                return ()
+            batch, rows = opened
+            self._rest = opened if len(rows) else None
+            if len(rows):
+                self._lent = LentRecords(
+                    self._record_type,
+                    batch.topic,
+                    batch.topic_partition.partition,
+                    rows.slice(0, _LENT_MAX),
+                )
+        return self._lent
+
+    def _take_back(self) -> None:
+        """Have the rest begin with the first record that no loop has come to."""
+        if self._rest is not None and self._lent is not None:
+            batch, rows = self._rest
+            rows = rows.slice(self._lent.count - len(self._lent))
+            self._drop_rest()
+            self._rest = (batch, rows) if len(rows) else None
+
+    def _drop_rest(self) -> None:
+        self._rest = None
+        if self._lent is not None:
+            self._lent.take_back()
+            self._lent = None
+
     def _take_opened(self) -> tuple[FetchedBatch, pa.RecordBatch] | None:
         batch = self._take_batch()
         return None if batch is None else (batch, self._open(batch))
@@ -252,11 +302,11 @@ class ConsumerCore:
     def _open(self, batch: FetchedBatch) -> pa.RecordBatch:
         try:
             opened = open_batch(
-                batch.topic_partition, batch.header, batch.data, _INFLATED_BYTES_MAX
+                batch.topic_partition, batch.header, batch.data, BATCH_INFLATED_BYTES_MAX
             )
         except MillraceError:
             # Never past what cannot be read: the position goes back to it.
-            self.seek_partition(batch.topic_partition, batch.start_offset)
+            self._rewind(batch.topic_partition, batch.start_offset)
             raise
         if batch.start_offset > batch.header.base_offset:
             offsets = opened.column("offset").to_numpy()
@@ -268,9 +318,16 @@ class ConsumerCore:
     def seek_partition(self, place: TopicPartition, to: Offset | Reset) -> None:
         """Go on elsewhere."""
         if self._rest is not None and place == self._rest[0].topic_partition:
-            self._rest = None
+            self._drop_rest()
         with self._lock:
             self._fetcher.seek(place, to)
+            self._wake()
+
+    def _rewind(self, place: TopicPartition, to: Offset) -> None:
+        """Go back to where nothing was handed out yet."""
+        self._drop_rest()  # If there is one it is of this partition.
+        with self._lock:
+            self._fetcher.rewind(place, to)
             self._wake()
 
     def seek(self, place: Place, to: Start) -> None:
@@ -282,7 +339,7 @@ class ConsumerCore:
         for place in [self._assigned(place) for place in places]:
             rest = self._rest_offset(place)
             if rest is not None:
-                self.seek_partition(place, rest)
+                self._rewind(place, rest)
             with self._lock:
                 self._fetcher.pause(place)
                 self._wake()
@@ -301,16 +358,23 @@ class ConsumerCore:
 
     async def assign(
         self,
-        wanted: Iterable[Place | str] | Mapping[Place, Start],
+        wanted: Iterable[Place | str] | Mapping[Place | str, Start],
         start: Start | None,
         ends: Mapping[Place, int],
     ) -> None:
         """Read exactly these partitions."""
+        if isinstance(wanted, str):
+            raise InvalidRequestError(f"{wanted!r} is one topic: give a list, as [{wanted!r}]")
         places: dict[TopicPartition, str] = {}
         starts: dict[TopicPartition, Reset | Offset] = {}
         until: dict[TopicPartition, Offset] = {}
-        each_start: Mapping[Place, Start] = wanted if isinstance(wanted, Mapping) else {}
-        wanted = list(wanted)
+        limits = {
+            (str(parse_topic_name(topic)), number): Offset(end)
+            for (topic, number), end in ends.items()
+        }
+        each_start: Mapping[Place | str, Start] = wanted if isinstance(wanted, Mapping) else {}
+        # A partition that is named counts more than its topic.
+        wanted = sorted(wanted, key=lambda item: not isinstance(item, str))
         topics = {item if isinstance(item, str) else item[0] for item in wanted}
         if topics:  # Partitions may have come since, and another topic of the name.
             await self.cluster.refresh(sorted(str(parse_topic_name(topic)) for topic in topics))
@@ -324,12 +388,17 @@ class ConsumerCore:
                         f"{number}"
                     )
                 place = TopicPartition(info.topic_id, number)
-                to = start if isinstance(item, str) else each_start.get(item, start)
+                to = each_start.get(item, start)
                 places[place] = info.name
                 starts[place] = Reset.NONE if to is None else _reset_of(to)
-                if (info.name, number) in ends:
-                    until[place] = Offset(ends[info.name, number])
-        self._rest = None
+                if (info.name, number) in limits:
+                    until[place] = limits.pop((info.name, number))
+        if limits:
+            topic, number = next(iter(limits))
+            raise InvalidRequestError(
+                f"there is an end for partition {number} of {topic!r}, which is not to be read"
+            )
+        self._drop_rest()
         self._whole_topics = [
             str(parse_topic_name(item)) for item in wanted if isinstance(item, str)
         ]
@@ -358,11 +427,12 @@ class ConsumerCore:
         while True:
             with self._lock:
                 position = self._fetcher.position(topic_partition)
-                error = None if position is not None else self._fetcher.pending_error()
-            if error is not None:
-                raise error
+                error = self._fetcher.error(topic_partition)
             if position is not None:
                 return position
+            if error is not None:
+                raise error.with_traceback(None)
+            self._check_open()
             if time.monotonic() >= deadline:
                 raise self._why_unknown(topic_partition)
             await asyncio.sleep(0.005)
@@ -400,7 +470,12 @@ class ConsumerCore:
     # On the loop.
 
     async def wait_for_news(self, timeout_s: float) -> None:
-        """Wait until something can be taken, at most so long."""
+        """Wait until something can be taken, at most so long.
+
+        Raises:
+            ClosedError: the consumer is closed, or was meanwhile.
+        """
+        self._check_open()
         with self._lock:
             if self._fetcher.has_news:
                 return
@@ -408,10 +483,12 @@ class ConsumerCore:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
+        self._check_open()
 
     async def close(self) -> None:
         """Let go of everything."""
         self.is_closed = True
+        self._news.set()  # Whoever waits for records need not.
         if self._timer is not None:
             self._timer.cancel()
         for stream in list(self._streams.values()):
@@ -456,7 +533,8 @@ class ConsumerCore:
         if left_s <= 0:
             self._refresh_at += self._metadata_max_age_s - left_s
             left_s = self._metadata_max_age_s
-            self._tasks.spawn(self._refresh(sorted(set(self._topics.values()))))
+            if self._topics:  # To look up none is to look up all.
+                self._tasks.spawn(self._refresh(sorted(set(self._topics.values()))))
         if wake is not None:
             left_s = min(left_s, max(wake - now, 1) / 1000)
         if self._timer is not None:
@@ -581,10 +659,12 @@ class ConsumerCore:
         self._step()
 
     def _rest_offset(self, place: TopicPartition) -> Offset | None:
-        """Return where the rest of the last `poll` begins, if it is of this partition."""
+        """Return where the rest of the last `poll` or loop begins, if it is of this partition."""
         if self._rest is None or self._rest[0].topic_partition != place:
             return None
-        return Offset(self._rest[1].column("offset")[0].as_py())
+        offsets = self._rest[1].column("offset")
+        handed_out = 0 if self._lent is None else self._lent.count - len(self._lent)
+        return Offset(offsets[handed_out].as_py()) if handed_out < len(offsets) else None
 
     def _assigned(self, place: Place) -> TopicPartition:
         topic, number = place

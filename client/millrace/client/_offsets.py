@@ -36,6 +36,7 @@ OffsetAt = Literal["beginning", "end", "max_timestamp"] | int | AfterBytes
 many bytes behind an offset."""
 
 _PAUSE_S: Final = 0.1
+_PAUSE_S_MAX: Final = 1.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -131,12 +132,16 @@ async def _ask_leaders(
     ask: _Ask[Wanted, Found],
     refused: dict[TopicPartition, MillraceError] | None = None,
 ) -> dict[TopicPartition, Found]:
-    deadline = time.monotonic() + cluster.timeout_s
+    began_at = time.monotonic()
+    deadline = began_at + cluster.timeout_s
     found: dict[TopicPartition, Found] = {}
     missing = dict(wanted)
     while True:
         errors = await _ask_each_once(cluster, missing, ask, found)
-        is_over = time.monotonic() + _PAUSE_S >= deadline
+        now = time.monotonic()
+        # An election is noticed soon; about what lasts leaders are asked less and less often.
+        pause_s = min(max(_PAUSE_S, (now - began_at) / 4), _PAUSE_S_MAX)
+        is_over = now + pause_s >= deadline
         for place, error in list(errors.items()):
             if is_over or not error.retriable:
                 if refused is None:
@@ -148,7 +153,7 @@ async def _ask_leaders(
         # A refusal that names a leader who is news spares the look-up.
         learned = [_learn_leader(cluster, place, error) for place, error in errors.items()]
         if not all(learned):
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(pause_s)
             await cluster.refresh(_topics_of(cluster, errors))
 
 

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from millrace.client import _wire
-from millrace.client._cluster import Cluster, Connection
+from millrace.client._cluster import Cluster, Connection, as_maybe
 from millrace.client._wire import Place
 from millrace.core.errors import (
+    Appended,
     ConnectionFailedError,
     MillraceError,
     RefreshMetadataError,
@@ -189,17 +190,22 @@ class KeptPositions:
             about: of the positions, whose topics a broker may not know yet, or any more.
 
         Raises:
-            MillraceError: the last refusal when the time is over, or one that time does not mend.
+            MillraceError: the last refusal when the time is over, or one that time does not mend;
+                with `appended` MAYBE, an attempt may have done it.
         """
         deadline = time.monotonic() + self._cluster.timeout_s
+        in_doubt = False
         while True:
             keeper = self._keepers.get(key)
             try:
                 response = await self._call(keeper, method)
                 _wire.raise_if_error(response.error, is_set=bool(response.error.code))
             except MillraceError as error:
-                if not error.retriable or time.monotonic() + _PAUSE_S >= deadline:
+                if not error.retriable:
                     raise
+                in_doubt = in_doubt or error.appended is Appended.MAYBE
+                if time.monotonic() + _PAUSE_S >= deadline:
+                    raise (as_maybe(error) if in_doubt else error) from error.__cause__
                 if self._learn(key, error):
                     continue
                 if isinstance(error, UnknownTopicOrPartitionError) and about is not None:
@@ -214,18 +220,24 @@ class KeptPositions:
         """Ask a broker, or whichever answers.
 
         Raises:
-            ConnectionFailedError: there is no answer, or not soon.
+            ConnectionFailedError: there is no answer, or not soon; with `appended` MAYBE where one
+                was asked.
         """
         if keeper is None:
             return await self._cluster.call(method, attempt_s=_ANSWER_S)
+        is_asked = False
         try:
             async with asyncio.timeout(_ANSWER_S):
                 connection = await self._cluster.connection(keeper.address)
+                is_asked = True
                 return await self._cluster.on(connection, method)
         except TimeoutError:
-            raise ConnectionFailedError(
+            problem = ConnectionFailedError(
                 f"the broker at {keeper.address} did not answer in {_ANSWER_S:g} s"
-            ) from None
+            )
+        except ConnectionFailedError as error:
+            problem = error
+        raise (as_maybe(problem) if is_asked else problem) from problem.__cause__
 
     def _learn(self, key: str | int, error: MillraceError) -> bool:
         """Take what a refusal says about who keeps the name; return whether that is news."""

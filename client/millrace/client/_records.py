@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, repeat
+from operator import length_hint
 from typing import Any, Final, NamedTuple, overload
 
 import pyarrow as pa
@@ -103,19 +104,7 @@ class Records(Sequence[Record]):
 
     def add(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
         """Append the rows of an Arrow batch."""
-        offsets, timestamps, keys, values, headers = records.columns
-        self._columns.append(
-            _Columns(
-                topic,
-                partition,
-                len(records),
-                offsets,
-                timestamps,
-                None if keys.null_count == len(keys) else keys.to_pylist(),
-                None if values.null_count == len(values) else values.to_pylist(),
-                headers if _has_headers(headers) else None,
-            )
-        )
+        self._columns.append(_decoded(topic, partition, records))
         self._count += len(records)
 
     def __len__(self) -> int:
@@ -123,7 +112,9 @@ class Records(Sequence[Record]):
 
     def __iter__(self) -> Iterator[Record]:
         new = partial(tuple.__new__, self._kind)
-        return chain.from_iterable(map(new, columns.rows()) for columns in self._columns)
+        return chain.from_iterable(
+            map(new, columns.rows(columns.offsets.to_pylist())) for columns in self._columns
+        )
 
     @overload
     def __getitem__(self, index: int) -> Record: ...
@@ -137,9 +128,8 @@ class Records(Sequence[Record]):
         index %= self._count
         for columns in self._columns:
             if index < columns.record_count:
-                return next(
-                    islice(map(partial(tuple.__new__, self._kind), columns.rows()), index, None)
-                )
+                rows = columns.rows(columns.offsets.to_pylist())
+                return next(islice(map(partial(tuple.__new__, self._kind), rows), index, None))
             index -= columns.record_count
         raise IndexError(index)
 
@@ -165,6 +155,52 @@ class Records(Sequence[Record]):
         return f"<{self._count} records>"
 
 
+class LentRecords:
+    """Records of one partition for loops, made one by one as a loop comes to each.
+
+    Nothing is done per record to know how many are left: all that is decoded goes on as one
+    iterator of C, and the list of offsets in it tells.
+    """
+
+    __slots__ = ("_left", "_offsets", "_records", "count")
+
+    def __init__(
+        self, kind: type[Record], topic: str, partition: int, records: pa.RecordBatch
+    ) -> None:
+        columns = _decoded(topic, partition, records)
+        self.count = len(records)
+        self._offsets: list[int] = columns.offsets.to_pylist()
+        self._left = iter(self._offsets)
+        new = partial(tuple.__new__, kind)
+        self._records: Iterator[Record] = map(new, columns.rows(self._left))
+
+    def __len__(self) -> int:
+        """Return how many no loop has come to."""
+        return length_hint(self._left)
+
+    def __iter__(self) -> Iterator[Record]:
+        """Return the records that are left: each loop goes on where the last one stopped."""
+        return self._records
+
+    def take_back(self) -> None:
+        """End every loop over them at its next record."""
+        self._offsets.clear()
+
+
+def _decoded(topic: str, partition: int, records: pa.RecordBatch) -> "_Columns":
+    offsets, timestamps, keys, values, headers = records.columns
+    return _Columns(
+        topic,
+        partition,
+        len(records),
+        offsets,
+        timestamps,
+        None if keys.null_count == len(keys) else keys.to_pylist(),
+        None if values.null_count == len(values) else values.to_pylist(),
+        headers if _has_headers(headers) else None,
+    )
+
+
 @dataclass(slots=True)
 class _Columns:
     """Neighbouring records of one partition."""
@@ -178,12 +214,12 @@ class _Columns:
     values: list[bytes | None] | None
     headers: pa.Array | None
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Return the fields of each record: no loop in Python."""
+    def rows(self, offsets: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+        """Return the fields of each record, for their decoded offsets: no loop in Python."""
         return zip(
             repeat(self.topic),
             repeat(self.partition),
-            self.offsets.to_pylist(),
+            offsets,
             self.timestamps.to_pylist(),
             repeat(None) if self.keys is None else self.keys,
             repeat(None) if self.values is None else self.values,

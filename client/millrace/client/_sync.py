@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from millrace.client._admin import Admin
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
-from millrace.client._consumer import Consumer
+from millrace.client._consumer import LOOP_WAIT_MS, Consumer, Taken
 from millrace.client._consumer_core import Start
 from millrace.client._descriptions import (
     ClusterDescription,
@@ -68,12 +68,22 @@ class _LoopThread:
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop and wait for its result.
 
+        Whatever ends the wait before that, as Ctrl-C or what a signal's handler raises, cancels it.
+
         Raises:
             ClosedError: the process was forked after the client was made.
+            RuntimeError: this is the loop's thread, as in a delivery callback: the wait would last
+                for ever.
         """
         if self.process_id != os.getpid():
             work.close()
             raise ClosedError("a client does not survive fork(): make a new one in the child")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError(
+                "a synchronous client cannot be called where it delivers news, as in a callback: "
+                "call it in another thread"
+            )
         # Not through a future: Ctrl-C in the middle of its wait can leave its lock taken, and the
         # loop thread would stand still at it for ever.
         finished: SimpleQueue[asyncio.Task[Result]] = SimpleQueue()
@@ -88,12 +98,13 @@ class _LoopThread:
             for task in tasks:
                 task.cancel()
 
-        self.loop.call_soon_threadsafe(start)
         try:
-            return finished.get().result()
-        except KeyboardInterrupt:
+            self.loop.call_soon_threadsafe(start)
+            task = finished.get()
+        except BaseException:
             self.loop.call_soon_threadsafe(cancel)
             raise
+        return task.result()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -267,7 +278,7 @@ class SyncConsumer:
 
     def assign(
         self,
-        partitions: Iterable[Place | str] | Mapping[Place, Start],
+        partitions: Iterable[Place | str] | Mapping[Place | str, Start],
         *,
         start: Start | None = None,
         ends: Mapping[Place, int] = MappingProxyType({}),
@@ -289,32 +300,34 @@ class SyncConsumer:
 
     def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> Records:
         """Return records, as soon as there are some: see `Consumer.poll`."""
-        # Records are decoded in this thread, while the loop's thread reads the next ones.
-        with self._core.exclusive():
-            deadline = time.monotonic() + timeout_ms / 1000
-            while True:
-                records = self._core.take_records(max_records)
-                left = deadline - time.monotonic()
-                if records or left <= 0:
-                    return records
-                self._thread.call(self._core.wait_for_news(left))
+        return self._take(lambda: self._core.take_records(max_records), timeout_ms)
 
     def poll_batches(
         self, timeout_ms: int = 1_000, max_bytes: int = 16_777_216
     ) -> list[FetchedRecords]:
         """Return records as Arrow record batches: see `Consumer.poll_batches`."""
+        return self._take(lambda: self._core.take_batches(max_bytes), timeout_ms)
+
+    def _take(self, take: Callable[[], Taken], timeout_ms: int) -> Taken:
+        # Records are decoded in this thread, while the loop's thread reads the next ones.
         with self._core.exclusive():
             deadline = time.monotonic() + timeout_ms / 1000
             while True:
-                batches = self._core.take_batches(max_bytes)
+                taken = take()
                 left = deadline - time.monotonic()
-                if batches or left <= 0:
-                    return batches
+                if taken or left <= 0:
+                    return taken
                 self._thread.call(self._core.wait_for_news(left))
 
     def __iter__(self) -> Iterator[Record]:
         while not self._core.is_closed:
-            yield from self.poll()
+            try:
+                lent = self._take(self._core.lend_records, LOOP_WAIT_MS)
+            except ClosedError:
+                if self._core.is_closed:
+                    return
+                raise  # In the child of a fork it never is.
+            yield from lent
 
     def seek(self, partition: Place, to: Start) -> None:
         """Go on at an offset, at the "beginning" or at the "end"."""

@@ -423,7 +423,7 @@ class ClosedError(ClientError):
 
 
 class ConnectionFailedError(ClientError):
-    """No broker of the bootstrap list can be reached."""
+    """No broker can be reached, or none that was asked has answered."""
 
     code = 1006
     retriable = True

@@ -30,6 +30,9 @@ NO_LIMIT: Final = "no limit"
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
+BATCH_INFLATED_BYTES_MAX: Final = 512 << 20
+"""The largest record batch, once inflated, that a broker can be set to accept: readers take it."""
+
 _T = TypeVar("_T")
 _METADATA: Final = "setting"
 

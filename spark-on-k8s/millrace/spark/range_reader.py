@@ -142,8 +142,9 @@ class _Reading:
         return [kept for each in fetched if (kept := self._keep(each)) is not None]
 
     def _assign(self) -> None:
+        ends = {place: self._ends[place] for place in self._next}
         until_answered(
-            lambda: self._consumer.assign(self._next, ends=self._ends),
+            lambda: self._consumer.assign(self._next, ends=ends),
             self._options.request_timeout_ms,
         )
         for topic, topic_id in self._consumer.topic_ids().items():

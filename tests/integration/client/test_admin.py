@@ -158,6 +158,18 @@ def test_a_time_out_that_is_none_is_refused(run: Run, name: str, value: Any) -> 
     run(story())
 
 
+def test_an_offset_that_nobody_can_tell_is_asked_for_less_and_less_often(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address, request_timeout_ms=3000) as admin:
+            broker.create_topic("orders")
+            broker.log("orders").has_leader = False
+            with pytest.raises(NotLeaderError):
+                await admin.list_offsets("orders")
+            assert 2 < broker.look_ups < 20
+
+    run(story())
+
+
 def test_where_nobody_answers_one_is_told_why(run: Run) -> None:
     async def story() -> None:
         async with Admin("127.0.0.1:1") as admin:

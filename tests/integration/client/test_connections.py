@@ -53,6 +53,25 @@ def test_a_call_that_comes_too_late_for_its_connection_fails_as_on_a_broken_one(
     run(story())
 
 
+def test_a_connect_that_failed_when_nobody_waited_any_more_is_tried_anew(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            await broker.stop()
+            cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)
+            waiting = asyncio.create_task(cluster.connection(broker.address))
+            await asyncio.sleep(0)
+            connecting = cluster._connections[broker.address]
+            waiting.cancel()
+            await asyncio.wait([waiting, connecting], timeout=10)
+            assert connecting.exception() is not None
+            await broker.start()
+            connection = await cluster.connection(broker.address)
+            assert connection.hello.broker_id == broker.broker_id
+            await cluster.close()
+
+    run(story())
+
+
 def test_a_caller_that_is_cancelled_stays_cancelled(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker:

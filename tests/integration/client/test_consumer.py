@@ -1,6 +1,7 @@
 """The async consumer on a real wire."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -22,8 +23,19 @@ from millrace.client import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from millrace.client._consumer import LOOP_WAIT_MS
 from millrace.client.serialization import to_json, to_str
-from millrace.core.errors import CorruptLogError, MillraceError, NotLeaderError
+from millrace.core.errors import (
+    CorruptLogError,
+    MalformedRequestError,
+    MillraceError,
+    NotLeaderError,
+)
+from millrace.core.ids import LeaderEpoch, Offset, TopicPartition, WallMs
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.compression import Compressor
+from millrace.core.records.header import stamp
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -120,6 +132,34 @@ def test_each_partition_has_a_start_of_its_own(run: Run) -> None:
                 2: 9,
             }
             assert {each.topic_id for each in batches} == {broker.topics["orders"].topic_id}
+
+    run(story())
+
+
+def test_a_topic_has_a_start_of_its_own_and_a_partition_of_it_another(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 30, partitions=3)
+            await consumer.assign({("orders", 1): 4, "default/orders": "end"})
+            assert [await consumer.position(("orders", number)) for number in range(3)] == [
+                10,
+                4,
+                10,
+            ]
+
+    run(story())
+
+
+def test_ends_are_of_partitions_however_they_are_spelled(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            broker.create_topic("orders", 2)
+            await consumer.assign(["orders"], ends={("default/orders", 1): 7})
+            place = TopicPartition(broker.topics["orders"].topic_id, 1)
+            assert consumer._core._fetcher._partitions[place].end == 7
+            with pytest.raises(InvalidRequestError, match="partition 2 of 'orders', which is not"):
+                await consumer.assign(["orders"], ends={("orders", 2): 7})
+            assert consumer.assignment() == [("orders", 0), ("orders", 1)]
 
     run(story())
 
@@ -287,6 +327,23 @@ def test_a_truncated_log_is_told(run: Run) -> None:
     run(story())
 
 
+def test_a_truncation_behind_the_pause_of_half_a_batch_is_told(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 30)
+            await consumer.subscribe(["orders"])
+            assert len(await consumer.poll(5_000, max_records=5)) == 5
+            consumer.pause(("orders", 0))
+            broker.log("orders").truncate(0)
+            await broker.stop()
+            await broker.start()
+            consumer.resume(("orders", 0))
+            with pytest.raises(LogTruncatedError, match=r"\[0, 5\) were read, but are gone"):
+                await read(consumer, 1)
+
+    run(story())
+
+
 def test_a_damaged_batch_is_an_error_and_never_skipped(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:
@@ -303,6 +360,22 @@ def test_a_damaged_batch_is_an_error_and_never_skipped(run: Run) -> None:
             log.batches[1] = (base, end, data)
             consumer.seek(("orders", 0), 1)
             assert [record.offset for record in await read(consumer, 2)] == [1, 2]
+
+    run(story())
+
+
+def test_what_a_broker_may_be_set_to_accept_is_read(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            broker.create_topic("orders")
+            log = broker.log("orders")
+            large = Columns(1, WallMs(0), [bytes(65 << 20)])
+            prepared = prepare(log.topic_partition, large, Compressor("zstd"))
+            header = stamp(prepared.finish(), base_offset=Offset(0), leader_epoch=LeaderEpoch(0))
+            log.batches.append((0, 1, header + bytes(prepared.body)))
+            await consumer.subscribe(["orders"])
+            (batch,) = await consumer.poll_batches(10_000)
+            assert batch.records.nbytes > 65 << 20
 
     run(story())
 
@@ -348,6 +421,56 @@ def test_two_tasks_cannot_poll_at_a_time(run: Run) -> None:
     run(story())
 
 
+def test_a_poll_that_does_not_wait_lets_records_come(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 3)
+            await consumer.subscribe(["orders"])
+
+            async def ask() -> list[Record]:
+                while not (records := await consumer.poll(0)):
+                    pass
+                return list(records)
+
+            assert len(await asyncio.wait_for(ask(), 10)) == 3
+            asking = asyncio.create_task(ask())
+            await asyncio.sleep(0.01)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asking, 10)
+            with pytest.raises(InvalidRequestError, match="max_records=0"):
+                await consumer.poll(max_records=0)
+
+    run(story())
+
+
+def test_a_poll_that_waits_ends_when_its_consumer_is_closed(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders")
+            for kind in ("poll", "poll_batches", "loop"):
+                consumer = Consumer(broker.address)
+                await consumer.subscribe(["orders"])
+                polls = {
+                    "poll": lambda each=consumer: each.poll(3_600_000),
+                    "poll_batches": lambda each=consumer: each.poll_batches(3_600_000),
+                    "loop": lambda each=consumer: loop(each, 1),
+                }
+                waiting = asyncio.create_task(polls[kind]())
+                await asyncio.sleep(0.02)
+                assert not waiting.done()
+                began = time.monotonic()
+                await consumer.close()
+                if kind == "loop":
+                    assert await asyncio.wait_for(waiting, 10) == []
+                else:
+                    with pytest.raises(ClosedError):
+                        await asyncio.wait_for(waiting, 10)
+                assert time.monotonic() - began < LOOP_WAIT_MS / 1000
+
+    run(story())
+
+
 def test_iteration_goes_on_until_it_is_left(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:
@@ -363,6 +486,86 @@ def test_iteration_goes_on_until_it_is_left(run: Run) -> None:
     run(story())
 
 
+async def loop(consumer: Consumer, count: int) -> list[int]:
+    """Iterate over so many records; return their offsets."""
+    seen: list[int] = []
+    async for record in consumer:
+        seen.append(record.offset)
+        if len(seen) == count:
+            break
+    return seen
+
+
+@pytest.mark.parametrize("batch_size", [1, 16384])
+def test_what_a_loop_leaves_is_the_next_to_be_handed_out(run: Run, batch_size: int) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 5_000, batch_size=batch_size * 4)
+            place = ("orders", 0)
+            await consumer.subscribe(["orders"])
+            assert await loop(consumer, 2) == [0, 1]
+            assert await consumer.position(place) == 2
+            assert await consumer.lag() == {place: 4_998}
+            assert await loop(consumer, 3) == [2, 3, 4]
+            assert [each.offset for each in await read_at_once(consumer, 2)] == [5, 6]
+            assert await loop(consumer, 1_500) == list(range(7, 1_507))
+            (first, *_) = await consumer.poll_batches()
+            assert first.records["offset"][0].as_py() == 1_507
+            await consumer.assign([place], start=9)
+            assert await loop(consumer, 1) == [9]
+            await consumer.assign([place], start=17)
+            assert await loop(consumer, 2) == [17, 18]
+
+    run(story())
+
+
+async def read_at_once(consumer: Consumer, count: int) -> list[Record]:
+    records: list[Record] = []
+    while len(records) < count:
+        records += await consumer.poll(max_records=count - len(records))
+    return records
+
+
+def test_a_seek_in_the_middle_of_a_loop_counts_for_its_next_record(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 100)
+            await consumer.subscribe(["orders"])
+            seen: list[int] = []
+            async for record in consumer:
+                seen.append(record.offset)
+                if record.offset == 2:
+                    consumer.seek(("orders", 0), 97)
+                if record.offset == 99:
+                    break
+            assert seen == [0, 1, 2, 97, 98, 99]
+
+    run(story())
+
+
+def test_a_pause_in_the_middle_of_a_loop_holds_what_is_left_of_the_partition(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 40, partitions=2)
+            await consumer.subscribe(["orders"])
+            seen: dict[int, list[int]] = {0: [], 1: []}
+            paused = -1
+            async for record in consumer:
+                seen[record.partition].append(record.offset)
+                if paused < 0 and record.offset == 3:
+                    paused = record.partition
+                    consumer.pause(("orders", paused))
+                if sum(map(len, seen.values())) == 24:
+                    break
+            assert seen == {paused: [0, 1, 2, 3], 1 - paused: list(range(20))}
+            assert await consumer.position(("orders", paused)) == 4
+            assert not await consumer.poll(30)
+            consumer.resume(("orders", paused))
+            assert await loop(consumer, 16) == list(range(4, 20))
+
+    run(story())
+
+
 def test_misuse_is_refused(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:
@@ -373,6 +576,8 @@ def test_misuse_is_refused(run: Run) -> None:
                 Consumer(broker.address, fetch_max_wait_ms=-1)
             with pytest.raises(UnknownTopicOrPartitionError):
                 await consumer.subscribe(["nothing"])
+            with pytest.raises(InvalidRequestError, match=r"give a list, as \['orders'\]"):
+                await consumer.subscribe("orders")
             with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 0"):
                 await consumer.assign([("orders", 3)])
             with pytest.raises(InvalidRequestError, match="not assigned"):
@@ -398,6 +603,28 @@ def test_partitions_that_come_later_are_read_as_well(run: Run) -> None:
                 await fill(broker, 2, partitions=2)
                 records = await read(consumer, 2)
                 assert {record.partition for record in records} == {0, 1}
+
+    run(story())
+
+
+def test_a_consumer_of_nothing_looks_nothing_up(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders")
+            broker.create_topic("payments")
+            async with Consumer(broker.address, metadata_max_age_ms=20) as consumer:
+                await consumer.subscribe(["orders"])
+                look_ups = broker.look_ups
+                await broker.until(lambda: broker.look_ups >= look_ups + 3)
+                await consumer.assign([])
+                await asyncio.sleep(0.1)
+                look_ups = broker.look_ups
+                await asyncio.sleep(0.2)
+                assert broker.look_ups == look_ups
+                assert consumer._core.cluster.topics.keys() == {"orders"}
+                await fill(broker, 3)
+                await consumer.subscribe(["orders"])
+                assert len(await read(consumer, 3)) == 3
 
     run(story())
 
@@ -433,6 +660,23 @@ def test_a_consumer_tells_which_topics_it_reads_also_when_they_are_gone(run: Run
             consumer.pause(("orders", 0))
             await consumer.subscribe(["orders"])
             assert consumer.topic_ids() == {"orders": broker.topics["orders"].topic_id}
+
+    run(story())
+
+
+def test_a_position_is_told_though_another_partition_cannot_go_on(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            await fill(broker, 8, partitions=2)
+            broker.log("orders", 0).damage = MalformedRequestError("no")
+            await consumer.assign(["orders"], start="end")
+            for is_told in (False, True):
+                assert await consumer.position(("orders", 1)) == 4
+                with pytest.raises(MalformedRequestError):
+                    await asyncio.wait_for(consumer.position(("orders", 0)), 5)
+                if not is_told:
+                    with pytest.raises(MalformedRequestError):
+                        await consumer.poll(5_000)
 
     run(story())
 

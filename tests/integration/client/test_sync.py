@@ -56,6 +56,32 @@ def test_what_is_sent_is_read(run: Run) -> None:
     with_broker(run, story)
 
 
+def test_what_a_loop_leaves_is_the_next_to_be_handed_out(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        place = ("orders", 1)
+        with SyncProducer(broker.address) as producer, SyncConsumer(broker.address) as consumer:
+            producer.send_batch("orders", [b"v"] * 3_000, partition=1).result(10)
+            consumer.subscribe(["orders"])
+            seen: list[int] = []
+            for _ in range(3):
+                for record in consumer:
+                    seen.append(record.offset)
+                    if len(seen) % 700 == 2:
+                        break
+            assert seen == list(range(1402))
+            assert consumer.position(place) == 1402
+            assert consumer.poll(10_000, max_records=1)[0].offset == 1402
+            for record in consumer:
+                seen.append(record.offset)
+                if record.offset == 1403:
+                    consumer.seek(place, 2_998)
+                if record.offset == 2_999:
+                    break
+            assert seen[-3:] == [1403, 2998, 2999]
+
+    with_broker(run, story)
+
+
 def test_many_threads_share_a_producer(run: Run) -> None:
     def story(broker: FakeBroker) -> None:
         sent: list[tuple[RecordHandle, bytes]] = []
@@ -141,6 +167,20 @@ def test_a_consumer_belongs_to_one_thread_at_a_time(run: Run) -> None:
             with pytest.raises(ConcurrentUseError):
                 _poll_until_it_raises(consumer)
             polling.join()
+
+    with_broker(run, story)
+
+
+def test_a_poll_that_waits_ends_when_another_thread_closes_the_consumer(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        consumer = SyncConsumer(broker.address)
+        consumer.subscribe(["orders"])
+        closing = threading.Timer(0.1, consumer.close)
+        closing.start()
+        with pytest.raises(ClosedError):
+            consumer.poll(3_600_000)
+        assert list(consumer) == []
+        closing.join()
 
     with_broker(run, story)
 

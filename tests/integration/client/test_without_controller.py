@@ -111,6 +111,60 @@ def test_one_that_waits_while_others_refuse_may_have_done_it(run: Run) -> None:
     run(story())
 
 
+def test_a_change_that_was_asked_for_and_not_answered_may_have_been_made(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            brokers(1) as ((broker,), addresses),
+            Admin(addresses, request_timeout_ms=500) as admin,
+        ):
+            broker.lost_changes = 100
+            with pytest.raises(ConnectionFailedError, match="the answer is lost") as raised:
+                await admin.create_topic("orders")
+            assert broker.topics.keys() == {"orders"}
+            assert raised.value.appended is Appended.MAYBE
+            broker.controller_gate.clear()
+            with pytest.raises(ConnectionFailedError, match="no broker answered: ") as raised:
+                await admin.create_topic("payments")
+            assert raised.value.appended is Appended.MAYBE
+
+    run(story())
+
+
+def test_what_nobody_was_asked_for_is_not_in_doubt(run: Run) -> None:
+    async def story() -> None:
+        async with Admin("127.0.0.1:1") as admin:
+            with pytest.raises(ConnectionFailedError, match="no broker can be reached") as raised:
+                await admin.create_topic("orders")
+            assert raised.value.appended is Appended.NO
+        async with (
+            brokers(1) as ((broker,), addresses),
+            Admin(addresses, request_timeout_ms=300) as admin,
+        ):
+            broker.metadata_gate.clear()
+            with pytest.raises(ConnectionFailedError, match="no broker answered") as raised:
+                await admin.describe_topic("orders")
+            assert raised.value.appended is Appended.NO, "a look-up changes nothing"
+            broker.metadata_gate.set()
+
+    run(story())
+
+
+def test_after_a_change_that_was_not_answered_a_broken_connection_is_no_denial(run: Run) -> None:
+    async def story() -> None:
+        async with brokers(1) as ((broker,), addresses):
+            async with Admin(addresses, request_timeout_ms=2000) as admin:
+                broker.refusal = NotControllerError("it broke", appended=Appended.MAYBE)
+                creation = asyncio.create_task(admin.create_topic("orders"))
+                await broker.until(lambda: broker.refused > 0)
+                await broker.stop()
+                with pytest.raises((ConnectionFailedError, NotControllerError)) as raised:
+                    await creation
+                assert raised.value.appended is Appended.MAYBE
+            await broker.start()
+
+    run(story())
+
+
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_a_new_producer_gets_its_id_from_another_broker(run: Run, is_silent: bool) -> None:
     async def story() -> None:

@@ -232,7 +232,7 @@ def test_a_topic_that_goes_when_its_range_was_read_is_no_loss(
     with SyncAdmin(shared_broker.address) as admin:
         admin.delete_topic(topic_name)
     consumer._thread.call(consumer._core._refresh([topic_name]))
-    assert consumer._core._fetcher.pending_error() is not None
+    assert consumer._core._fetcher.has_news
     rest = threading.Timer(0.3, append, (shared_broker.address, other, range(100, 200)))
     rest.start()
     assert count + sum(map(len, batches)) == 201

@@ -121,6 +121,8 @@ def test_a_write_that_may_have_been_done_is_not_to_be_repeated_blindly() -> None
     late = errors.DeliveryTimedOutError("late")
     assert "look before you repeat" in explain(late, {}, writes=True).hint
     assert explain(errors.BrokerBusyError("busy"), {}, writes=True).hint == ""
+    silent = errors.ConnectionFailedError("no broker answered", appended=errors.Appended.MAYBE)
+    assert "look before you repeat" in explain(silent, {}, writes=True).hint
 
 
 def test_what_writes_nothing_has_no_write_that_may_have_been_done() -> None:

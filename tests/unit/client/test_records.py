@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.client import Record, Records, SerializationError
-from millrace.client._records import _has_headers, record_type
+from millrace.client._records import LentRecords, _has_headers, record_type
 from millrace.core.records.columns import SCHEMA
 
 
@@ -44,6 +44,19 @@ def test_records_are_a_sequence_over_partitions() -> None:
     assert records[0].timestamp == 1000
     with pytest.raises(IndexError):
         records[3]
+
+
+def test_lent_records_that_no_loop_came_to_are_for_the_next_one() -> None:
+    lent = LentRecords(Record, "t", 0, batch(b"a", b"b", None, b"d", start=5))
+    assert len(lent) == lent.count == 4
+    assert next(iter(lent)) == make()[0]._replace(value=b"a")
+    assert len(lent) == 3
+    second = iter(lent)
+    assert [next(second).value for _ in range(2)] == [b"b", None]
+    assert len(lent) == 1
+    lent.take_back()
+    assert list(second) == list(lent) == []
+    assert len(lent) == 0
 
 
 def test_columns_come_without_making_records() -> None:

@@ -7,7 +7,8 @@ out of order, and no offset needs to be compared with what is under way.
 
 Prefetching is bounded by credit: a session starts with `window` bytes, and bytes are granted again
 as their batches are taken or dropped. A broker never sends more, so buffers hold at most `window`
-bytes per broker.
+bytes per broker. What came and is no batch fails its partition alone; the user is told behind the
+batches before it.
 
 A partition names the leader epoch that it knows, and that of the last record read: a broker of
 another epoch refuses (P6), and a leader whose log differs before the position says where (P4). A
@@ -30,12 +31,14 @@ from enum import Enum
 from typing import Final
 
 from millrace.core.errors import (
+    CorruptBatchError,
     LogTruncatedError,
     MillraceError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     RefreshMetadataError,
     UnknownTopicOrPartitionError,
+    UnsupportedFormatError,
 )
 from millrace.core.ids import (
     NO_BROKER,
@@ -57,6 +60,8 @@ _EPOCHS_KEPT: Final = 64
 """Of how many leader epochs a partition remembers where it began to read them."""
 _NOT_AVAILABLE_MAX: Final = 3
 """How often in a row a follower may not know yet that the position is committed."""
+_PAUSE_FRACTION: Final = 4
+"""A pause is this part of all before it: so much later than it could is a leader found."""
 _GRANT_FRACTION: Final = 4
 """Credit is given back in parts of the window this small, not batch by batch."""
 
@@ -200,6 +205,8 @@ class _Partition:
     high_watermark: Offset = UNKNOWN_OFFSET
     log_start_offset: Offset = UNKNOWN_OFFSET
     retry_at: MonotonicMs = _LONG_AGO
+    paused_ms: int = 0
+    """All pauses since it was well."""
     read_replica: BrokerId = NO_BROKER
     """A follower to read from; none: the leader."""
     from_leader: bool = False
@@ -207,6 +214,8 @@ class _Partition:
     ask_anew_at: MonotonicMs | None = None
     """When to ask the leader again where to read."""
     not_available: int = 0
+    error: MillraceError | None = None
+    """Why it failed; None: it did not, or was moved since."""
 
     @property
     def last_epoch(self) -> LeaderEpoch:
@@ -253,6 +262,7 @@ class Fetcher:
         window: bytes that may be on their way or wait, per broker.
         retry_backoff_ms: pause before something that failed is tried again.
         read_replica_ms_max: for how long a follower is read before the leader is asked anew.
+        retry_backoff_ms_max: to which the pauses grow while nothing helps.
     """
 
     def __init__(
@@ -261,11 +271,13 @@ class Fetcher:
         window: int,
         retry_backoff_ms: int,
         read_replica_ms_max: int = 300_000,
+        retry_backoff_ms_max: int = 1_000,
     ) -> None:
         self._reset = reset
         self._window = window
         self._retry_backoff_ms = retry_backoff_ms
         self._read_replica_ms_max = read_replica_ms_max
+        self._retry_backoff_ms_max = retry_backoff_ms_max
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._by_handle: dict[int, _Partition] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
@@ -318,11 +330,26 @@ class Fetcher:
         """Go on elsewhere; what waits of the partition is dropped."""
         self._move(self._partitions[topic_partition], to)
 
+    def rewind(self, topic_partition: TopicPartition, to: Offset) -> None:
+        """Go back to an offset of what was taken, as it was not handed on from there.
+
+        What is known of the leader epochs before it stays: it is still the same log that is read,
+        or else the user is told.
+        """
+        partition = self._partitions[topic_partition]
+        before = [(epoch, base) for epoch, base in partition.epochs if base < to]
+        self._move(partition, to)
+        partition.epochs = before
+
     def pause(self, topic_partition: TopicPartition) -> None:
         """Hand nothing out until `resume`. What waits is dropped, as it would hold credit back."""
         partition = self._partitions[topic_partition]
         if partition.step is _Step.PAUSED:
             return
+        if partition.step is _Step.FAILED and self._is_ahead(partition):
+            self._errors.pop(topic_partition, None)  # It is met again, behind what is dropped here.
+            partition.error = None
+            partition.step = _Step.JOIN
         has_position = partition.position >= 0
         self._leave(partition)
         if partition.step is not _Step.FAILED:
@@ -387,9 +414,9 @@ class Fetcher:
             self._errors = {topic_partition: error, **self._errors}
             self._raised = None
 
-    def pending_error(self) -> MillraceError | None:
-        """Return what `take` would raise, without taking it away."""
-        return next(iter(self._errors.values()), None)
+    def error(self, topic_partition: TopicPartition) -> MillraceError | None:
+        """Return why a partition cannot go on until it is moved, raised already or not."""
+        return self._partitions[topic_partition].error
 
     @property
     def has_news(self) -> bool:
@@ -410,14 +437,18 @@ class Fetcher:
             if before is not None and leader.leader_epoch < before.leader_epoch:
                 continue  # Older than what is known.
             self._leaders[topic_partition] = leader
-            is_new = before is None or leader.leader_epoch > before.leader_epoch
+            is_new = (
+                before is None
+                or leader.leader_epoch > before.leader_epoch
+                or before.broker_id < 0 <= leader.broker_id
+            )
             if is_new:
                 self._on_elected(leader.broker_id)
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 continue
             if is_new:
-                partition.retry_at = _LONG_AGO  # The pause was for the one before.
+                self._end_pause(partition)  # It was for the one before.
             # Who reads from a follower asks the new leader where to read.
             is_elsewhere = (
                 is_new
@@ -481,20 +512,17 @@ class Fetcher:
     def on_fetched(
         self, broker_id: BrokerId, news: Sequence[FetchedPartition], now: MonotonicMs
     ) -> None:
-        """Take a response.
-
-        Raises:
-            CorruptBatchError, UnsupportedFormatError: what came is no sequence of batches.
-        """
+        """Take a response. What is no batch fails its partition, behind the batches before it."""
         session = self._session(broker_id)
         for fetched in news:
             partition = self._by_handle.get(fetched.handle)
-            if partition is None:
+            if partition is None or partition.step is _Step.FAILED:
                 self._give_back(session, len(fetched.batches), is_buffered=False)
                 continue
             partition.high_watermark = fetched.high_watermark
             partition.log_start_offset = fetched.log_start_offset
-            partition.not_available = 0 if fetched.error is None else partition.not_available
+            if fetched.error is None:
+                partition.not_available = partition.paused_ms = 0
             if fetched.diverging_epoch is not None:
                 self._on_diverged(partition, fetched.diverging_epoch, fetched.diverging_end_offset)
             elif fetched.preferred_read_replica is not None:
@@ -513,6 +541,7 @@ class Fetcher:
         if partition is None or partition.step is not _Step.LOOKING_UP:
             return
         self._leave(partition)
+        partition.paused_ms = 0
         partition.position = offset
         partition.epochs.clear()
         partition.step = _Step.JOIN
@@ -550,8 +579,7 @@ class Fetcher:
         if again is not None:
             self._leave(partition)
             partition.step = again
-            partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
-            self._leaderless[partition.topic] = None
+            self._look_for_leader(partition, now)
 
     # The step that follows every event, and every moment that `next_wake` named.
 
@@ -570,7 +598,7 @@ class Fetcher:
                 continue
             leader = self._leaders.get(partition.topic_partition)
             if leader is None or leader.broker_id < 0:
-                self._leaderless[partition.topic] = None
+                self._look_for_leader(partition, now)
                 continue
             if partition.step is _Step.JOIN:
                 broker_id = self._place(partition)
@@ -692,15 +720,27 @@ class Fetcher:
         """
         if not partition.handle:
             return
+        if not is_out:
+            self._remove(partition)
         del self._by_handle[partition.handle]
-        if partition.step is _Step.FETCHING:
-            session = self._session(partition.broker_id)
-            if session.is_connected and not is_out:
-                session.removed.append(partition.handle)
-            self._drop_buffered(session, partition.handle)
-            self._owners.pop(partition.handle, None)
+        if partition.handle in self._owners:
+            self._drop_buffered(self._session(partition.broker_id), partition.handle)
+            del self._owners[partition.handle]
         partition.handle = 0
         self._must_poll = True
+
+    def _remove(self, partition: _Partition) -> None:
+        """Have the broker send nothing more of the partition; what waits of it stays."""
+        if partition.step is not _Step.FETCHING:
+            return
+        session = self._session(partition.broker_id)
+        if session.is_connected:
+            session.removed.append(partition.handle)
+            self._must_poll = True
+
+    def _is_ahead(self, partition: _Partition) -> bool:
+        """Whether batches of the partition wait to be taken."""
+        return any(batch.handle == partition.handle for batch in self._buffer)
 
     def _drop_buffered(self, session: _Session, handle: int) -> None:
         kept: deque[FetchedBatch] = deque()
@@ -725,27 +765,34 @@ class Fetcher:
     def _keep(self, session: _Session, partition: _Partition, fetched: FetchedPartition) -> None:
         size = len(fetched.batches)
         kept = 0
-        for header, data in walk(fetched.batches):
-            if header.next_offset > fetched.fetch_offset:
-                start = Offset(max(fetched.fetch_offset, header.base_offset))
-                self._buffer.append(
-                    FetchedBatch(
-                        partition.topic,
-                        partition.topic_partition,
-                        partition.handle,
-                        header,
-                        data,
-                        start,
+        damage: MillraceError | None = None
+        try:
+            for header, data in walk(fetched.batches):
+                if header.next_offset > fetched.fetch_offset:
+                    start = Offset(max(fetched.fetch_offset, header.base_offset))
+                    self._buffer.append(
+                        FetchedBatch(
+                            partition.topic,
+                            partition.topic_partition,
+                            partition.handle,
+                            header,
+                            data,
+                            start,
+                        )
                     )
-                )
-                kept += len(data)
+                    kept += len(data)
+        except (CorruptBatchError, UnsupportedFormatError) as error:
+            damage = error
         session.buffered_bytes += kept
         self._give_back(session, size - kept, is_buffered=False)
+        if damage is not None:
+            self._remove(partition)
+            self._fail(partition, _at_partition(partition, damage))
 
     def _on_error(
         self, partition: _Partition, error: MillraceError, is_retriable: bool, now: MonotonicMs
     ) -> None:
-        is_ahead = any(batch.handle == partition.handle for batch in self._buffer)
+        is_ahead = self._is_ahead(partition)
         self._leave(partition, is_out=True)
         if partition.read_replica != NO_BROKER:
             self._on_replica_error(partition, error, now)
@@ -759,8 +806,7 @@ class Fetcher:
         elif is_retriable:
             partition.step = _Step.JOIN
             if not self._learn_leader(partition, error):
-                partition.retry_at = MonotonicMs(now + self._retry_backoff_ms)
-                self._leaderless[partition.topic] = None
+                self._look_for_leader(partition, now)
         else:
             self._give_up(partition, error)
 
@@ -779,6 +825,18 @@ class Fetcher:
         else:
             self._return_to_leader(partition)
 
+    def _look_for_leader(self, partition: _Partition, now: MonotonicMs) -> None:
+        """Have the partition's leader looked up, and try again after a pause."""
+        self._leaderless[partition.topic] = None
+        pause_ms = max(self._retry_backoff_ms, partition.paused_ms // _PAUSE_FRACTION)
+        pause_ms = min(pause_ms, self._retry_backoff_ms_max)
+        partition.paused_ms += pause_ms
+        partition.retry_at = MonotonicMs(now + pause_ms)
+
+    def _end_pause(self, partition: _Partition) -> None:
+        partition.retry_at = _LONG_AGO
+        partition.paused_ms = 0
+
     def _learn_leader(self, partition: _Partition, error: MillraceError) -> bool:
         """Take the leader that a refusal names; return whether it is worth asking at once."""
         named = error.leader if isinstance(error, RefreshMetadataError) else None
@@ -788,6 +846,7 @@ class Fetcher:
         if known is not None and named.leader.leader_epoch <= known.leader_epoch:
             return False
         self._leaders[partition.topic_partition] = named.leader
+        self._end_pause(partition)
         self._on_elected(named.leader.broker_id)
         return True
 
@@ -837,16 +896,21 @@ class Fetcher:
 
     def _give_up(self, partition: _Partition, error: MillraceError) -> None:
         self._leave(partition)
+        self._fail(partition, error)
+
+    def _fail(self, partition: _Partition, error: MillraceError) -> None:
+        """Go no further; what waits of the partition can be taken first."""
         partition.step = _Step.FAILED
-        self._errors[partition.topic_partition] = error
+        partition.error = self._errors[partition.topic_partition] = error
 
     def _move(self, partition: _Partition, to: Offset | Reset) -> None:
         self._leave(partition)
         self._errors.pop(partition.topic_partition, None)
+        partition.error = None
         is_paused = partition.step is _Step.PAUSED
         self._forget_replica(partition)  # The leader judges the new position.
         partition.epochs.clear()
-        partition.retry_at = MonotonicMs(0)
+        self._end_pause(partition)
         partition.position = UNKNOWN_OFFSET
         step = _Step.LOOK_UP
         if isinstance(to, Reset):
@@ -868,6 +932,14 @@ class Fetcher:
         if session is None:
             session = self._sessions[broker_id] = _Session(broker_id)
         return session
+
+
+def _at_partition(partition: _Partition, damage: MillraceError) -> MillraceError:
+    """Return what was found in a partition's bytes, as an error that says where."""
+    return type(damage)(
+        f"topic {partition.topic!r} partition {partition.topic_partition.partition}: "
+        f"{damage.message}"
+    )
 
 
 _RESTING: Final = frozenset(

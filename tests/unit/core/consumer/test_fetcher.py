@@ -1,6 +1,7 @@
 """The fetcher machine, effect by effect."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -19,6 +20,8 @@ from millrace.core.consumer.fetcher import (
 )
 from millrace.core.errors import (
     BrokerShuttingDownError,
+    CorruptBatchError,
+    CorruptLogError,
     InvalidRequestError,
     LogTruncatedError,
     MillraceError,
@@ -28,6 +31,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
+    NO_BROKER,
     BrokerId,
     KnownLeader,
     Leader,
@@ -442,6 +446,93 @@ def test_an_error_waits_until_what_came_before_is_taken() -> None:
         fetcher.take()
 
 
+DAMAGED = b"damaged!" + batch(3, 2)[8:]
+
+
+def with_a_damaged_header() -> Fetcher:
+    """Return a fetcher to which a batch that cannot be read came behind a good one."""
+    fetcher = make()
+    fetcher.assign("t", OTHER, Offset(0))
+    fetcher.poll(at(0))
+    news = [fetched(1, batch(0, 3) + DAMAGED, 0), fetched(2, batch(0, 1, place=OTHER), 0)]
+    fetcher.on_fetched(BROKER, news, at(1))
+    return fetcher
+
+
+def test_a_damaged_header_is_told_behind_what_came_before_it() -> None:
+    fetcher = with_a_damaged_header()
+    taken = [fetcher.take(), fetcher.take()]
+    assert [each and (each.handle, each.header.base_offset) for each in taken] == [(1, 0), (2, 0)]
+    with pytest.raises(CorruptBatchError, match=r"topic 't' partition 0: the bytes begin with"):
+        fetcher.take()
+    assert fetcher.take() is None
+    assert fetcher.position(PLACE) == 3
+    fetcher.on_fetched(BROKER, [fetched(2, batch(1, 1, place=OTHER), 1)], at(1))
+    assert fetcher.take() is not None, "the other partition goes on"
+
+
+def test_what_cannot_be_read_takes_no_part_of_the_window() -> None:
+    fetcher = with_a_damaged_header()
+    (change,) = fetcher.poll(at(1))
+    assert isinstance(change, ChangeSession)
+    assert (change.added, change.removed) == ([], [1])
+    granted = change.credit_bytes
+    fetcher.on_fetched(BROKER, [fetched(1, DAMAGED, 5)], at(1))  # It was on its way.
+    came = len(batch(0, 3)) + 2 * len(DAMAGED) + len(batch(0, 1, place=OTHER))
+    while fetcher.has_news:
+        with suppress(CorruptBatchError):
+            fetcher.take()
+    granted += sum(
+        effect.credit_bytes for effect in fetcher.poll(at(1)) if isinstance(effect, ChangeSession)
+    )
+    assert granted == came
+
+
+def test_a_seek_drops_what_came_before_a_damaged_header_and_the_error() -> None:
+    fetcher = with_a_damaged_header()
+    fetcher.seek(PLACE, Offset(1))
+    taken = fetcher.take()
+    assert taken is not None
+    assert taken.handle == 2
+    assert fetcher.take() is None
+    (change,) = fetcher.poll(at(1))
+    assert isinstance(change, ChangeSession)
+    assert [each.fetch_offset for each in change.added] == [1]
+    assert change.removed == [1], "it is taken out once"
+
+
+def test_a_damaged_header_behind_what_a_pause_drops_is_met_again() -> None:
+    fetcher = with_a_damaged_header()
+    fetcher.pause(PLACE)
+    taken = fetcher.take()
+    assert taken is not None
+    assert taken.handle == 2
+    assert fetcher.take() is None
+    fetcher.poll(at(1))
+    fetcher.resume(PLACE)
+    (change,) = fetcher.poll(at(1))
+    assert isinstance(change, ChangeSession)
+    assert [each.fetch_offset for each in change.added] == [0]
+
+
+def test_why_a_partition_failed_is_known_until_it_is_moved() -> None:
+    fetcher = make()
+    fetcher.assign("t", OTHER, Reset.NONE)
+    effects = fetcher.poll(at(1))
+    (handle,) = [each.handle for each in effects if isinstance(each, LookUpOffset)]
+    error = InvalidRequestError("no")
+    fetcher.on_look_up_failed(handle, error, False, at(1))
+    for _ in range(2):
+        assert fetcher.error(OTHER) is error
+        assert fetcher.error(PLACE) is None
+        with suppress(InvalidRequestError):
+            fetcher.take()
+    fetcher.pause(OTHER)
+    assert fetcher.error(OTHER) is error
+    fetcher.seek(OTHER, Offset(3))
+    assert fetcher.error(OTHER) is None
+
+
 def test_an_error_goes_with_its_partition() -> None:
     """Else who reads other partitions next would be told of it."""
     fetcher = make(Reset.NONE)
@@ -476,6 +567,35 @@ def test_a_paused_partition_gives_nothing_and_holds_no_credit() -> None:
     assert change.added == [AddedPartition(2, PLACE, Offset(0), LeaderEpoch(3), NO_EPOCH)]
 
 
+def test_going_back_in_what_was_taken_keeps_the_epochs_before_it() -> None:
+    fetcher = make()
+    data = batch(0, 4, epoch=1) + batch(4, 4, epoch=2)
+    for to, epoch in ((6, 2), (4, 1), (1, 1), (0, NO_EPOCH)):
+        fetcher.seek(PLACE, START)
+        handle = rejoined(fetcher, BROKER, 1).handle
+        fetcher.on_fetched(BROKER, [fetched(handle, data, 0)], at(1))
+        assert [fetcher.take() is None for _ in range(3)] == [False, False, True]
+        fetcher.rewind(PLACE, Offset(to))
+        assert fetcher.position(PLACE) == to
+        joining = rejoined(fetcher, BROKER, 1)
+        assert (joining.fetch_offset, joining.last_fetched_epoch) == (to, epoch)
+
+
+def test_a_truncation_behind_a_pause_is_told() -> None:
+    fetcher = make()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 4), 0)], at(1))
+    assert fetcher.take() is not None
+    fetcher.rewind(PLACE, Offset(2))  # Two records were handed out, and two were not.
+    fetcher.pause(PLACE)
+    fetcher.poll(at(1))
+    fetcher.resume(PLACE)
+    news = fetched(rejoined(fetcher, BROKER, 1).handle, b"", 2)
+    news.diverging_epoch, news.diverging_end_offset = LeaderEpoch(2), Offset(1)
+    fetcher.on_fetched(BROKER, [news], at(1))
+    with pytest.raises(LogTruncatedError, match=r"\[0, 2\) were read, but are gone"):
+        fetcher.take()
+
+
 def test_a_seek_while_paused_counts_after_resuming() -> None:
     fetcher = make()
     fetcher.pause(PLACE)
@@ -492,6 +612,58 @@ def test_an_unassigned_partition_leaves() -> None:
     fetcher.unassign(PLACE)
     assert fetcher.poll(at(1)) == [ChangeSession(BROKER, [], [1], 0)]
     assert fetcher.assigned == []
+
+
+def looked_up(fetcher: Fetcher, begin: int, end: int, leader: Leader) -> list[int]:
+    """Tell of this leader whenever it is looked up; return when it was."""
+    times: list[int] = []
+    now = begin
+    while now < end:
+        if any(isinstance(effect, RefreshMetadata) for effect in fetcher.poll(at(now))):
+            times.append(now)
+            fetcher.on_leaders({PLACE: leader})
+            fetcher.on_refreshed(at(now))
+        else:
+            now = fetcher.next_wake(at(now)) or end
+    return times
+
+
+def test_a_leader_that_is_not_there_is_looked_for_less_and_less_often() -> None:
+    fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
+    fetcher.assign("t", PLACE, START)
+    times = looked_up(fetcher, 0, 60_000, Leader(NO_BROKER, LeaderEpoch(3)))
+    assert times[:5] == [0, 100, 200, 300, 400], "an election is noticed soon"
+    assert len(times) < 80
+    assert max(later - earlier for earlier, later in pairwise(times)) == 1000
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+    assert fetcher.poll(at(60_000)) == [Connect(BROKER)], "at once"
+    fetcher.on_leaders({PLACE: Leader(NO_BROKER, LeaderEpoch(4))})
+    times = looked_up(fetcher, 60_000, 60_450, Leader(NO_BROKER, LeaderEpoch(4)))
+    assert len(times) == 5, "as often as at first"
+
+
+def test_a_leader_that_refuses_for_long_is_asked_less_and_less_often() -> None:
+    fetcher = make()
+    now, joined = 1, 0
+    handle = 1
+    while now < 60_000:
+        fetcher.on_fetched(BROKER, [failed(handle, CorruptLogError("a flipped bit"))], at(now))
+        fetcher.on_refreshed(at(now))
+        added: list[AddedPartition] = []
+        while not added:
+            effects = fetcher.poll(at(now))
+            added = [e for each in effects if isinstance(each, ChangeSession) for e in each.added]
+            if any(isinstance(each, RefreshMetadata) for each in effects):
+                fetcher.on_refreshed(at(now))
+            now = fetcher.next_wake(at(now)) or now
+        handle = added[0].handle
+        joined += 1
+    assert joined < 80
+    fetcher.on_fetched(BROKER, [fetched(handle, b"", 0)], at(now))
+    fetcher.on_fetched(BROKER, [failed(handle, CorruptLogError("again"))], at(now))
+    assert fetcher.next_wake(at(now)) == now + 1  # For the look-up.
+    fetcher.poll(at(now))
+    assert fetcher.next_wake(at(now)) == now + 100
 
 
 def test_a_failed_look_up_is_repeated_after_a_pause() -> None:
