@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,8 +95,12 @@ class PipelineConfig:
 
 @dataclass(slots=True, eq=False)
 class _Flush:
+    """One that waits; others may wait beside it, for some of the same records."""
+
     pending: set[Intake]
     future: asyncio.Future[None]
+    error: MillraceError | None
+    """The first failure that it has to tell."""
 
 
 @dataclass(slots=True)
@@ -130,6 +134,8 @@ class Pipeline:
         self.lock = TokenLock()
         self.intakes = Intakes(config.batch_size, config.buffer_memory)
         self.counters = ProducerCounters()
+        self.refusal = ""
+        """Why no more records are taken; empty while they are."""
         self.is_closed = False
         self.loop = loop
         self.loop_thread = 0
@@ -158,6 +164,7 @@ class Pipeline:
         self._room_waiters: list[asyncio.Future[None]] = []
         self._threads_waiting: list[SimpleQueue[None]] = []
         self._first_error: MillraceError | None = None
+        """The first failure that no flush has told of."""
         self._tasks = Tasks(loop, "producer")
         self._encoders: ThreadPoolExecutor | None = None
         self._encoding: deque[tuple[ProducerBatch, asyncio.Future[Any]]] = deque()
@@ -240,11 +247,15 @@ class Pipeline:
         return self._sender.producer_id_problem()
 
     async def room_for(self, size: int) -> None:
-        """Wait until `size` bytes of memory are free."""
+        """Wait until `size` bytes of memory are free.
+
+        Raises:
+            ClosedError: the producer is closed.
+        """
         while True:
             with self.lock:
-                if self.is_closed:
-                    raise ClosedError("the producer is closed")
+                if self.refusal:
+                    raise ClosedError(self.refusal)
                 if self.intakes.available >= min(size, self.config.buffer_memory):
                     return
                 self.intakes.close_opened_until(_FOREVER)
@@ -257,31 +268,42 @@ class Pipeline:
         """Send what was sent so far without lingering and wait until all has its outcome.
 
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
         """
         with self.lock:
             self.intakes.close_opened_until(_FOREVER)
         self._is_flushing = True
         self._step()
-        pending = set(self._unfinished)
-        if pending:
-            flush = _Flush(pending, self.loop.create_future())
+        flush = _Flush(set(self._unfinished), self.loop.create_future(), self._first_error)
+        self._first_error = None
+        if flush.pending:
             self._flushes.append(flush)
             try:
                 await flush.future
+            except asyncio.CancelledError:
+                self._first_error = self._first_error or flush.error  # For the next one to tell.
+                raise
             finally:
                 self._flushes.remove(flush)
-        error, self._first_error = self._first_error, None
-        if error is not None:
-            raise error
+        if flush.error is not None:
+            raise flush.error
+
+    def refuse_records(self) -> None:
+        """Take no more records: what is sent while the others leave would be given up."""
+        with self.lock:
+            self.refusal = "the producer is closed"
+            self.intakes.plain.clear()
+            self._wake_threads()
+        self._wake_room_waiters()
 
     async def close(self) -> None:
         """Let go of everything; records without an outcome fail."""
+        self.refuse_records()
         with self.lock:
             self.is_closed = True
             self.intakes.close_opened_until(_FOREVER)
-            self.intakes.plain.clear()
-            self._wake_threads()
+            self._unfinished.update(dict.fromkeys(self.intakes.closed))
+            self.intakes.closed.clear()
         if self._timer is not None:
             self._timer.cancel()
         if self.config.acks == 0:
@@ -293,21 +315,20 @@ class Pipeline:
         await self._tasks.cancel()
         if self._encoders is not None:
             self._encoders.shutdown()
-        for intake in [*self._unfinished, *self.intakes.closed]:
+        for intake in list(self._unfinished):
             self._give_up(intake)
-        for future in self._room_waiters:
-            if not future.done():
-                future.set_result(None)
         await self.cluster.close()
 
     def _give_up(self, intake: Intake) -> None:
         message = "the producer was closed before the record was acknowledged"
         if not intake.is_distributed:
             intake.fail(ClosedError(message))
+            self._on_failed((intake,), intake.record_count, ClosedError(message))
         for batch, _, _ in intake.segments:
             if batch.outcome is None:
                 appended = Appended.MAYBE if batch.attempts else Appended.NO
-                batch.outcome = ClosedError(message, appended=appended)
+                batch.outcome = error = ClosedError(message, appended=appended)
+                self._on_failed(batch.intakes, batch.record_count, error)
         intake.batches_open = 0
         self._complete_intake(intake)
 
@@ -384,9 +405,9 @@ class Pipeline:
         self._distributor.distribute(
             intake, TopicLayout(info.topic_id, len(info.partitions), info.batch_bytes_max)
         )
-        if intake.failures:
-            self.counters.failed_records += len(intake.failures)
-            self._first_error = self._first_error or intake.first_error()
+        for error in intake.failures.values():
+            self._on_failed((intake,), len(intake.failures), error)
+            break
         if intake.is_complete:
             self._complete_intake(intake)
 
@@ -421,8 +442,7 @@ class Pipeline:
                     f"max_block_ms={self.config.max_block_ms})"
                 )
                 intake.fail(failure)
-                self.counters.failed_records += intake.record_count
-                self._first_error = self._first_error or failure
+                self._on_failed((intake,), intake.record_count, failure)
                 self._complete_intake(intake)
         self.wake()
 
@@ -491,8 +511,7 @@ class Pipeline:
     def _complete(self, batch: ProducerBatch) -> None:
         batch.prepared = None
         if isinstance(batch.outcome, MillraceError):
-            self.counters.failed_records += batch.record_count
-            self._first_error = self._first_error or batch.outcome
+            self._on_failed(batch.intakes, batch.record_count, batch.outcome)
         else:
             self.counters.acknowledged_records += batch.record_count
         for intake in batch.intakes:
@@ -503,6 +522,16 @@ class Pipeline:
                 waiters, intake.waiters = intake.waiters, []
                 intake.waiters += [waiter for waiter in waiters if not self._tell(waiter)]
 
+    def _on_failed(self, intakes: Iterable[Intake], count: int, error: MillraceError) -> None:
+        """Keep a failure for every flush that waits for these records, or else for the next."""
+        self.counters.failed_records += count
+        for intake in intakes:
+            waiting = [flush for flush in self._flushes if intake in flush.pending]
+            for flush in waiting:
+                flush.error = flush.error or error
+            if not waiting:
+                self._first_error = self._first_error or error
+
     def _complete_intake(self, intake: Intake) -> None:
         with self.lock:
             self.intakes.release(intake)
@@ -511,14 +540,17 @@ class Pipeline:
         waiters, intake.waiters = intake.waiters, []
         for waiter in waiters:
             self._tell(waiter)
-        for future in self._room_waiters:
-            if not future.done():
-                future.set_result(None)
-        self._room_waiters.clear()
+        self._wake_room_waiters()
         for flush in self._flushes:
             flush.pending.discard(intake)
             if not flush.pending and not flush.future.done():
                 flush.future.set_result(None)
+
+    def _wake_room_waiters(self) -> None:
+        for future in self._room_waiters:
+            if not future.done():
+                future.set_result(None)
+        self._room_waiters.clear()
 
     def _tell(self, waiter: Waiter) -> bool:
         try:

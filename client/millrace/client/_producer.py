@@ -242,8 +242,8 @@ class RecordSink:
                 self._lock.wait()
                 continue
             try:
-                if pipeline.is_closed:
-                    raise ClosedError("the producer is closed")
+                if pipeline.refusal:
+                    raise ClosedError(pipeline.refusal)
                 placed = place()
                 room = pipeline.expect_room() if placed is None else None
             finally:
@@ -601,8 +601,13 @@ class Producer(RecordSink):
     async def flush(self) -> None:
         """Send everything without lingering, and wait until it is acknowledged or has failed.
 
+        Several may wait beside each other: a failure is told to all that wait for its record, and
+        else to the next one, once. What became of a record of its own, a thread or task that
+        shares the producer learns from the record's handle.
+
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
+            ClosedError: the producer was closed before everything was acknowledged.
         """
         await self._pipeline.flush()
 
@@ -642,11 +647,14 @@ class Producer(RecordSink):
     async def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.
 
+        Nothing more can be sent from now on, while it waits for what was sent before.
+
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
         """
         if self._pipeline.is_closed:
             return
+        self._pipeline.refuse_records()
         try:
             await self._pipeline.flush()
         finally:

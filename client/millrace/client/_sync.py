@@ -170,8 +170,12 @@ class SyncProducer(RecordSink):
     def flush(self) -> None:
         """Send everything without lingering, and wait until it is acknowledged or has failed.
 
+        A failure is told to all threads that wait for its record, and else to the next one that
+        calls this, once: see `Producer.flush`.
+
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
+            ClosedError: the producer was closed before everything was acknowledged.
         """
         self._thread.call(self._producer.flush())
 
@@ -194,8 +198,10 @@ class SyncProducer(RecordSink):
     def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.
 
+        Nothing more can be sent from now on, while it waits for what was sent before.
+
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
         """
         self._thread.call(self._producer.close())
 

@@ -612,6 +612,93 @@ def test_a_closed_producer_says_so(run: Run) -> None:
     run(story())
 
 
+def test_all_that_flush_hear_of_a_failure_that_they_waited_for(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            broker.log("orders").refusals.append(InvalidTimestampError("too old"))
+            producer.send("orders", b"refused")
+            flushes = [asyncio.create_task(producer.flush()) for _ in range(2)]
+            given_up = asyncio.create_task(producer.flush())
+            await asyncio.sleep(0.02)
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            broker.gate.set()
+            for flush in flushes:
+                with pytest.raises(InvalidTimestampError):
+                    await flush
+            await producer.flush()  # Told.
+
+    run(story())
+
+
+def test_a_failure_that_a_given_up_flush_has_heard_of_is_told_by_the_next(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            producer.send("orders", b"bad", partition=9)
+            producer.send("orders", b"not acknowledged yet")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.flush(), 0.05)
+            broker.gate.set()
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.flush()
+            await producer.flush()
+
+    run(story())
+
+
+def test_a_flush_beside_a_close_that_is_cut_short_says_what_was_given_up(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            producer = Producer(broker.address)
+            await producer.send("orders", b"warm")
+            broker.silent = True
+            handle = producer.send("orders", b"not answered")
+            flush = asyncio.create_task(producer.flush())
+            await asyncio.sleep(0.02)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.close(), 0.05)
+            with pytest.raises(ClosedError) as caught:
+                await flush
+            assert caught.value.appended is Appended.MAYBE
+            with pytest.raises(ClosedError):
+                await handle
+            assert producer.metrics()["failed_records"] == 1
+
+    run(story())
+
+
+def test_what_is_sent_while_the_producer_closes_is_refused(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            producer = Producer(broker.address, buffer_memory=4096)
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            producer.send("orders", b"in time")
+            waiting = asyncio.create_task(producer.wait_for_room(4096))
+            await asyncio.sleep(0)
+            closing = asyncio.create_task(producer.close())
+            await asyncio.sleep(0)
+            with pytest.raises(ClosedError):
+                producer.send("orders", b"too late")
+            with pytest.raises(ClosedError):
+                producer.send_batch("orders", [b"too late"])
+            with pytest.raises(ClosedError):
+                await waiting
+            broker.gate.set()
+            await closing
+            assert broker.log("orders").values() == [b"warm", b"in time"]
+
+    run(story())
+
+
 def test_the_users_own_partitioner_decides(run: Run) -> None:
     async def story() -> None:
         def by_last_digit(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
