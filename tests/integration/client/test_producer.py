@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.fakes.broker import FakeBroker
@@ -236,6 +237,58 @@ def test_misuse_is_refused_at_the_call(run: Run) -> None:
                 producer.send_batch("orders", pa.table({"other": [1]}))
             with pytest.raises(MessageTooLargeError):
                 producer.send("orders", bytes(64 * 1024 * 1024))
+
+    run(story())
+
+
+_NAMELESS = pa.array(
+    [[{"key": None, "value": b"v"}]],
+    pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+)
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda producer: producer.send("orders", b"bad", timestamp=1_700_000_000_000_000),
+        lambda producer: producer.send("orders", b"bad", headers=[("\udcff", b"")]),
+        lambda producer: producer.send_batch(
+            "orders", [b"bad"], timestamps=[1_700_000_000_000_000]
+        ),
+        lambda producer: producer.send_batch("orders", [b"bad"], timestamps=pa.array(["noon"])),
+        lambda producer: producer.send_batch("orders", [b"bad"], timestamps=np.zeros((1, 1))),
+        lambda producer: producer.send_batch("orders", [b"bad"], headers=[{"\udcff": b""}]),
+        lambda producer: producer.send_batch("orders", [b"bad"], headers=pa.array([1])),
+        lambda producer: producer.send_batch("orders", [b"bad"], headers=_NAMELESS),
+        lambda producer: producer.send_batch(
+            "orders", [b"bad"], headers=pa.array([[{"name": "n", "value": b"v"}]])
+        ),
+    ],
+)
+def test_what_no_batch_can_hold_is_refused_at_the_call_and_harms_no_other_record(
+    run: Run, misuse: Callable[[Producer], object]
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            handles = [
+                producer.send("orders", b"1", timestamp=5),
+                producer.send("orders", b"2", headers={"é": b""}),
+            ]
+            with pytest.raises(InvalidRecordError):
+                misuse(producer)
+            assert [(await handle).offset for handle in handles] == [0, 1]
+
+    run(story())
+
+
+def test_headers_may_be_arrow_of_any_type_that_can_be_cast(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            headers = pa.chunked_array([[[{"key": "k", "value": "text"}]], [None]])
+            await producer.send_batch("orders", [b"a", b"b"], headers=headers)
+            assert broker.log("orders").values() == [b"a", b"b"]
 
     run(story())
 
