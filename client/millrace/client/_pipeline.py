@@ -19,7 +19,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from millrace.client import _wire
+from millrace.client import _fork, _wire
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster, Connection
 from millrace.client._connect_pauses import ConnectPauses
@@ -173,6 +173,7 @@ class Pipeline:
         self._timer_at = 0
         self._is_flushing = False
         self._refresh_at = monotonic_ms() + config.metadata_max_age_ms
+        _fork.watch(self)
 
     def start(self) -> None:
         """Remember the loop's thread; called on it."""
@@ -180,6 +181,24 @@ class Pipeline:
         if self._compressor.codec is not Codec.NONE:
             # The codecs let go of the interpreter: another core compresses meanwhile.
             self._encoders = ThreadPoolExecutor(1, thread_name_prefix="millrace-compress")
+
+    def on_forked(self) -> None:
+        """This is the copy in a child: the parent delivers what it has taken, and nothing else."""
+        self.refusal, self.is_closed = _fork.FORKED, True
+        self.intakes.plain.clear()
+        if not self.lock.token:  # The thread that had it is not here.
+            self.lock.token.append(None)
+        error = ClosedError(
+            "the process was forked: only the parent hears what became of the record",
+            appended=Appended.MAYBE,
+        )
+        intakes = self.intakes
+        for intake in [*self._unfinished, *intakes.closed, *intakes.open.values()]:
+            if not intake.is_distributed:
+                intake.fail(error)
+            for batch, _, _ in intake.segments:
+                batch.outcome = batch.outcome or error
+            intake.batches_open = 0
 
     # Called from any thread.
 
@@ -339,9 +358,10 @@ class Pipeline:
         now = monotonic_ms()
         with self.lock:
             self._close_due(now)
-            closed, self.intakes.closed = self.intakes.closed, deque()
+            closed = self.intakes.closed
+            self._unfinished.update(dict.fromkeys(closed))  # First: see `on_forked`.
+            self.intakes.closed = deque()
         for intake in closed:
-            self._unfinished[intake] = None
             self._distribute(intake)
         self._distributor.seal_opened_until(
             _FOREVER if self._is_flushing else MonotonicMs(now - self._linger())

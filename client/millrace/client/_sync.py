@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from millrace.client import _fork
 from millrace.client._admin import Admin
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer import Consumer
@@ -61,9 +62,14 @@ class _LoopThread:
     def shared(cls) -> "_LoopThread":
         """Return the process's loop thread."""
         with cls._lock:
-            if cls._shared is None or cls._shared.process_id != os.getpid():
+            if cls._shared is None:
                 cls._shared = _LoopThread()
             return cls._shared
+
+    @classmethod
+    def on_forked(cls) -> None:
+        """Forget the parent's, in the child; somebody may have been about to make it."""
+        cls._lock, cls._shared = threading.Lock(), None
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop and wait for its result.
@@ -73,7 +79,7 @@ class _LoopThread:
         """
         if self.process_id != os.getpid():
             work.close()
-            raise ClosedError("a client does not survive fork(): make a new one in the child")
+            raise ClosedError(_fork.FORKED)
         # Not through a future: Ctrl-C in the middle of its wait can leave its lock taken, and the
         # loop thread would stand still at it for ever.
         finished: SimpleQueue[asyncio.Task[Result]] = SimpleQueue()
@@ -98,6 +104,9 @@ class _LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+
+
+os.register_at_fork(after_in_child=_LoopThread.on_forked)
 
 
 async def _make(factory: Callable[[], Result]) -> Result:
