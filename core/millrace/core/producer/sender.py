@@ -28,6 +28,7 @@ encodes batches before it hands them in, connects, and passes the time.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from millrace.core.errors import (
@@ -408,8 +409,11 @@ class Sender:
             moments.append(self._refresh_at)
         return MonotonicMs(min(moments)) if moments else None
 
-    def queue_length(self, topic_partition: TopicPartition) -> int:
-        """Return how many batches of a partition have no outcome yet."""
+    def queue_length(self, topic_partition: TopicPartition) -> float:
+        """Return how many batches of a partition have no outcome yet; infinite: nobody leads it."""
+        leader = self._leaders.get(topic_partition)
+        if leader is not None and leader.broker_id < 0:
+            return inf
         partition = self._partitions.get(topic_partition)
         return 0 if partition is None else len(partition.waiting) + len(partition.in_flight)
 

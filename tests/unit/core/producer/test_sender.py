@@ -1,5 +1,7 @@
 """The sender machine, effect by effect."""
 
+from math import inf
+
 import pytest
 
 from millrace.core.errors import (
@@ -728,6 +730,15 @@ def test_the_brokers_that_batches_wait_for_are_known() -> None:
     sender.poll(at(0))
     sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
     assert sender.awaited_brokers() == [BrokerId(-1)]
+
+
+def test_the_queue_of_a_partition_that_nobody_leads_is_infinitely_long() -> None:
+    sender = make(ready=False)
+    assert sender.queue_length(PLACES[0]) == 0, "nobody has said yet who leads it"
+    sender.on_leaders({PLACES[0]: Leader(BROKER, EPOCH), PLACES[1]: Leader(BrokerId(-1), EPOCH)})
+    sender.on_batches([batch_of(), batch_of()])
+    assert sender.queue_length(PLACES[0]) == 2
+    assert sender.queue_length(PLACES[1]) == inf
 
 
 def test_what_keeps_a_producer_id_away_is_known_and_told_with_the_batches_that_lack_one() -> None:
