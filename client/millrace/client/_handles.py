@@ -6,6 +6,7 @@ up through them. So a million records sent cost a million small tuples and no fu
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, WallMs
 from millrace.core.producer.delivery import Acknowledged, Delivery
-from millrace.core.producer.intake import Intake
+from millrace.core.producer.intake import Intake, Waiter
 
 
 class RecordMetadata(NamedTuple):
@@ -265,6 +266,8 @@ def wait_in_thread(intake: Intake, done: Callable[[], bool], timeout: float | No
         news.get(timeout=None if timeout is None else max(0.0, timeout))
     except Empty:
         raise TimeoutError(f"no outcome within {timeout} s") from None
+    finally:
+        _forget(intake, waiter, done)
 
 
 async def wait_on_loop(intake: Intake, done: Callable[[], bool]) -> None:
@@ -284,4 +287,14 @@ async def wait_on_loop(intake: Intake, done: Callable[[], bool]) -> None:
 
     intake.waiters.append(waiter)
     if not done():
-        await future
+        try:
+            await future
+        finally:
+            _forget(intake, waiter, done)
+
+
+def _forget(intake: Intake, waiter: Waiter, done: Callable[[], bool]) -> None:
+    """Take a waiter out that was given up: its intake may stay for long."""
+    if not done():
+        with suppress(ValueError):  # The producer's loop has it just now.
+            intake.waiters.remove(waiter)

@@ -162,7 +162,7 @@ class Pipeline:
         self._unfinished: dict[Intake, None] = {}
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
-        self._threads_waiting: list[SimpleQueue[None]] = []
+        self._threads_waiting: dict[SimpleQueue[None], None] = {}
         self._first_error: MillraceError | None = None
         """The first failure that no flush has told of."""
         self._tasks = Tasks(loop, "producer")
@@ -171,7 +171,10 @@ class Pipeline:
         self._step_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
-        self._is_flushing = False
+        self._flushed_at = MonotonicMs(0)
+        """What was sent until then does not linger, wherever it is."""
+        self._is_short = False
+        """Somebody found no room since memory was last given back."""
         self._refresh_at = monotonic_ms() + config.metadata_max_age_ms
         _fork.watch(self)
 
@@ -219,12 +222,13 @@ class Pipeline:
 
     def expect_room(self) -> "SimpleQueue[None] | None":
         """Return what `wait_for_room` waits for; None: this thread must not. The lock is held."""
+        self._is_short = True
+        self.intakes.close_opened_until(_FOREVER)  # What is open must leave first.
         if self.is_on_loop():
             return None
-        self.intakes.close_opened_until(_FOREVER)  # What is open must leave first.
         # A queue in C, and not an event: Ctrl-C in the middle of a wait leaves no lock taken.
         room: SimpleQueue[None] = SimpleQueue()
-        self._threads_waiting.append(room)
+        self._threads_waiting[room] = None
         return room
 
     def wait_for_room(self, room: "SimpleQueue[None] | None", deadline: float) -> None:
@@ -233,16 +237,18 @@ class Pipeline:
         Raises:
             BufferExhaustedError: it is the loop's thread, or the deadline passed.
         """
+        self.wake()
         if room is None:
             remedy = "on the event loop send() never waits: `await producer.wait_for_room()`"
         else:
-            self.wake()
             try:
                 room.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
                 remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
             else:
                 return
+            finally:
+                self._threads_waiting.pop(room, None)
         raise BufferExhaustedError(
             f"buffer_memory={self.config.buffer_memory} is used up by records that are not "
             f"acknowledged yet; {remedy}, or raise buffer_memory"
@@ -250,7 +256,7 @@ class Pipeline:
 
     def _wake_threads(self) -> None:
         """Let threads that wait for room try again; the lock is held."""
-        for room in self._threads_waiting:
+        for room in list(self._threads_waiting):  # Some may give up meanwhile.
             room.put(None)
         self._threads_waiting.clear()
 
@@ -277,11 +283,16 @@ class Pipeline:
                     raise ClosedError(self.refusal)
                 if self.intakes.available >= min(size, self.config.buffer_memory):
                     return
+                self._is_short = True
                 self.intakes.close_opened_until(_FOREVER)
             future: asyncio.Future[None] = self.loop.create_future()
             self._room_waiters.append(future)
             self.wake()
-            await future
+            try:
+                await future
+            finally:
+                with suppress(ValueError):  # It is there yet when this task was cancelled.
+                    self._room_waiters.remove(future)
 
     async def flush(self) -> None:
         """Send what was sent so far without lingering and wait until all has its outcome.
@@ -289,9 +300,7 @@ class Pipeline:
         Raises:
             MillraceError: the first failure of what it waited for, or since the last flush.
         """
-        with self.lock:
-            self.intakes.close_opened_until(_FOREVER)
-        self._is_flushing = True
+        self._flushed_at = monotonic_ms()
         self._step()
         flush = _Flush(set(self._unfinished), self.loop.create_future(), self._first_error)
         self._first_error = None
@@ -357,18 +366,15 @@ class Pipeline:
             return
         now = monotonic_ms()
         with self.lock:
-            self._close_due(now)
+            self.intakes.close_opened_until(self._due(now))
             closed = self.intakes.closed
             self._unfinished.update(dict.fromkeys(closed))  # First: see `on_forked`.
             self.intakes.closed = deque()
         for intake in closed:
             self._distribute(intake)
-        self._distributor.seal_opened_until(
-            _FOREVER if self._is_flushing else MonotonicMs(now - self._linger())
-        )
+        self._distributor.seal_opened_until(self._due(now))
         self._encode()
         self._perform(now)
-        self._is_flushing = False
         if now >= self._refresh_at and self.cluster.topics:
             # Topics may have grown, and nobody would tell.
             self._refresh_at = now + self.config.metadata_max_age_ms
@@ -377,12 +383,13 @@ class Pipeline:
 
     def _linger(self) -> int:
         """Return for how long a record may wait for company now."""
-        if self._sender.is_saturated():
-            return max(self.config.linger_ms, _BUSY_LINGER_MS)
-        return self.config.linger_ms
+        # Where memory is short nothing more may come: what is there leaves as soon as it can.
+        linger_ms = 0 if self._is_short else self.config.linger_ms
+        return max(linger_ms, _BUSY_LINGER_MS) if self._sender.is_saturated() else linger_ms
 
-    def _close_due(self, now: MonotonicMs) -> None:
-        self.intakes.close_opened_until(MonotonicMs(now - self._linger()))
+    def _due(self, now: MonotonicMs) -> MonotonicMs:
+        """Return until when a record was sent that waits no longer."""
+        return max(MonotonicMs(now - self._linger()), self._flushed_at)
 
     def _schedule(self, now: MonotonicMs) -> None:
         """Set the timer for the next moment at which something is due."""
@@ -555,6 +562,7 @@ class Pipeline:
     def _complete_intake(self, intake: Intake) -> None:
         with self.lock:
             self.intakes.release(intake)
+            self._is_short = False
             self._wake_threads()
         self._unfinished.pop(intake, None)
         waiters, intake.waiters = intake.waiters, []

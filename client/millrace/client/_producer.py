@@ -266,6 +266,9 @@ class RecordSink:
         limit = max(1, min(_SLICE_BYTES_MAX, self._intakes.buffer_memory // 2))
         on_loop = pipeline.is_on_loop()
         if on_loop and int(ends[-1]) > self._intakes.available:
+            with self._lock:
+                pipeline.expect_room()
+            pipeline.wake()
             raise BufferExhaustedError(
                 f"{int(ends[-1])} bytes of records do not fit into the "
                 f"{self._intakes.available} bytes that are free of buffer_memory="

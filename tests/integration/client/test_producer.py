@@ -1,7 +1,7 @@
 """The async producer on a real wire, against a broker that fails when told to."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -494,6 +494,102 @@ def test_on_the_loop_a_full_buffer_raises_at_once_and_room_can_be_awaited(run: R
             producer.send_batch("orders", [bytes(100)] * 5)
             await producer.flush()
             assert len(broker.log("orders").values()) == 1 + sent + 5
+
+    run(story())
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_flush_waits_for_no_company_of_what_waited_for_its_topic(
+    run: Run, compression: str
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, asyncio.timeout(20):
+            broker.create_topic("orders", 2)
+            settings: dict[str, Any] = {"linger_ms": 60_000, "compression": compression}
+            async with Producer(broker.address, **settings) as producer:
+                producer.send("orders", b"1", partition=0)
+                await producer.flush()
+                producer.send("orders", b"2", partition=1)
+                await producer.flush()
+            async with Producer(broker.address, **settings) as producer:
+                producer.send("orders", b"3", partition=0)
+            assert broker.log("orders").values() == [b"1", b"3"]
+
+    run(story())
+
+
+def test_a_full_buffer_waits_for_no_company(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(
+                broker.address,
+                linger_ms=60_000,
+                buffer_memory=100_000,
+                partitioner="round_robin",
+            ) as producer,
+            asyncio.timeout(20),
+        ):
+            broker.create_topic("orders", 64)
+            await producer.partitions_for("orders")
+            for attempt in range(3):
+                with suppress(BufferExhaustedError):
+                    while True:
+                        producer.send("orders", bytes(1000))
+                        await asyncio.sleep(0)
+                if attempt == 0:
+                    await producer.wait_for_room(50_000)
+                elif attempt == 1:  # Nobody waits, but a record was refused.
+                    await broker.until(
+                        lambda: producer.metrics()["buffer_available_bytes"] >= 50_000
+                    )
+                else:
+                    with pytest.raises(BufferExhaustedError):
+                        producer.send_batch("orders", [bytes(1000)] * 50)
+                    await asyncio.sleep(0.01)
+            await producer.flush()
+
+    run(story())
+
+
+def test_who_gives_up_waiting_leaves_nothing_behind(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, buffer_memory=4096, max_block_ms=1) as producer,
+        ):
+            broker.create_topic("orders", 1)
+            await producer.partitions_for("orders")
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            handle = producer.send("orders", bytes(4000))
+            batch = producer.send_batch("orders", [b"v"])
+
+            def from_a_thread() -> None:
+                for _ in range(10):
+                    with pytest.raises(BufferExhaustedError):
+                        producer.send("orders", bytes(100))
+                    with pytest.raises(TimeoutError):
+                        handle.result(timeout=0)
+
+            async def wait(for_what: Awaitable[object]) -> None:
+                await for_what
+
+            await asyncio.to_thread(from_a_thread)
+            waiting = [
+                asyncio.create_task(wait(each))
+                for each in (handle, batch, producer.wait_for_room(4096))
+            ]
+            await asyncio.sleep(0.01)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            pipeline = producer._pipeline
+            assert not pipeline._threads_waiting
+            assert not pipeline._room_waiters
+            assert not handle.intake.waiters
+            assert not batch[0].intake.waiters
+            broker.gate.set()
 
     run(story())
 
