@@ -23,6 +23,7 @@ from millrace.client import _fork, _wire
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster, Connection
 from millrace.client._connect_pauses import ConnectPauses
+from millrace.client._handles import own
 from millrace.client._produce_stream import ProduceStream
 from millrace.client._tasks import Tasks
 from millrace.client._token_lock import TokenLock
@@ -314,7 +315,7 @@ class Pipeline:
             finally:
                 self._flushes.remove(flush)
         if flush.error is not None:
-            raise flush.error
+            raise own(flush.error)
 
     def refuse_records(self) -> None:
         """Take no more records: what is sent while the others leave would be given up."""
