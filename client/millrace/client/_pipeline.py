@@ -33,7 +33,6 @@ from millrace.core.errors import (
     ClosedError,
     ConnectionFailedError,
     InvalidConfigError,
-    InvalidTopicError,
     MessageTooLargeError,
     MillraceError,
     RefreshMetadataError,
@@ -426,7 +425,7 @@ class Pipeline:
         info = self.cluster.topics.get(intake.topic)
         if info is None:
             self._parked[intake.topic] = deque([intake])
-            self._tasks.spawn(self._look_up(intake.topic))
+            self._tasks.spawn(self._look_up(intake.topic, intake.opened_at))
             return
         self.counters.records += intake.record_count
         self.counters.record_bytes += intake.size
@@ -439,39 +438,46 @@ class Pipeline:
         if intake.is_complete:
             self._complete_intake(intake)
 
-    async def _look_up(self, topic: str) -> None:
-        """Find out about a topic; what waits for it fails after `max_block_ms`."""
-        deadline = time.monotonic() + self.config.max_block_ms / 1000
-        pause_ms = self.config.retry_backoff_ms
+    async def _look_up(self, topic: str, waits_since: MonotonicMs) -> None:
+        """Find out about a topic; what waits for it fails when its time is over."""
+        config = self.config
+        left_ms, limit = min(
+            (config.max_block_ms, f"max_block_ms={config.max_block_ms}"),
+            (
+                waits_since + config.delivery_timeout_ms - monotonic_ms(),
+                f"delivery_timeout_ms={config.delivery_timeout_ms}",
+            ),
+        )
+        deadline = self.loop.time() + left_ms / 1000
+        pause_ms = config.retry_backoff_ms
         problem: MillraceError = ConnectionFailedError("nobody was asked yet")
+        why = f"waited for {limit}"
         while True:
             try:
-                async with asyncio.timeout_at(self.loop.time() + deadline - time.monotonic()):
+                async with asyncio.timeout_at(deadline):
                     await self.cluster.topic(topic)
-                    self._learn_leaders()
-                problem_found = None
+                self._learn_leaders()
+                why = ""
             except TimeoutError:
-                problem_found = problem
+                pass
             except MillraceError as error:
                 problem = error
-                over = time.monotonic() + pause_ms / 1000 >= deadline
-                problem_found = error
-                if not over and (error.retriable and not isinstance(error, InvalidTopicError)):
+                if not error.retriable:
+                    why = "were not sent"
+                elif self.loop.time() + pause_ms / 1000 < deadline:
                     await asyncio.sleep(pause_ms / 1000)
-                    pause_ms = min(2 * pause_ms, self.config.retry_backoff_max_ms)
+                    pause_ms = min(2 * pause_ms, config.retry_backoff_max_ms)
                     continue
             break
         for intake in self._parked.pop(topic):
-            if problem_found is None:
+            if not why:
                 self._distribute(intake)
-            else:
-                failure = type(problem_found)(
-                    f"{problem_found.message} (records for topic {topic!r} waited for "
-                    f"max_block_ms={self.config.max_block_ms})"
-                )
-                intake.fail(failure)
-                self._on_failed((intake,), intake.record_count, failure)
-                self._complete_intake(intake)
+                continue
+            message = f"{problem.message} (records for topic {topic!r} {why})"
+            failure = type(problem)(message, appended=Appended.NO)
+            intake.fail(failure)
+            self._on_failed((intake,), intake.record_count, failure)
+            self._complete_intake(intake)
         self.wake()
 
     # Batches to the sender.

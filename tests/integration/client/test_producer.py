@@ -27,7 +27,7 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.client.serialization import from_int64, from_json, from_str
-from millrace.core.errors import NotEnoughReplicasError, NotLeaderError
+from millrace.core.errors import NotEnoughReplicasError, NotLeaderError, UnknownServerError
 from millrace.core.producer.murmur2 import partition_of
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -332,6 +332,35 @@ def test_an_unknown_topic_is_an_error_after_max_block(run: Run) -> None:
                 await handle
             assert caught.value.appended is Appended.NO
             with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.flush()
+
+    run(story())
+
+
+def test_an_unknown_topic_is_waited_for_no_longer_than_an_acknowledgement(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, delivery_timeout_ms=150) as producer,
+            asyncio.timeout(20),
+        ):
+            handle = producer.send("nowhere", b"v")
+            with pytest.raises(UnknownTopicOrPartitionError, match="delivery_timeout_ms=150"):
+                await producer.flush()
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await handle
+
+    run(story())
+
+
+def test_a_refusal_to_tell_of_a_topic_is_no_time_out(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.metadata_refusal = UnknownServerError("a bug")
+            with pytest.raises(UnknownServerError, match=r"a bug .*were not sent") as caught:
+                await producer.send("orders", b"v")
+            assert caught.value.appended is Appended.NO
+            with pytest.raises(UnknownServerError):
                 await producer.flush()
 
     run(story())

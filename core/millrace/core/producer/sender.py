@@ -28,6 +28,7 @@ encodes batches before it hands them in, connects, and passes the time.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from math import inf
 from typing import Final
 
@@ -224,7 +225,10 @@ class Sender:
         self._brokers: dict[BrokerId, _Broker] = {}
         self._to_send: dict[TopicPartition, _Partition] = {}
         """Partitions that have a batch to send; served in turn."""
-        self._by_age: deque[ProducerBatch] = deque()
+        self._by_age: list[tuple[MonotonicMs, int, ProducerBatch]] = []
+        """A heap by the age of their oldest records, which may have waited for their topic; the
+        number, of batches that were handed in, sets those of one age apart."""
+        self._next_number = 0
         self._leaderless: dict[str, None] = {}
         """Topics to look up, in the order in which they were missed."""
         self._refresh_at = MonotonicMs(0)
@@ -250,7 +254,8 @@ class Sender:
                 self._partitions[batch.topic_partition] = partition
             partition.waiting.append(batch)
             self._to_send[batch.topic_partition] = partition
-            self._by_age.append(batch)
+            heappush(self._by_age, (batch.opened_at, self._next_number, batch))
+            self._next_number += 1
             self.waiting_count += 1
             self.unfinished_count += 1
             if partition.deletion:
@@ -392,10 +397,10 @@ class Sender:
     def next_wake(self, now: MonotonicMs) -> MonotonicMs | None:
         """Return when `poll` has something to do though nothing happened; None: never."""
         moments: list[int] = []
-        while self._by_age and self._by_age[0].state is BatchState.DONE:
-            self._by_age.popleft()
+        while self._by_age and self._by_age[0][2].state is BatchState.DONE:
+            heappop(self._by_age)
         if self._by_age:
-            moments.append(self._by_age[0].opened_at + self._config.delivery_timeout_ms)
+            moments.append(self._by_age[0][0] + self._config.delivery_timeout_ms)
         moments += [p.retry_at for p in self._to_send.values() if p.retry_at > now]
         for broker in self._brokers.values():
             if broker.not_before > now:
@@ -720,7 +725,7 @@ class Sender:
                 self._effects.append(Disconnect(broker.broker_id, reason))
                 self.on_disconnected(broker.broker_id, reason, now)
         while self._by_age:
-            batch = self._by_age[0]
+            _, _, batch = self._by_age[0]
             if batch.state is not BatchState.DONE:
                 if batch.opened_at + self._config.delivery_timeout_ms > now:
                     break
@@ -735,7 +740,7 @@ class Sender:
                     appended=Appended.MAYBE if in_doubt else Appended.NO,
                 )
                 self._fail(partition, batch, error)
-            self._by_age.popleft()
+            heappop(self._by_age)
 
     def _why_not_sent(self, partition: _Partition) -> str:
         if self._is_allocating and (

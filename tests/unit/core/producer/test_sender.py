@@ -474,6 +474,17 @@ def test_a_batch_that_was_never_sent_times_out_as_not_appended() -> None:
     assert sender.unfinished_count == sender.waiting_count == 0
 
 
+def test_a_batch_that_waited_for_its_topic_times_out_before_younger_ones() -> None:
+    sender = make(ready=False)
+    young, old, brother = batch_of(now=58_000), batch_of(now=1_000), batch_of(now=1_000)
+    sender.on_batches([young, old, brother])
+    sender.poll(at(59_000))
+    assert sender.next_wake(at(59_000)) == 121_000
+    assert completed(sender.poll(at(121_000))) == [old, brother]
+    assert sender.next_wake(at(121_000)) == 178_000
+    assert completed(sender.poll(at(178_000))) == [young]
+
+
 def test_a_batch_in_the_air_times_out_in_doubt_and_its_late_answer_is_ignored() -> None:
     sender = make()
     first = batch_of()
