@@ -221,6 +221,8 @@ class Sender:
         self._allocation_problem = ""
         """What came last instead of a producer id."""
         self._partitions: dict[TopicPartition, _Partition] = {}
+        self._of_topic: dict[str, dict[TopicPartition, _Partition]] = {}
+        """The same by the name of their topic, also of an earlier one of that name."""
         self._leaders: dict[TopicPartition, Leader] = {}
         self._brokers: dict[BrokerId, _Broker] = {}
         self._to_send: dict[TopicPartition, _Partition] = {}
@@ -234,7 +236,7 @@ class Sender:
         self._refresh_at = MonotonicMs(0)
         self._is_refreshing = False
         self._missed_topics: dict[str, None] = {}
-        """Topics that the last look-up did not find."""
+        """Topics with partitions here that the last look-up did not find."""
         self._effects: list[Effect] = []
         self._next_correlation = 1
         self._next_connection = 1
@@ -252,6 +254,7 @@ class Sender:
             if partition is None:
                 partition = _Partition(batch.topic, batch.topic_partition)
                 self._partitions[batch.topic_partition] = partition
+                self._of_topic.setdefault(batch.topic, {})[batch.topic_partition] = partition
             partition.waiting.append(batch)
             self._to_send[batch.topic_partition] = partition
             heappush(self._by_age, (batch.opened_at, self._next_number, batch))
@@ -290,23 +293,31 @@ class Sender:
         that has not heard of a new topic yet does not find it either, so not being found counts
         from the second time in a row; but when another topic has the name, this one is gone.
         """
+        gone: set[TopicId] = set()
         for topic, topic_id in topic_ids.items():
+            partitions = list(self._of_topic.get(topic, {}).values())
             is_news = topic_id is None and topic not in self._missed_topics
-            if topic_id is None:
+            if topic_id is None and partitions:
                 self._missed_topics[topic] = None
             else:
                 self._missed_topics.pop(topic, None)
             again = "" if topic_id is None else " and made again"
-            for partition in self._partitions.values():
-                if partition.topic != topic:
-                    continue
+            for partition in partitions:
                 if partition.topic_partition.topic_id == topic_id:
                     partition.deletion = ""
                 elif is_news:
                     self._miss_leader(topic)
                 else:
                     partition.deletion = f"the topic {topic!r} was deleted{again}"
+                    gone.add(partition.topic_partition.topic_id)
                     self._fail_what_is_not_in_the_air(partition)
+                    self._keep_sending(partition)
+        if gone:
+            self._leaders = {
+                place: leader
+                for place, leader in self._leaders.items()
+                if place.topic_id not in gone
+            }
 
     def on_refreshed(self, now: MonotonicMs) -> None:
         """The look-up is over, whether it found anything or not."""
@@ -762,8 +773,8 @@ class Sender:
             )
         if now - oldest.sent_at < self._config.leader_silence_ms:
             return ""
-        leaders = [self._leaders[batch.topic_partition].broker_id for batch in oldest.batches]
-        if any(0 <= leader != broker.broker_id for leader in leaders):
+        leaders = [self._leaders.get(batch.topic_partition) for batch in oldest.batches]
+        if any(leader and 0 <= leader.broker_id != broker.broker_id for leader in leaders):
             return "it is silent, and another broker leads by now"
         if now - broker.doubted_at >= self._config.leader_silence_ms:
             broker.doubted_at = now
@@ -780,6 +791,21 @@ class Sender:
             self._to_send[partition.topic_partition] = partition
         else:
             self._to_send.pop(partition.topic_partition, None)
+            if partition.deletion and not partition.in_flight:
+                self._forget(partition)
+
+    def _forget(self, partition: _Partition) -> None:
+        """Let go of a partition of a topic that is gone, when no batch of it is left."""
+        if self._partitions.pop(partition.topic_partition, None) is None:
+            return
+        others = self._of_topic[partition.topic]
+        del others[partition.topic_partition]
+        if not others:
+            del self._of_topic[partition.topic]
+            self._missed_topics.pop(partition.topic, None)
+        if partition.producer_id == self._producer_id:
+            # Should the topic be there after all, its leader remembers these sequences.
+            self._producer_id = NO_PRODUCER_ID
 
     def _miss_leader(self, topic: str) -> None:
         self._leaderless[topic] = None

@@ -3,6 +3,7 @@
 from math import inf
 
 import pytest
+from tests.fakes.calls import calls_in
 
 from millrace.core.errors import (
     Appended,
@@ -641,16 +642,77 @@ def test_batches_of_a_deleted_topic_fail_when_two_look_ups_say_that_it_is_gone()
     assert sender.unfinished_count == sender.waiting_count == 0
 
 
-def test_a_topic_that_is_found_again_was_never_gone() -> None:
+def test_a_topic_that_is_found_again_at_once_was_never_gone() -> None:
     sender = make()
     batch = batch_of()
-    sender.on_topics({"t": None})
-    sender.on_topics({"t": PLACES[0].topic_id})
-    sender.on_topics({"t": None})
-    sender.on_topics({"t": None})
-    sender.on_topics({"t": PLACES[0].topic_id})
+    for _ in range(2):
+        sender.on_topics({"t": None})
+        sender.on_topics({"t": PLACES[0].topic_id})
     sender.on_batches([batch])
     assert sent(sender.poll(at(0))) == [[batch]]
+    assert batch.producer_id == 9
+
+
+def test_partitions_of_a_deleted_topic_are_forgotten_and_their_numbers_never_used_again() -> None:
+    sender = make()
+    sender.on_topics({"t": None})
+    sender.on_topics({"t": None})
+    assert not sender._partitions
+    assert not sender._of_topic
+    assert not sender._leaders
+    assert not sender._missed_topics
+    sender.on_topics({"t": None, "never sent to": None})
+    assert not sender._missed_topics
+    # It is there after all: its leader would take these sequences for repeated ones.
+    batch = batch_of()
+    sender.on_topics({"t": PLACES[0].topic_id})
+    sender.on_leaders({place: Leader(BROKER, EPOCH) for place in PLACES})
+    sender.on_batches([batch])
+    effects = sender.poll(at(0))
+    assert AllocateProducerId() in effects
+    assert not sent(effects)
+    sender.on_producer_id(ProducerId(10))
+    assert sent(sender.poll(at(0))) == [[batch]]
+    assert (batch.producer_id, batch.base_sequence) == (10, 0)
+
+
+def test_a_partition_is_forgotten_when_its_last_batch_has_its_outcome() -> None:
+    sender = make()
+    batch = batch_of(now=0)
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_topics({"t": TopicId(b"u" * 16)})
+    assert set(sender._partitions) == {PLACES[0]}
+    sender.poll(at(4_000))  # Its broker is silent; who leads the partition is not known any more.
+    assert completed(sender.poll(at(120_000))) == [batch]
+    assert not sender._partitions
+    sender.poll(at(140_000))
+
+
+class ComparedName(str):
+    """A topic's name; comparing it counts as a call."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return str.__ne__(self, other)
+
+
+def test_a_look_up_of_all_topics_costs_what_they_are_and_not_their_square() -> None:
+    def calls_for(count: int) -> int:
+        sender = make(ready=False)
+        names = [ComparedName(number) for number in range(count)]
+        ids = [TopicId(b"%016d" % number) for number in range(count)]
+        for name, topic_id in zip(names, ids, strict=True):
+            sender.on_batches([ProducerBatch(name, TopicPartition(topic_id, 0), at(0))])
+        topics = dict(zip(names, ids, strict=True))
+        return calls_in(lambda: sender.on_topics(topics))
+
+    assert calls_for(400) <= 2 * calls_for(200)
 
 
 def test_a_new_leader_is_looked_for_while_the_old_one_cannot_be_reached() -> None:
@@ -716,7 +778,9 @@ def test_what_is_in_the_air_to_a_topic_made_again_is_in_doubt_until_it_is_answer
         assert batch.outcome.appended is appended
     late = batch_of()
     sender.on_batches([late])
-    assert completed(sender.poll(at(3))) == [late]
+    assert completed(sender.poll(at(3))) == []
+    sender.on_topics({"t": TopicId(b"u" * 16)})
+    assert completed(sender.poll(at(4))) == [late]
     assert isinstance(late.outcome, UnknownTopicOrPartitionError)
 
 
