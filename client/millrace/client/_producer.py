@@ -550,7 +550,9 @@ class Producer(RecordSink):
         max_block_ms: how long to wait for room (never on the loop) and for an unknown topic.
         delivery_timeout_ms: from `send()` to an acknowledgement, all repeats included.
         request_timeout_ms: how long a broker may wait for replicas.
-        retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`.
+        retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`; and
+            between look-ups of who leads, which grows as slowly as to be a tenth of the time for
+            which nobody does.
         metadata_max_age_ms: after which to look whether topics in use have more partitions.
         metadata_timeout_ms: how long one broker may take to tell where the leaders are, before
             another is asked.

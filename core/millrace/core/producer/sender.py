@@ -233,8 +233,10 @@ class Sender:
         self._next_number = 0
         self._leaderless: dict[str, None] = {}
         """Topics to look up, in the order in which they were missed."""
-        self._refresh_at = MonotonicMs(0)
         self._is_refreshing = False
+        self._refreshed_at: MonotonicMs | None = None
+        self._in_vain_since: MonotonicMs | None = None
+        """The first look-up after which leaders were still missing, and nothing has happened."""
         self._missed_topics: dict[str, None] = {}
         """Topics with partitions here that the last look-up did not find."""
         self._effects: list[Effect] = []
@@ -285,6 +287,7 @@ class Sender:
                 partition = self._partitions.get(topic_partition)
                 if partition is not None:
                     partition.retry_at = _LONG_AGO
+                    self._in_vain_since = None
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
         """Take which topics have these names now; None: no topic has the name.
@@ -306,7 +309,7 @@ class Sender:
                 if partition.topic_partition.topic_id == topic_id:
                     partition.deletion = ""
                 elif is_news:
-                    self._miss_leader(topic)
+                    self._doubt_leader(topic)
                 else:
                     partition.deletion = f"the topic {topic!r} was deleted{again}"
                     gone.add(partition.topic_partition.topic_id)
@@ -322,7 +325,9 @@ class Sender:
     def on_refreshed(self, now: MonotonicMs) -> None:
         """The look-up is over, whether it found anything or not."""
         self._is_refreshing = False
-        self._refresh_at = MonotonicMs(now + self._config.retry_backoff_ms)
+        self._refreshed_at = now
+        if self._in_vain_since is None:
+            self._in_vain_since = now
 
     def on_producer_id(self, producer_id: ProducerId) -> None:
         """Take a fresh producer id, with epoch 0."""
@@ -357,7 +362,7 @@ class Sender:
                 )
                 refusal = Refusal(error, retriable=True)
                 self._on_refused(batch, refusal, now, refused_by=broker_id, pause=False)
-                self._miss_leader(batch.topic)
+                self._doubt_leader(batch.topic)
 
     def on_answer(
         self,
@@ -390,7 +395,7 @@ class Sender:
         for topic_partition, leader in self._leaders.items():
             partition = self._partitions.get(topic_partition)
             if leader.broker_id == broker_id and partition is not None:
-                self._miss_leader(partition.topic)
+                self._doubt_leader(partition.topic)
 
     # The step that follows every event, and every moment that `next_wake` named.
 
@@ -398,10 +403,13 @@ class Sender:
         """Return what is to be done now."""
         self._expire(now)
         self._send(now)
-        if self._leaderless and not self._is_refreshing and now >= self._refresh_at:
-            self._is_refreshing = True
-            self._effects.append(RefreshMetadata(list(self._leaderless)))
-            self._leaderless.clear()
+        if not self._is_refreshing:
+            if not self._leaderless:
+                self._in_vain_since = None
+            elif now >= self._refresh_at():
+                self._is_refreshing = True
+                self._effects.append(RefreshMetadata(list(self._leaderless)))
+                self._leaderless.clear()
         effects, self._effects = self._effects, []
         return effects
 
@@ -422,7 +430,7 @@ class Sender:
                 moments.append(min(request.deadline, doubt_at))
                 break
         if self._leaderless and not self._is_refreshing:
-            moments.append(self._refresh_at)
+            moments.append(self._refresh_at())
         return MonotonicMs(min(moments)) if moments else None
 
     def queue_length(self, topic_partition: TopicPartition) -> float:
@@ -643,7 +651,7 @@ class Sender:
             if isinstance(error, InvalidProducerEpochError):
                 partition.producer_epoch = ProducerEpoch(PRODUCER_EPOCH_MAX)  # Take another id.
             if isinstance(error, MessageTooLargeError):
-                self._miss_leader(batch.topic)  # Its limit is another now: the next ones keep it.
+                self._doubt_leader(batch.topic)  # Its limit is another now: the next ones keep it.
             self._fail(partition, batch, error)
             return
         batch.state = BatchState.TO_REPEAT
@@ -654,7 +662,7 @@ class Sender:
             if self._learn_leader(partition, error, refused_by):
                 pause = False
             else:
-                self._miss_leader(batch.topic)
+                self._doubt_leader(batch.topic)
         if pause and batch is partition.in_flight[0]:
             wait = min(
                 self._config.retry_backoff_ms << min(partition.failures, 16),
@@ -779,7 +787,7 @@ class Sender:
         if now - broker.doubted_at >= self._config.leader_silence_ms:
             broker.doubted_at = now
             for batch in oldest.batches:
-                self._miss_leader(batch.topic)
+                self._doubt_leader(batch.topic)
         return ""
 
     # Bookkeeping.
@@ -807,8 +815,26 @@ class Sender:
             # Should the topic be there after all, its leader remembers these sequences.
             self._producer_id = NO_PRODUCER_ID
 
+    def _doubt_leader(self, topic: str) -> None:
+        """Look up who leads, as something has happened that may be the end of a leadership."""
+        self._in_vain_since = None
+        self._miss_leader(topic)
+
     def _miss_leader(self, topic: str) -> None:
+        """Look up who leads, as for as long as nobody does or he cannot be reached."""
         self._leaderless[topic] = None
+
+    def _refresh_at(self) -> MonotonicMs:
+        """Return when leaders may be looked up again.
+
+        The pause is a tenth of the time for which that was in vain: so nobody notices a new leader
+        much later for it, and brokers are not asked for days as often as in an election.
+        """
+        if self._refreshed_at is None:
+            return _LONG_AGO
+        in_vain_ms = 0 if self._in_vain_since is None else self._refreshed_at - self._in_vain_since
+        pause_ms = max(in_vain_ms // 10, self._config.retry_backoff_ms)
+        return MonotonicMs(self._refreshed_at + min(pause_ms, self._config.retry_backoff_ms_max))
 
     def _broker(self, broker_id: BrokerId) -> _Broker:
         broker = self._brokers.get(broker_id)

@@ -1,5 +1,6 @@
 """The sender machine, effect by effect."""
 
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -731,6 +732,36 @@ def test_a_new_leader_is_looked_for_while_the_old_one_cannot_be_reached() -> Non
     sender.on_leaders({PLACES[0]: Leader(OTHER_BROKER, LeaderEpoch(8))})
     sender.on_refreshed(at(340))
     assert sender.poll(at(340)) == [Connect(OTHER_BROKER)]
+
+
+def test_while_nobody_leads_it_is_looked_up_more_and_more_seldom_until_something_happens() -> None:
+    sender = make()
+    sender.on_leaders({PLACES[0]: Leader(BrokerId(-1), LeaderEpoch(8))})
+    sender.on_batches([batch_of()])
+    look_ups, now = [], 0
+    while now < 60_000:
+        if RefreshMetadata(["t"]) in sender.poll(at(now)):
+            look_ups.append(now)
+            sender.on_leaders({PLACES[0]: Leader(BrokerId(-1), LeaderEpoch(8))})
+            sender.on_refreshed(at(now))
+            sender.poll(at(now))
+        wake = sender.next_wake(at(now))
+        assert wake is not None
+        now = wake
+    pauses = [after - before for before, after in pairwise(look_ups)]
+    assert pauses[:10] == [100] * 10
+    assert all(pause <= max(100, at / 10) for at, pause in zip(look_ups, pauses, strict=False))
+    assert pauses[-30:] == [1_000] * 30
+    # Another partition's leader is lost: who follows it is looked up as soon as ever.
+    sender.on_batches([batch_of(partition=1)])
+    sender.poll(at(60_000))
+    sender.on_answer(BROKER, 2, [refused(NotLeaderError("moved"))], 0, at(60_001))
+    soon = look_ups[-1] + 100
+    assert RefreshMetadata(["t"]) in sender.poll(at(max(soon, 60_001)))
+    sender.on_leaders({PLACES[1]: Leader(OTHER_BROKER, LeaderEpoch(8))})
+    sender.on_refreshed(at(61_000))
+    sender.poll(at(61_000))
+    assert sender.next_wake(at(61_000)) == 61_100
 
 
 def test_a_broker_that_was_elected_is_connected_to_without_a_pause() -> None:
