@@ -174,6 +174,8 @@ class FakeBroker:
         self.metadata_gate.set()
         self.metadata_failures = 0
         """The next so many look-ups of metadata fail as on a broken connection."""
+        self.metadata_refusal: MillraceError | None = None
+        """Look-ups of metadata are refused with it."""
         self.others: list[cluster_pb2.BrokerMetadata] = []
         """Brokers that look-ups of metadata tell of beside this one."""
         self.metadata_epoch = 0
@@ -512,6 +514,8 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         if broker.metadata_failures:
             broker.metadata_failures -= 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
+        if (error := broker.metadata_refusal) is not None:
+            await context.abort(grpc.StatusCode.UNKNOWN, error.message, error_to_trailers(error))
         response = cluster_pb2.GetMetadataResponse(
             cluster_id=broker.cluster_id,
             controller_id=1,
@@ -523,8 +527,8 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         for name in list(request.topics) or list(broker.topics):
             topic = broker.topics.get(name)
             if topic is None:
-                error = wire_error(UnknownTopicOrPartitionError(f"there is no topic {name!r}"))
-                response.topics.add(name=name, error=error)
+                unknown = UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+                response.topics.add(name=name, error=wire_error(unknown))
             else:
                 response.topics.append(broker.metadata(topic))
         return response

@@ -11,7 +11,8 @@
             print(record.key, record.value)
 
 `Producer`, `Consumer` and `Admin` are the same for event loops. All errors are `MillraceError`s;
-their `appended` tells whether a failed write may be in the log.
+their `appended` tells whether a failed write may be in the log. A client belongs to the process
+that made it: fork first and make clients afterwards, or start processes by "spawn".
 """
 
 from millrace.client._admin import Admin

@@ -28,7 +28,7 @@ from typing import Final, Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from millrace.client import _wire
+from millrace.client import _fork, _wire
 from millrace.client._wire import BrokerInfo, TopicInfo
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import (
@@ -132,6 +132,7 @@ class Cluster:
         timeout_ms: int = 30_000,
         metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
     ) -> None:
+        _fork.check()
         try:
             self._bootstrap = parse_addresses(bootstrap)
         except ValueError as error:
@@ -374,6 +375,7 @@ class Cluster:
                 await done.channel.close()
 
     async def _connect(self, address: str) -> Connection:
+        _fork.on_connect()
         connection = Connection(
             address, grpc.aio.insecure_channel(address, options=_wire.channel_options())
         )

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from millrace.client import _wire
+from millrace.client import _fork, _wire
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster
 from millrace.client._connect_pauses import ConnectPauses
@@ -127,6 +127,7 @@ class ConsumerCore:
         )
         self.loop = loop
         self.is_closed = False
+        self._is_forked = False
         self._record_type = record_type(key_deserializer, value_deserializer)
         self._fetcher = Fetcher(
             Reset(auto_offset_reset),
@@ -158,6 +159,12 @@ class ConsumerCore:
         """Which topics are read, by name: another one may have a name by now."""
         self._refresh_at = time.monotonic() + metadata_max_age_ms / 1000
         self._metadata_max_age_s = metadata_max_age_ms / 1000
+        _fork.watch(self)
+
+    def on_forked(self) -> None:
+        """This is the copy in a child: what was fetched is the parent's to hand out."""
+        self._lock, self._user = threading.Lock(), threading.Lock()
+        self._is_forked = True
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -165,7 +172,7 @@ class ConsumerCore:
 
         Raises:
             ConcurrentUseError: another call is under way.
-            ClosedError: the consumer is closed.
+            ClosedError: the consumer is closed, or a copy that a fork made.
         """
         if not self._user.acquire(blocking=False):
             raise ConcurrentUseError(
@@ -178,6 +185,8 @@ class ConsumerCore:
             self._user.release()
 
     def _check_open(self) -> None:
+        if self._is_forked:
+            raise ClosedError(_fork.FORKED)
         if self.is_closed:
             raise ClosedError("the consumer is closed")
 

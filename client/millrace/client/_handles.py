@@ -5,7 +5,10 @@ up through them. So a million records sent cost a million small tuples and no fu
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -14,7 +17,7 @@ from typing import Any, NamedTuple
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, WallMs
 from millrace.core.producer.delivery import Acknowledged, Delivery
-from millrace.core.producer.intake import Intake
+from millrace.core.producer.intake import Intake, Waiter
 
 
 class RecordMetadata(NamedTuple):
@@ -89,13 +92,13 @@ class RecordHandle:
     def _resolved(self) -> RecordMetadata:
         place = self._outcome()
         if isinstance(place, MillraceError):
-            raise place
+            raise own(place)
         assert place is not None, "only called when done"
         batch, index = place
         outcome = batch.outcome
         if not isinstance(outcome, Acknowledged):
             assert outcome is not None, "only called when done"
-            raise outcome
+            raise own(outcome)
         return RecordMetadata(
             batch.topic,
             batch.topic_partition.partition,
@@ -163,7 +166,7 @@ class BatchHandle:
             raise IndexError(f"{index} of {self._count} records")
         index %= self._count
         if index in self._rejected:
-            raise self._rejected[index]
+            raise own(self._rejected[index])
         if self._rows is not None:
             index = self._rows.index(index)
         for intake in self._intakes:
@@ -200,8 +203,13 @@ class BatchHandle:
             MillraceError: the first failure; `errors()` has all of them.
             TimeoutError: not known yet.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
         for intake in self._intakes:
-            wait_in_thread(intake, partial(_is_complete, intake), timeout)
+            left = None if deadline is None else deadline - time.monotonic()
+            try:
+                wait_in_thread(intake, partial(_is_complete, intake), left)
+            except TimeoutError:
+                raise TimeoutError(f"no outcome within {timeout} s") from None
         return self._resolved()
 
     def __await__(self) -> Generator[Any, None, BatchMetadata]:
@@ -212,18 +220,28 @@ class BatchHandle:
 
     def _resolved(self) -> BatchMetadata:
         for rejection in self._rejected.values():
-            raise rejection
+            raise own(rejection)
         ranges: list[AppendedRange] = []
         for intake in self._intakes:
             error = intake.first_error()
             if error is not None:
-                raise error
+                raise own(error)
             for batch, first, count in intake.segments:
                 outcome = batch.outcome
                 assert isinstance(outcome, Acknowledged), "complete and without error"
                 base = Offset(outcome.base_offset + first if outcome.base_offset >= 0 else -1)
                 ranges.append(AppendedRange(batch.topic_partition.partition, base, count))
         return BatchMetadata(self._topic, self._count, tuple(ranges))
+
+
+def own(error: MillraceError) -> MillraceError:
+    """Return an error as one caller's own.
+
+    One error is that of a whole batch, and each raise would add to its traceback, for ever.
+    """
+    copied = copy(error)
+    copied.__cause__, copied.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return copied
 
 
 def _is_complete(intake: Intake) -> bool:
@@ -265,6 +283,8 @@ def wait_in_thread(intake: Intake, done: Callable[[], bool], timeout: float | No
         news.get(timeout=None if timeout is None else max(0.0, timeout))
     except Empty:
         raise TimeoutError(f"no outcome within {timeout} s") from None
+    finally:
+        _forget(intake, waiter, done)
 
 
 async def wait_on_loop(intake: Intake, done: Callable[[], bool]) -> None:
@@ -284,4 +304,14 @@ async def wait_on_loop(intake: Intake, done: Callable[[], bool]) -> None:
 
     intake.waiters.append(waiter)
     if not done():
-        await future
+        try:
+            await future
+        finally:
+            _forget(intake, waiter, done)
+
+
+def _forget(intake: Intake, waiter: Waiter, done: Callable[[], bool]) -> None:
+    """Take a waiter out that was given up: its intake may stay for long."""
+    if not done():
+        with suppress(ValueError):  # The producer's loop has it just now.
+            intake.waiters.remove(waiter)

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,10 +19,11 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from millrace.client import _wire
+from millrace.client import _fork, _wire
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster, Connection
 from millrace.client._connect_pauses import ConnectPauses
+from millrace.client._handles import own
 from millrace.client._produce_stream import ProduceStream
 from millrace.client._tasks import Tasks
 from millrace.client._token_lock import TokenLock
@@ -32,7 +33,6 @@ from millrace.core.errors import (
     ClosedError,
     ConnectionFailedError,
     InvalidConfigError,
-    InvalidTopicError,
     MessageTooLargeError,
     MillraceError,
     RefreshMetadataError,
@@ -95,8 +95,12 @@ class PipelineConfig:
 
 @dataclass(slots=True, eq=False)
 class _Flush:
+    """One that waits; others may wait beside it, for some of the same records."""
+
     pending: set[Intake]
     future: asyncio.Future[None]
+    error: MillraceError | None
+    """The first failure that it has to tell."""
 
 
 @dataclass(slots=True)
@@ -130,6 +134,8 @@ class Pipeline:
         self.lock = TokenLock()
         self.intakes = Intakes(config.batch_size, config.buffer_memory)
         self.counters = ProducerCounters()
+        self.refusal = ""
+        """Why no more records are taken; empty while they are."""
         self.is_closed = False
         self.loop = loop
         self.loop_thread = 0
@@ -156,16 +162,21 @@ class Pipeline:
         self._unfinished: dict[Intake, None] = {}
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
-        self._threads_waiting: list[SimpleQueue[None]] = []
+        self._threads_waiting: dict[SimpleQueue[None], None] = {}
         self._first_error: MillraceError | None = None
+        """The first failure that no flush has told of."""
         self._tasks = Tasks(loop, "producer")
         self._encoders: ThreadPoolExecutor | None = None
         self._encoding: deque[tuple[ProducerBatch, asyncio.Future[Any]]] = deque()
         self._step_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
-        self._is_flushing = False
+        self._flushed_at = MonotonicMs(0)
+        """What was sent until then does not linger, wherever it is."""
+        self._is_short = False
+        """Somebody found no room since memory was last given back."""
         self._refresh_at = monotonic_ms() + config.metadata_max_age_ms
+        _fork.watch(self)
 
     def start(self) -> None:
         """Remember the loop's thread; called on it."""
@@ -173,6 +184,24 @@ class Pipeline:
         if self._compressor.codec is not Codec.NONE:
             # The codecs let go of the interpreter: another core compresses meanwhile.
             self._encoders = ThreadPoolExecutor(1, thread_name_prefix="millrace-compress")
+
+    def on_forked(self) -> None:
+        """This is the copy in a child: the parent delivers what it has taken, and nothing else."""
+        self.refusal, self.is_closed = _fork.FORKED, True
+        self.intakes.plain.clear()
+        if not self.lock.token:  # The thread that had it is not here.
+            self.lock.token.append(None)
+        error = ClosedError(
+            "the process was forked: only the parent hears what became of the record",
+            appended=Appended.MAYBE,
+        )
+        intakes = self.intakes
+        for intake in [*self._unfinished, *intakes.closed, *intakes.open.values()]:
+            if not intake.is_distributed:
+                intake.fail(error)
+            for batch, _, _ in intake.segments:
+                batch.outcome = batch.outcome or error
+            intake.batches_open = 0
 
     # Called from any thread.
 
@@ -193,12 +222,13 @@ class Pipeline:
 
     def expect_room(self) -> "SimpleQueue[None] | None":
         """Return what `wait_for_room` waits for; None: this thread must not. The lock is held."""
+        self._is_short = True
+        self.intakes.close_opened_until(_FOREVER)  # What is open must leave first.
         if self.is_on_loop():
             return None
-        self.intakes.close_opened_until(_FOREVER)  # What is open must leave first.
         # A queue in C, and not an event: Ctrl-C in the middle of a wait leaves no lock taken.
         room: SimpleQueue[None] = SimpleQueue()
-        self._threads_waiting.append(room)
+        self._threads_waiting[room] = None
         return room
 
     def wait_for_room(self, room: "SimpleQueue[None] | None", deadline: float) -> None:
@@ -207,16 +237,18 @@ class Pipeline:
         Raises:
             BufferExhaustedError: it is the loop's thread, or the deadline passed.
         """
+        self.wake()
         if room is None:
             remedy = "on the event loop send() never waits: `await producer.wait_for_room()`"
         else:
-            self.wake()
             try:
                 room.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
                 remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
             else:
                 return
+            finally:
+                self._threads_waiting.pop(room, None)
         raise BufferExhaustedError(
             f"buffer_memory={self.config.buffer_memory} is used up by records that are not "
             f"acknowledged yet; {remedy}, or raise buffer_memory"
@@ -224,7 +256,7 @@ class Pipeline:
 
     def _wake_threads(self) -> None:
         """Let threads that wait for room try again; the lock is held."""
-        for room in self._threads_waiting:
+        for room in list(self._threads_waiting):  # Some may give up meanwhile.
             room.put(None)
         self._threads_waiting.clear()
 
@@ -240,48 +272,66 @@ class Pipeline:
         return self._sender.producer_id_problem()
 
     async def room_for(self, size: int) -> None:
-        """Wait until `size` bytes of memory are free."""
+        """Wait until `size` bytes of memory are free.
+
+        Raises:
+            ClosedError: the producer is closed.
+        """
         while True:
             with self.lock:
-                if self.is_closed:
-                    raise ClosedError("the producer is closed")
+                if self.refusal:
+                    raise ClosedError(self.refusal)
                 if self.intakes.available >= min(size, self.config.buffer_memory):
                     return
+                self._is_short = True
                 self.intakes.close_opened_until(_FOREVER)
             future: asyncio.Future[None] = self.loop.create_future()
             self._room_waiters.append(future)
             self.wake()
-            await future
+            try:
+                await future
+            finally:
+                with suppress(ValueError):  # It is there yet when this task was cancelled.
+                    self._room_waiters.remove(future)
 
     async def flush(self) -> None:
         """Send what was sent so far without lingering and wait until all has its outcome.
 
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
         """
-        with self.lock:
-            self.intakes.close_opened_until(_FOREVER)
-        self._is_flushing = True
+        self._flushed_at = monotonic_ms()
         self._step()
-        pending = set(self._unfinished)
-        if pending:
-            flush = _Flush(pending, self.loop.create_future())
+        flush = _Flush(set(self._unfinished), self.loop.create_future(), self._first_error)
+        self._first_error = None
+        if flush.pending:
             self._flushes.append(flush)
             try:
                 await flush.future
+            except asyncio.CancelledError:
+                self._first_error = self._first_error or flush.error  # For the next one to tell.
+                raise
             finally:
                 self._flushes.remove(flush)
-        error, self._first_error = self._first_error, None
-        if error is not None:
-            raise error
+        if flush.error is not None:
+            raise own(flush.error)
+
+    def refuse_records(self) -> None:
+        """Take no more records: what is sent while the others leave would be given up."""
+        with self.lock:
+            self.refusal = "the producer is closed"
+            self.intakes.plain.clear()
+            self._wake_threads()
+        self._wake_room_waiters()
 
     async def close(self) -> None:
         """Let go of everything; records without an outcome fail."""
+        self.refuse_records()
         with self.lock:
             self.is_closed = True
             self.intakes.close_opened_until(_FOREVER)
-            self.intakes.plain.clear()
-            self._wake_threads()
+            self._unfinished.update(dict.fromkeys(self.intakes.closed))
+            self.intakes.closed.clear()
         if self._timer is not None:
             self._timer.cancel()
         if self.config.acks == 0:
@@ -293,21 +343,20 @@ class Pipeline:
         await self._tasks.cancel()
         if self._encoders is not None:
             self._encoders.shutdown()
-        for intake in [*self._unfinished, *self.intakes.closed]:
+        for intake in list(self._unfinished):
             self._give_up(intake)
-        for future in self._room_waiters:
-            if not future.done():
-                future.set_result(None)
         await self.cluster.close()
 
     def _give_up(self, intake: Intake) -> None:
         message = "the producer was closed before the record was acknowledged"
         if not intake.is_distributed:
             intake.fail(ClosedError(message))
+            self._on_failed((intake,), intake.record_count, ClosedError(message))
         for batch, _, _ in intake.segments:
             if batch.outcome is None:
                 appended = Appended.MAYBE if batch.attempts else Appended.NO
-                batch.outcome = ClosedError(message, appended=appended)
+                batch.outcome = error = ClosedError(message, appended=appended)
+                self._on_failed(batch.intakes, batch.record_count, error)
         intake.batches_open = 0
         self._complete_intake(intake)
 
@@ -317,17 +366,15 @@ class Pipeline:
             return
         now = monotonic_ms()
         with self.lock:
-            self._close_due(now)
-            closed, self.intakes.closed = self.intakes.closed, deque()
+            self.intakes.close_opened_until(self._due(now))
+            closed = self.intakes.closed
+            self._unfinished.update(dict.fromkeys(closed))  # First: see `on_forked`.
+            self.intakes.closed = deque()
         for intake in closed:
-            self._unfinished[intake] = None
             self._distribute(intake)
-        self._distributor.seal_opened_until(
-            _FOREVER if self._is_flushing else MonotonicMs(now - self._linger())
-        )
+        self._distributor.seal_opened_until(self._due(now))
         self._encode()
         self._perform(now)
-        self._is_flushing = False
         if now >= self._refresh_at and self.cluster.topics:
             # Topics may have grown, and nobody would tell.
             self._refresh_at = now + self.config.metadata_max_age_ms
@@ -336,12 +383,13 @@ class Pipeline:
 
     def _linger(self) -> int:
         """Return for how long a record may wait for company now."""
-        if self._sender.is_saturated():
-            return max(self.config.linger_ms, _BUSY_LINGER_MS)
-        return self.config.linger_ms
+        # Where memory is short nothing more may come: what is there leaves as soon as it can.
+        linger_ms = 0 if self._is_short else self.config.linger_ms
+        return max(linger_ms, _BUSY_LINGER_MS) if self._sender.is_saturated() else linger_ms
 
-    def _close_due(self, now: MonotonicMs) -> None:
-        self.intakes.close_opened_until(MonotonicMs(now - self._linger()))
+    def _due(self, now: MonotonicMs) -> MonotonicMs:
+        """Return until when a record was sent that waits no longer."""
+        return max(MonotonicMs(now - self._linger()), self._flushed_at)
 
     def _schedule(self, now: MonotonicMs) -> None:
         """Set the timer for the next moment at which something is due."""
@@ -377,53 +425,59 @@ class Pipeline:
         info = self.cluster.topics.get(intake.topic)
         if info is None:
             self._parked[intake.topic] = deque([intake])
-            self._tasks.spawn(self._look_up(intake.topic))
+            self._tasks.spawn(self._look_up(intake.topic, intake.opened_at))
             return
         self.counters.records += intake.record_count
         self.counters.record_bytes += intake.size
         self._distributor.distribute(
             intake, TopicLayout(info.topic_id, len(info.partitions), info.batch_bytes_max)
         )
-        if intake.failures:
-            self.counters.failed_records += len(intake.failures)
-            self._first_error = self._first_error or intake.first_error()
+        for error in intake.failures.values():
+            self._on_failed((intake,), len(intake.failures), error)
+            break
         if intake.is_complete:
             self._complete_intake(intake)
 
-    async def _look_up(self, topic: str) -> None:
-        """Find out about a topic; what waits for it fails after `max_block_ms`."""
-        deadline = time.monotonic() + self.config.max_block_ms / 1000
-        pause_ms = self.config.retry_backoff_ms
+    async def _look_up(self, topic: str, waits_since: MonotonicMs) -> None:
+        """Find out about a topic; what waits for it fails when its time is over."""
+        config = self.config
+        left_ms, limit = min(
+            (config.max_block_ms, f"max_block_ms={config.max_block_ms}"),
+            (
+                waits_since + config.delivery_timeout_ms - monotonic_ms(),
+                f"delivery_timeout_ms={config.delivery_timeout_ms}",
+            ),
+        )
+        deadline = self.loop.time() + left_ms / 1000
+        pause_ms = config.retry_backoff_ms
         problem: MillraceError = ConnectionFailedError("nobody was asked yet")
+        why = f"waited for {limit}"
         while True:
             try:
-                async with asyncio.timeout_at(self.loop.time() + deadline - time.monotonic()):
+                async with asyncio.timeout_at(deadline):
                     await self.cluster.topic(topic)
-                    self._learn_leaders()
-                problem_found = None
+                self._learn_leaders()
+                why = ""
             except TimeoutError:
-                problem_found = problem
+                pass
             except MillraceError as error:
                 problem = error
-                over = time.monotonic() + pause_ms / 1000 >= deadline
-                problem_found = error
-                if not over and (error.retriable and not isinstance(error, InvalidTopicError)):
+                if not error.retriable:
+                    why = "were not sent"
+                elif self.loop.time() + pause_ms / 1000 < deadline:
                     await asyncio.sleep(pause_ms / 1000)
-                    pause_ms = min(2 * pause_ms, self.config.retry_backoff_max_ms)
+                    pause_ms = min(2 * pause_ms, config.retry_backoff_max_ms)
                     continue
             break
         for intake in self._parked.pop(topic):
-            if problem_found is None:
+            if not why:
                 self._distribute(intake)
-            else:
-                failure = type(problem_found)(
-                    f"{problem_found.message} (records for topic {topic!r} waited for "
-                    f"max_block_ms={self.config.max_block_ms})"
-                )
-                intake.fail(failure)
-                self.counters.failed_records += intake.record_count
-                self._first_error = self._first_error or failure
-                self._complete_intake(intake)
+                continue
+            message = f"{problem.message} (records for topic {topic!r} {why})"
+            failure = type(problem)(message, appended=Appended.NO)
+            intake.fail(failure)
+            self._on_failed((intake,), intake.record_count, failure)
+            self._complete_intake(intake)
         self.wake()
 
     # Batches to the sender.
@@ -491,8 +545,7 @@ class Pipeline:
     def _complete(self, batch: ProducerBatch) -> None:
         batch.prepared = None
         if isinstance(batch.outcome, MillraceError):
-            self.counters.failed_records += batch.record_count
-            self._first_error = self._first_error or batch.outcome
+            self._on_failed(batch.intakes, batch.record_count, batch.outcome)
         else:
             self.counters.acknowledged_records += batch.record_count
         for intake in batch.intakes:
@@ -503,22 +556,36 @@ class Pipeline:
                 waiters, intake.waiters = intake.waiters, []
                 intake.waiters += [waiter for waiter in waiters if not self._tell(waiter)]
 
+    def _on_failed(self, intakes: Iterable[Intake], count: int, error: MillraceError) -> None:
+        """Keep a failure for every flush that waits for these records, or else for the next."""
+        self.counters.failed_records += count
+        for intake in intakes:
+            waiting = [flush for flush in self._flushes if intake in flush.pending]
+            for flush in waiting:
+                flush.error = flush.error or error
+            if not waiting:
+                self._first_error = self._first_error or error
+
     def _complete_intake(self, intake: Intake) -> None:
         with self.lock:
             self.intakes.release(intake)
+            self._is_short = False
             self._wake_threads()
         self._unfinished.pop(intake, None)
         waiters, intake.waiters = intake.waiters, []
         for waiter in waiters:
             self._tell(waiter)
-        for future in self._room_waiters:
-            if not future.done():
-                future.set_result(None)
-        self._room_waiters.clear()
+        self._wake_room_waiters()
         for flush in self._flushes:
             flush.pending.discard(intake)
             if not flush.pending and not flush.future.done():
                 flush.future.set_result(None)
+
+    def _wake_room_waiters(self) -> None:
+        for future in self._room_waiters:
+            if not future.done():
+                future.set_result(None)
+        self._room_waiters.clear()
 
     def _tell(self, waiter: Waiter) -> bool:
         try:

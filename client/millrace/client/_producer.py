@@ -39,6 +39,7 @@ from millrace.core.producer.sent_columns import RECORD_OVERHEAD, Cells, SentColu
 from millrace.core.records.column_writer import are_long
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.compression import Compressor
+from millrace.core.records.header import TIMESTAMP_MAX
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
 
@@ -56,6 +57,7 @@ _PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
     "keyed": Keyed,
     "round_robin": RoundRobin,
 }
+_TIMES: Final = "milliseconds since 1970, up to the year 9999"
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
 
 
@@ -101,7 +103,8 @@ class RecordSink:
         Raises:
             BufferExhaustedError: `buffer_memory` is full (and stayed so for `max_block_ms`).
             SerializationError: a serializer raised, or there is none for this type.
-            InvalidRecordError: a negative partition or timestamp.
+            InvalidRecordError: a negative partition, a timestamp that is negative or behind the
+                year 9999, a header's name that is not text.
             InvalidTopicError: not a topic's name.
             MessageTooLargeError: larger than `buffer_memory`.
             ClosedError: the producer is closed.
@@ -165,7 +168,8 @@ class RecordSink:
             BufferExhaustedError: `buffer_memory` is full. With `appended=MAYBE` the first part of
                 the records was taken, and is sent.
             SerializationError: as `send()`, when it is every record; else the handle has it.
-            InvalidRecordError: columns of different lengths or of types that do not fit.
+            InvalidRecordError: columns of different lengths, of types that do not fit, or with a
+                timestamp or header that `send()` would refuse.
         """
         topic = self._canonical(topic)
         rejected: dict[int, MillraceError] = {}
@@ -242,8 +246,8 @@ class RecordSink:
                 self._lock.wait()
                 continue
             try:
-                if pipeline.is_closed:
-                    raise ClosedError("the producer is closed")
+                if pipeline.refusal:
+                    raise ClosedError(pipeline.refusal)
                 placed = place()
                 room = pipeline.expect_room() if placed is None else None
             finally:
@@ -262,6 +266,9 @@ class RecordSink:
         limit = max(1, min(_SLICE_BYTES_MAX, self._intakes.buffer_memory // 2))
         on_loop = pipeline.is_on_loop()
         if on_loop and int(ends[-1]) > self._intakes.available:
+            with self._lock:
+                pipeline.expect_room()
+            pipeline.wake()
             raise BufferExhaustedError(
                 f"{int(ends[-1])} bytes of records do not fit into the "
                 f"{self._intakes.available} bytes that are free of buffer_memory="
@@ -312,7 +319,9 @@ class RecordSink:
         key_serializer, value_serializer = self._serializers
         values = _column(values, value_serializer, "value", rejected)
         keys = _column(keys, key_serializer, "key", rejected)
-        if headers is not None and not isinstance(headers, pa.Array):
+        if isinstance(headers, pa.Array | pa.ChunkedArray):
+            headers = _header_column(headers)
+        elif headers is not None:
             headers = [() if h is None else _headers(h) for h in headers]
         times = _timestamps(timestamps, count)
         if rejected:
@@ -370,9 +379,9 @@ def _timestamp(timestamp: object) -> WallMs:
     if (
         isinstance(timestamp, bool)
         or not isinstance(timestamp, int)
-        or (not 0 <= timestamp < 2**63)
+        or (not 0 <= timestamp <= TIMESTAMP_MAX)
     ):
-        raise InvalidRecordError(f"timestamp={timestamp!r}: it must be milliseconds since 1970")
+        raise InvalidRecordError(f"timestamp={timestamp!r}: it must be {_TIMES}")
     return WallMs(timestamp)
 
 
@@ -384,8 +393,28 @@ def _headers(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
             raise InvalidRecordError(
                 f"header {name!r}: a name is a string and a value bytes or None"
             )
+        if not name.isascii():
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:  # As `os.fsdecode` makes them.
+                raise InvalidRecordError(f"header {name!r}: no UTF-8 can be made of it") from error
         checked.append((name, value))
     return tuple(checked)
+
+
+def _header_column(headers: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return headers of the one type that there is, without what no batch can hold."""
+    if isinstance(headers, pa.ChunkedArray):
+        headers = headers.combine_chunks()
+    if headers.type != HEADERS_TYPE:
+        try:
+            headers = headers.cast(HEADERS_TYPE)
+        except pa.ArrowException as error:
+            raise InvalidRecordError(f"the headers column must be {HEADERS_TYPE}") from error
+    entries = headers.flatten()
+    if entries.null_count or entries.field("key").null_count:
+        raise InvalidRecordError("a header and its name may not be null, only its value")
+    return headers
 
 
 def _column(
@@ -455,18 +484,22 @@ def _timestamps(timestamps: Any, count: int) -> Any:
         return np.full(count, _timestamp(timestamps), np.int64)
     if isinstance(timestamps, pa.ChunkedArray):
         timestamps = timestamps.combine_chunks()
-    if isinstance(timestamps, pa.Array):
-        if timestamps.null_count:
-            raise InvalidRecordError("timestamps may not be null")
-        if pa.types.is_timestamp(timestamps.type):
-            timestamps = timestamps.cast(pa.timestamp("ms"), safe=False)
-        timestamps = timestamps.cast(pa.int64()).to_numpy()
     try:
+        if isinstance(timestamps, pa.Array):
+            if timestamps.null_count:
+                raise InvalidRecordError("timestamps may not be null")
+            if pa.types.is_timestamp(timestamps.type):
+                timestamps = timestamps.cast(pa.timestamp("ms"), safe=False)
+            timestamps = timestamps.cast(pa.int64()).to_numpy()
         times = np.ascontiguousarray(timestamps, np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidRecordError(f"timestamps must be milliseconds since 1970: {error}") from error
-    if len(times) and int(times.min()) < 0:
-        raise InvalidRecordError("timestamps must be milliseconds since 1970, not negative")
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise InvalidRecordError(f"timestamps must be {_TIMES}: {error}") from error
+    if times.shape != (count,):
+        raise InvalidRecordError(f"timestamps of shape {times.shape} for {count} records")
+    if count and not 0 <= int(times.min()) <= int(times.max()) <= TIMESTAMP_MAX:
+        raise InvalidRecordError(
+            f"timestamps from {times.min()} to {times.max()}: they must be {_TIMES}"
+        )
     return times
 
 
@@ -477,13 +510,8 @@ def _columns_of_table(table: pa.Table | pa.RecordBatch) -> SentColumns:
             f"the table has the columns {', '.join(table.schema.names)}, but needs `value` or `key`"
         )
     headers = known.get("headers")
-    if isinstance(headers, pa.ChunkedArray):
-        headers = headers.combine_chunks()
-    if headers is not None and headers.type != HEADERS_TYPE:
-        try:
-            headers = headers.cast(HEADERS_TYPE)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidRecordError(f"the headers column must be {HEADERS_TYPE}") from error
+    if headers is not None:
+        headers = _header_column(headers)
     partitions = None
     if "partition" in known:
         cells = known["partition"].cast(pa.int64())
@@ -522,7 +550,9 @@ class Producer(RecordSink):
         max_block_ms: how long to wait for room (never on the loop) and for an unknown topic.
         delivery_timeout_ms: from `send()` to an acknowledgement, all repeats included.
         request_timeout_ms: how long a broker may wait for replicas.
-        retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`.
+        retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`; and
+            between look-ups of who leads, which grows as slowly as to be a tenth of the time for
+            which nobody does.
         metadata_max_age_ms: after which to look whether topics in use have more partitions.
         metadata_timeout_ms: how long one broker may take to tell where the leaders are, before
             another is asked.
@@ -601,8 +631,13 @@ class Producer(RecordSink):
     async def flush(self) -> None:
         """Send everything without lingering, and wait until it is acknowledged or has failed.
 
+        Several may wait beside each other: a failure is told to all that wait for its record, and
+        else to the next one, once. What became of a record of its own, a thread or task that
+        shares the producer learns from the record's handle.
+
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
+            ClosedError: the producer was closed before everything was acknowledged.
         """
         await self._pipeline.flush()
 
@@ -642,11 +677,14 @@ class Producer(RecordSink):
     async def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.
 
+        Nothing more can be sent from now on, while it waits for what was sent before.
+
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
         """
         if self._pipeline.is_closed:
             return
+        self._pipeline.refuse_records()
         try:
             await self._pipeline.flush()
         finally:

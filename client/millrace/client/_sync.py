@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from millrace.client import _fork
 from millrace.client._admin import Admin
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer import LOOP_WAIT_MS, Consumer, Taken
@@ -61,9 +62,14 @@ class _LoopThread:
     def shared(cls) -> "_LoopThread":
         """Return the process's loop thread."""
         with cls._lock:
-            if cls._shared is None or cls._shared.process_id != os.getpid():
+            if cls._shared is None:
                 cls._shared = _LoopThread()
             return cls._shared
+
+    @classmethod
+    def on_forked(cls) -> None:
+        """Forget the parent's, in the child; somebody may have been about to make it."""
+        cls._lock, cls._shared = threading.Lock(), None
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop and wait for its result.
@@ -77,7 +83,7 @@ class _LoopThread:
         """
         if self.process_id != os.getpid():
             work.close()
-            raise ClosedError("a client does not survive fork(): make a new one in the child")
+            raise ClosedError(_fork.FORKED)
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError(
@@ -109,6 +115,9 @@ class _LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+
+
+os.register_at_fork(after_in_child=_LoopThread.on_forked)
 
 
 async def _make(factory: Callable[[], Result]) -> Result:
@@ -181,8 +190,12 @@ class SyncProducer(RecordSink):
     def flush(self) -> None:
         """Send everything without lingering, and wait until it is acknowledged or has failed.
 
+        A failure is told to all threads that wait for its record, and else to the next one that
+        calls this, once: see `Producer.flush`.
+
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
+            ClosedError: the producer was closed before everything was acknowledged.
         """
         self._thread.call(self._producer.flush())
 
@@ -205,8 +218,10 @@ class SyncProducer(RecordSink):
     def close(self) -> None:
         """Deliver what was sent and let go of everything; closing twice is harmless.
 
+        Nothing more can be sent from now on, while it waits for what was sent before.
+
         Raises:
-            MillraceError: the first failure since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush.
         """
         self._thread.call(self._producer.close())
 

@@ -1,10 +1,11 @@
 """The async producer on a real wire, against a broker that fails when told to."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.fakes.broker import FakeBroker
@@ -26,7 +27,7 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.client.serialization import from_int64, from_json, from_str
-from millrace.core.errors import NotEnoughReplicasError, NotLeaderError
+from millrace.core.errors import NotEnoughReplicasError, NotLeaderError, UnknownServerError
 from millrace.core.producer.murmur2 import partition_of
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -240,6 +241,58 @@ def test_misuse_is_refused_at_the_call(run: Run) -> None:
     run(story())
 
 
+_NAMELESS = pa.array(
+    [[{"key": None, "value": b"v"}]],
+    pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+)
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda producer: producer.send("orders", b"bad", timestamp=1_700_000_000_000_000),
+        lambda producer: producer.send("orders", b"bad", headers=[("\udcff", b"")]),
+        lambda producer: producer.send_batch(
+            "orders", [b"bad"], timestamps=[1_700_000_000_000_000]
+        ),
+        lambda producer: producer.send_batch("orders", [b"bad"], timestamps=pa.array(["noon"])),
+        lambda producer: producer.send_batch("orders", [b"bad"], timestamps=np.zeros((1, 1))),
+        lambda producer: producer.send_batch("orders", [b"bad"], headers=[{"\udcff": b""}]),
+        lambda producer: producer.send_batch("orders", [b"bad"], headers=pa.array([1])),
+        lambda producer: producer.send_batch("orders", [b"bad"], headers=_NAMELESS),
+        lambda producer: producer.send_batch(
+            "orders", [b"bad"], headers=pa.array([[{"name": "n", "value": b"v"}]])
+        ),
+    ],
+)
+def test_what_no_batch_can_hold_is_refused_at_the_call_and_harms_no_other_record(
+    run: Run, misuse: Callable[[Producer], object]
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            handles = [
+                producer.send("orders", b"1", timestamp=5),
+                producer.send("orders", b"2", headers={"é": b""}),
+            ]
+            with pytest.raises(InvalidRecordError):
+                misuse(producer)
+            assert [(await handle).offset for handle in handles] == [0, 1]
+
+    run(story())
+
+
+def test_headers_may_be_arrow_of_any_type_that_can_be_cast(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            headers = pa.chunked_array([[[{"key": "k", "value": "text"}]], [None]])
+            await producer.send_batch("orders", [b"a", b"b"], headers=headers)
+            assert broker.log("orders").values() == [b"a", b"b"]
+
+    run(story())
+
+
 def test_a_partition_that_does_not_exist_fails_its_record(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Producer(broker.address) as producer:
@@ -279,6 +332,35 @@ def test_an_unknown_topic_is_an_error_after_max_block(run: Run) -> None:
                 await handle
             assert caught.value.appended is Appended.NO
             with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.flush()
+
+    run(story())
+
+
+def test_an_unknown_topic_is_waited_for_no_longer_than_an_acknowledgement(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, delivery_timeout_ms=150) as producer,
+            asyncio.timeout(20),
+        ):
+            handle = producer.send("nowhere", b"v")
+            with pytest.raises(UnknownTopicOrPartitionError, match="delivery_timeout_ms=150"):
+                await producer.flush()
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await handle
+
+    run(story())
+
+
+def test_a_refusal_to_tell_of_a_topic_is_no_time_out(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.metadata_refusal = UnknownServerError("a bug")
+            with pytest.raises(UnknownServerError, match=r"a bug .*were not sent") as caught:
+                await producer.send("orders", b"v")
+            assert caught.value.appended is Appended.NO
+            with pytest.raises(UnknownServerError):
                 await producer.flush()
 
     run(story())
@@ -441,6 +523,102 @@ def test_on_the_loop_a_full_buffer_raises_at_once_and_room_can_be_awaited(run: R
             producer.send_batch("orders", [bytes(100)] * 5)
             await producer.flush()
             assert len(broker.log("orders").values()) == 1 + sent + 5
+
+    run(story())
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_flush_waits_for_no_company_of_what_waited_for_its_topic(
+    run: Run, compression: str
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, asyncio.timeout(20):
+            broker.create_topic("orders", 2)
+            settings: dict[str, Any] = {"linger_ms": 60_000, "compression": compression}
+            async with Producer(broker.address, **settings) as producer:
+                producer.send("orders", b"1", partition=0)
+                await producer.flush()
+                producer.send("orders", b"2", partition=1)
+                await producer.flush()
+            async with Producer(broker.address, **settings) as producer:
+                producer.send("orders", b"3", partition=0)
+            assert broker.log("orders").values() == [b"1", b"3"]
+
+    run(story())
+
+
+def test_a_full_buffer_waits_for_no_company(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(
+                broker.address,
+                linger_ms=60_000,
+                buffer_memory=100_000,
+                partitioner="round_robin",
+            ) as producer,
+            asyncio.timeout(20),
+        ):
+            broker.create_topic("orders", 64)
+            await producer.partitions_for("orders")
+            for attempt in range(3):
+                with suppress(BufferExhaustedError):
+                    while True:
+                        producer.send("orders", bytes(1000))
+                        await asyncio.sleep(0)
+                if attempt == 0:
+                    await producer.wait_for_room(50_000)
+                elif attempt == 1:  # Nobody waits, but a record was refused.
+                    await broker.until(
+                        lambda: producer.metrics()["buffer_available_bytes"] >= 50_000
+                    )
+                else:
+                    with pytest.raises(BufferExhaustedError):
+                        producer.send_batch("orders", [bytes(1000)] * 50)
+                    await asyncio.sleep(0.01)
+            await producer.flush()
+
+    run(story())
+
+
+def test_who_gives_up_waiting_leaves_nothing_behind(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, buffer_memory=4096, max_block_ms=1) as producer,
+        ):
+            broker.create_topic("orders", 1)
+            await producer.partitions_for("orders")
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            handle = producer.send("orders", bytes(4000))
+            batch = producer.send_batch("orders", [b"v"])
+
+            def from_a_thread() -> None:
+                for _ in range(10):
+                    with pytest.raises(BufferExhaustedError):
+                        producer.send("orders", bytes(100))
+                    with pytest.raises(TimeoutError):
+                        handle.result(timeout=0)
+
+            async def wait(for_what: Awaitable[object]) -> None:
+                await for_what
+
+            await asyncio.to_thread(from_a_thread)
+            waiting = [
+                asyncio.create_task(wait(each))
+                for each in (handle, batch, producer.wait_for_room(4096))
+            ]
+            await asyncio.sleep(0.01)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            pipeline = producer._pipeline
+            assert not pipeline._threads_waiting
+            assert not pipeline._room_waiters
+            assert not handle.intake.waiters
+            assert not batch[0].intake.waiters
+            broker.gate.set()
 
     run(story())
 
@@ -608,6 +786,93 @@ def test_a_closed_producer_says_so(run: Run) -> None:
                 producer.send("orders", b"w")
             with pytest.raises(ClosedError):
                 producer.send_batch("orders", [b"w"])
+
+    run(story())
+
+
+def test_all_that_flush_hear_of_a_failure_that_they_waited_for(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            broker.log("orders").refusals.append(InvalidTimestampError("too old"))
+            producer.send("orders", b"refused")
+            flushes = [asyncio.create_task(producer.flush()) for _ in range(2)]
+            given_up = asyncio.create_task(producer.flush())
+            await asyncio.sleep(0.02)
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            broker.gate.set()
+            for flush in flushes:
+                with pytest.raises(InvalidTimestampError):
+                    await flush
+            await producer.flush()  # Told.
+
+    run(story())
+
+
+def test_a_failure_that_a_given_up_flush_has_heard_of_is_told_by_the_next(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            producer.send("orders", b"bad", partition=9)
+            producer.send("orders", b"not acknowledged yet")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.flush(), 0.05)
+            broker.gate.set()
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.flush()
+            await producer.flush()
+
+    run(story())
+
+
+def test_a_flush_beside_a_close_that_is_cut_short_says_what_was_given_up(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            producer = Producer(broker.address)
+            await producer.send("orders", b"warm")
+            broker.silent = True
+            handle = producer.send("orders", b"not answered")
+            flush = asyncio.create_task(producer.flush())
+            await asyncio.sleep(0.02)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.close(), 0.05)
+            with pytest.raises(ClosedError) as caught:
+                await flush
+            assert caught.value.appended is Appended.MAYBE
+            with pytest.raises(ClosedError):
+                await handle
+            assert producer.metrics()["failed_records"] == 1
+
+    run(story())
+
+
+def test_what_is_sent_while_the_producer_closes_is_refused(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 1)
+            producer = Producer(broker.address, buffer_memory=4096)
+            await producer.send("orders", b"warm")
+            broker.gate.clear()
+            producer.send("orders", b"in time")
+            waiting = asyncio.create_task(producer.wait_for_room(4096))
+            await asyncio.sleep(0)
+            closing = asyncio.create_task(producer.close())
+            await asyncio.sleep(0)
+            with pytest.raises(ClosedError):
+                producer.send("orders", b"too late")
+            with pytest.raises(ClosedError):
+                producer.send_batch("orders", [b"too late"])
+            with pytest.raises(ClosedError):
+                await waiting
+            broker.gate.set()
+            await closing
+            assert broker.log("orders").values() == [b"warm", b"in time"]
 
     run(story())
 

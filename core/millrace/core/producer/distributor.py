@@ -8,6 +8,7 @@ columns: intakes are distributed in the order in which they were sent.
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,7 +47,8 @@ class Distributor:
     Args:
         batch_size: bytes of records at which a batch is sealed; 0 seals each record alone.
         partitioner: decides about records whose partition was not named.
-        queue_length: batches that wait for a partition; records without keys avoid long queues.
+        queue_length: batches that wait for a partition, infinitely many where nobody leads it;
+            records without keys avoid long queues.
         rng: breaks ties.
     """
 
@@ -54,7 +56,7 @@ class Distributor:
         self,
         batch_size: int,
         partitioner: Partitioner,
-        queue_length: Callable[[TopicPartition], int],
+        queue_length: Callable[[TopicPartition], float],
         rng: Rng,
     ) -> None:
         self.sealed: list[ProducerBatch] = []
@@ -189,17 +191,23 @@ class Distributor:
         """Return where records without a key go until that partition's batch is sealed.
 
         Of two partitions drawn at random the one with the shorter queue: nearly as good as looking
-        at all of them, at a cost that does not grow with their number.
+        at all of them, at a cost that does not grow with their number. Only where nobody leads
+        either, all are looked at: what goes to such a partition takes memory until it fails.
         """
         partition = self._sticky.get(layout.topic_id)
         if partition is None:
-            one = self._rng.randrange(layout.partition_count)
-            other = self._rng.randrange(layout.partition_count)
-            partition = min(
-                one,
-                other,
-                key=lambda number: self._queue_length(TopicPartition(layout.topic_id, number)),
-            )
+            count = layout.partition_count
+
+            def queue_length(number: int) -> float:
+                return self._queue_length(TopicPartition(layout.topic_id, number))
+
+            partition = self._rng.randrange(count)
+            if count > 1:
+                other = (partition + 1 + self._rng.randrange(count - 1)) % count
+                partition = min(partition, other, key=queue_length)
+                if queue_length(partition) == inf:
+                    led = [number for number in range(count) if queue_length(number) < inf]
+                    partition = led[self._rng.randrange(len(led))] if led else partition
             self._sticky[layout.topic_id] = partition
         return partition
 

@@ -146,8 +146,9 @@ class Intake:
             return None
         if self.order is not None:
             if self.places is None:
-                self.places = np.full(self.record_count, -1, np.int64)
-                self.places[self.order] = np.arange(len(self.order))
+                places = np.full(self.record_count, -1, np.int64)
+                places[self.order] = np.arange(len(self.order))
+                self.places = places  # Only now: another thread may ask meanwhile.
             index = int(self.places[index])
         for batch, first, count in self.segments:
             if index < count:

@@ -28,6 +28,8 @@ encodes batches before it hands them in, connects, and passes the time.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
 from typing import Final
 
 from millrace.core.errors import (
@@ -219,17 +221,24 @@ class Sender:
         self._allocation_problem = ""
         """What came last instead of a producer id."""
         self._partitions: dict[TopicPartition, _Partition] = {}
+        self._of_topic: dict[str, dict[TopicPartition, _Partition]] = {}
+        """The same by the name of their topic, also of an earlier one of that name."""
         self._leaders: dict[TopicPartition, Leader] = {}
         self._brokers: dict[BrokerId, _Broker] = {}
         self._to_send: dict[TopicPartition, _Partition] = {}
         """Partitions that have a batch to send; served in turn."""
-        self._by_age: deque[ProducerBatch] = deque()
+        self._by_age: list[tuple[MonotonicMs, int, ProducerBatch]] = []
+        """A heap by the age of their oldest records, which may have waited for their topic; the
+        number, of batches that were handed in, sets those of one age apart."""
+        self._next_number = 0
         self._leaderless: dict[str, None] = {}
         """Topics to look up, in the order in which they were missed."""
-        self._refresh_at = MonotonicMs(0)
         self._is_refreshing = False
+        self._refreshed_at: MonotonicMs | None = None
+        self._in_vain_since: MonotonicMs | None = None
+        """The first look-up after which leaders were still missing, and nothing has happened."""
         self._missed_topics: dict[str, None] = {}
-        """Topics that the last look-up did not find."""
+        """Topics with partitions here that the last look-up did not find."""
         self._effects: list[Effect] = []
         self._next_correlation = 1
         self._next_connection = 1
@@ -247,9 +256,11 @@ class Sender:
             if partition is None:
                 partition = _Partition(batch.topic, batch.topic_partition)
                 self._partitions[batch.topic_partition] = partition
+                self._of_topic.setdefault(batch.topic, {})[batch.topic_partition] = partition
             partition.waiting.append(batch)
             self._to_send[batch.topic_partition] = partition
-            self._by_age.append(batch)
+            heappush(self._by_age, (batch.opened_at, self._next_number, batch))
+            self._next_number += 1
             self.waiting_count += 1
             self.unfinished_count += 1
             if partition.deletion:
@@ -276,6 +287,7 @@ class Sender:
                 partition = self._partitions.get(topic_partition)
                 if partition is not None:
                     partition.retry_at = _LONG_AGO
+                    self._in_vain_since = None
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None:
         """Take which topics have these names now; None: no topic has the name.
@@ -284,28 +296,38 @@ class Sender:
         that has not heard of a new topic yet does not find it either, so not being found counts
         from the second time in a row; but when another topic has the name, this one is gone.
         """
+        gone: set[TopicId] = set()
         for topic, topic_id in topic_ids.items():
+            partitions = list(self._of_topic.get(topic, {}).values())
             is_news = topic_id is None and topic not in self._missed_topics
-            if topic_id is None:
+            if topic_id is None and partitions:
                 self._missed_topics[topic] = None
             else:
                 self._missed_topics.pop(topic, None)
             again = "" if topic_id is None else " and made again"
-            for partition in self._partitions.values():
-                if partition.topic != topic:
-                    continue
+            for partition in partitions:
                 if partition.topic_partition.topic_id == topic_id:
                     partition.deletion = ""
                 elif is_news:
-                    self._miss_leader(topic)
+                    self._doubt_leader(topic)
                 else:
                     partition.deletion = f"the topic {topic!r} was deleted{again}"
+                    gone.add(partition.topic_partition.topic_id)
                     self._fail_what_is_not_in_the_air(partition)
+                    self._keep_sending(partition)
+        if gone:
+            self._leaders = {
+                place: leader
+                for place, leader in self._leaders.items()
+                if place.topic_id not in gone
+            }
 
     def on_refreshed(self, now: MonotonicMs) -> None:
         """The look-up is over, whether it found anything or not."""
         self._is_refreshing = False
-        self._refresh_at = MonotonicMs(now + self._config.retry_backoff_ms)
+        self._refreshed_at = now
+        if self._in_vain_since is None:
+            self._in_vain_since = now
 
     def on_producer_id(self, producer_id: ProducerId) -> None:
         """Take a fresh producer id, with epoch 0."""
@@ -340,7 +362,7 @@ class Sender:
                 )
                 refusal = Refusal(error, retriable=True)
                 self._on_refused(batch, refusal, now, refused_by=broker_id, pause=False)
-                self._miss_leader(batch.topic)
+                self._doubt_leader(batch.topic)
 
     def on_answer(
         self,
@@ -373,7 +395,7 @@ class Sender:
         for topic_partition, leader in self._leaders.items():
             partition = self._partitions.get(topic_partition)
             if leader.broker_id == broker_id and partition is not None:
-                self._miss_leader(partition.topic)
+                self._doubt_leader(partition.topic)
 
     # The step that follows every event, and every moment that `next_wake` named.
 
@@ -381,20 +403,23 @@ class Sender:
         """Return what is to be done now."""
         self._expire(now)
         self._send(now)
-        if self._leaderless and not self._is_refreshing and now >= self._refresh_at:
-            self._is_refreshing = True
-            self._effects.append(RefreshMetadata(list(self._leaderless)))
-            self._leaderless.clear()
+        if not self._is_refreshing:
+            if not self._leaderless:
+                self._in_vain_since = None
+            elif now >= self._refresh_at():
+                self._is_refreshing = True
+                self._effects.append(RefreshMetadata(list(self._leaderless)))
+                self._leaderless.clear()
         effects, self._effects = self._effects, []
         return effects
 
     def next_wake(self, now: MonotonicMs) -> MonotonicMs | None:
         """Return when `poll` has something to do though nothing happened; None: never."""
         moments: list[int] = []
-        while self._by_age and self._by_age[0].state is BatchState.DONE:
-            self._by_age.popleft()
+        while self._by_age and self._by_age[0][2].state is BatchState.DONE:
+            heappop(self._by_age)
         if self._by_age:
-            moments.append(self._by_age[0].opened_at + self._config.delivery_timeout_ms)
+            moments.append(self._by_age[0][0] + self._config.delivery_timeout_ms)
         moments += [p.retry_at for p in self._to_send.values() if p.retry_at > now]
         for broker in self._brokers.values():
             if broker.not_before > now:
@@ -405,11 +430,14 @@ class Sender:
                 moments.append(min(request.deadline, doubt_at))
                 break
         if self._leaderless and not self._is_refreshing:
-            moments.append(self._refresh_at)
+            moments.append(self._refresh_at())
         return MonotonicMs(min(moments)) if moments else None
 
-    def queue_length(self, topic_partition: TopicPartition) -> int:
-        """Return how many batches of a partition have no outcome yet."""
+    def queue_length(self, topic_partition: TopicPartition) -> float:
+        """Return how many batches of a partition have no outcome yet; infinite: nobody leads it."""
+        leader = self._leaders.get(topic_partition)
+        if leader is not None and leader.broker_id < 0:
+            return inf
         partition = self._partitions.get(topic_partition)
         return 0 if partition is None else len(partition.waiting) + len(partition.in_flight)
 
@@ -623,7 +651,7 @@ class Sender:
             if isinstance(error, InvalidProducerEpochError):
                 partition.producer_epoch = ProducerEpoch(PRODUCER_EPOCH_MAX)  # Take another id.
             if isinstance(error, MessageTooLargeError):
-                self._miss_leader(batch.topic)  # Its limit is another now: the next ones keep it.
+                self._doubt_leader(batch.topic)  # Its limit is another now: the next ones keep it.
             self._fail(partition, batch, error)
             return
         batch.state = BatchState.TO_REPEAT
@@ -634,7 +662,7 @@ class Sender:
             if self._learn_leader(partition, error, refused_by):
                 pause = False
             else:
-                self._miss_leader(batch.topic)
+                self._doubt_leader(batch.topic)
         if pause and batch is partition.in_flight[0]:
             wait = min(
                 self._config.retry_backoff_ms << min(partition.failures, 16),
@@ -716,7 +744,7 @@ class Sender:
                 self._effects.append(Disconnect(broker.broker_id, reason))
                 self.on_disconnected(broker.broker_id, reason, now)
         while self._by_age:
-            batch = self._by_age[0]
+            _, _, batch = self._by_age[0]
             if batch.state is not BatchState.DONE:
                 if batch.opened_at + self._config.delivery_timeout_ms > now:
                     break
@@ -731,7 +759,7 @@ class Sender:
                     appended=Appended.MAYBE if in_doubt else Appended.NO,
                 )
                 self._fail(partition, batch, error)
-            self._by_age.popleft()
+            heappop(self._by_age)
 
     def _why_not_sent(self, partition: _Partition) -> str:
         if self._is_allocating and (
@@ -753,13 +781,13 @@ class Sender:
             )
         if now - oldest.sent_at < self._config.leader_silence_ms:
             return ""
-        leaders = [self._leaders[batch.topic_partition].broker_id for batch in oldest.batches]
-        if any(0 <= leader != broker.broker_id for leader in leaders):
+        leaders = [self._leaders.get(batch.topic_partition) for batch in oldest.batches]
+        if any(leader and 0 <= leader.broker_id != broker.broker_id for leader in leaders):
             return "it is silent, and another broker leads by now"
         if now - broker.doubted_at >= self._config.leader_silence_ms:
             broker.doubted_at = now
             for batch in oldest.batches:
-                self._miss_leader(batch.topic)
+                self._doubt_leader(batch.topic)
         return ""
 
     # Bookkeeping.
@@ -771,9 +799,42 @@ class Sender:
             self._to_send[partition.topic_partition] = partition
         else:
             self._to_send.pop(partition.topic_partition, None)
+            if partition.deletion and not partition.in_flight:
+                self._forget(partition)
+
+    def _forget(self, partition: _Partition) -> None:
+        """Let go of a partition of a topic that is gone, when no batch of it is left."""
+        if self._partitions.pop(partition.topic_partition, None) is None:
+            return
+        others = self._of_topic[partition.topic]
+        del others[partition.topic_partition]
+        if not others:
+            del self._of_topic[partition.topic]
+            self._missed_topics.pop(partition.topic, None)
+        if partition.producer_id == self._producer_id:
+            # Should the topic be there after all, its leader remembers these sequences.
+            self._producer_id = NO_PRODUCER_ID
+
+    def _doubt_leader(self, topic: str) -> None:
+        """Look up who leads, as something has happened that may be the end of a leadership."""
+        self._in_vain_since = None
+        self._miss_leader(topic)
 
     def _miss_leader(self, topic: str) -> None:
+        """Look up who leads, as for as long as nobody does or he cannot be reached."""
         self._leaderless[topic] = None
+
+    def _refresh_at(self) -> MonotonicMs:
+        """Return when leaders may be looked up again.
+
+        The pause is a tenth of the time for which that was in vain: so nobody notices a new leader
+        much later for it, and brokers are not asked for days as often as in an election.
+        """
+        if self._refreshed_at is None:
+            return _LONG_AGO
+        in_vain_ms = 0 if self._in_vain_since is None else self._refreshed_at - self._in_vain_since
+        pause_ms = max(in_vain_ms // 10, self._config.retry_backoff_ms)
+        return MonotonicMs(self._refreshed_at + min(pause_ms, self._config.retry_backoff_ms_max))
 
     def _broker(self, broker_id: BrokerId) -> _Broker:
         broker = self._brokers.get(broker_id)

@@ -25,7 +25,9 @@ TIMESTAMP_BYTES: Final = 8
 def headers_size(headers: RecordHeaders) -> int:
     """Return the bytes that a record's headers take in a batch, about."""
     return sum(
-        len(name) + (0 if value is None else len(value)) + _HEADER_OVERHEAD
+        (len(name) if name.isascii() else len(name.encode()))
+        + (0 if value is None else len(value))
+        + _HEADER_OVERHEAD
         for name, value in headers
     )
 

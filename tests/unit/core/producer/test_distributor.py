@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ WALL = WallMs(1_700_000_000_000)
 def make(
     batch_size: int = 1000,
     partitioner: Partitioner | None = None,
-    queue_length: Callable[[TopicPartition], int] = lambda _: 0,
+    queue_length: Callable[[TopicPartition], float] = lambda _: 0,
 ) -> Distributor:
     return Distributor(batch_size, partitioner or Keyed(), queue_length, random.Random(1))
 
@@ -91,6 +92,28 @@ def test_the_next_batch_without_keys_avoids_the_longer_queue() -> None:
     partitions = [batch.topic_partition.partition for batch in distributor.sealed]
     assert partitions.count(2) > 10
     assert len(found) > 1  # Not even an empty queue gets everything.
+
+
+def partitions_without_keys(distributor: Distributor, partition_count: int) -> list[int]:
+    for _ in range(500):
+        distributor.distribute(intake_of([b"x"]), TopicLayout(TOPIC_ID, partition_count))
+        distributor.seal_opened_until(FOREVER)
+    return [batch.topic_partition.partition for batch in distributor.sealed]
+
+
+def test_the_longest_queue_never_gets_records_without_keys() -> None:
+    distributor = make(queue_length=lambda place: 5 if place.partition == 1 else 0)
+    assert set(partitions_without_keys(distributor, 3)) == {0, 2}
+
+
+def test_records_without_keys_go_where_somebody_leads_however_few_that_are() -> None:
+    led = {2, 5}
+    distributor = make(queue_length=lambda place: 7 if place.partition in led else inf)
+    partitions = partitions_without_keys(distributor, 6)
+    assert set(partitions) == led
+    led.clear()  # Then they wait anywhere.
+    assert set(partitions_without_keys(distributor, 6)) == set(range(6))
+    assert set(partitions_without_keys(make(), 1)) == {0}
 
 
 def test_a_key_goes_where_kafka_would_put_it() -> None:

@@ -1,10 +1,13 @@
 """Intakes: room, memory, and what becomes of handles."""
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 
 from millrace.core.errors import MessageTooLargeError, UnknownTopicOrPartitionError
-from millrace.core.ids import MonotonicMs, WallMs
+from millrace.core.ids import MonotonicMs, TopicId, TopicPartition, WallMs
+from millrace.core.producer.delivery import Delivery
 from millrace.core.producer.intake import Intake, Intakes
 from millrace.core.producer.sent_columns import RECORD_OVERHEAD, SentColumns
 from millrace.core.records.columns import HEADERS_TYPE
@@ -165,6 +168,7 @@ def test_headers_in_a_column_have_the_size_that_they_have_one_by_one() -> None:
     rows: list[list[tuple[str, bytes | None]]] = [
         [("dropped", b"by the slice")],
         [("name", b"v"), ("other", None)],
+        [("größe", None)],
         [],
         [("", b"")],
     ]
@@ -175,7 +179,7 @@ def test_headers_in_a_column_have_the_size_that_they_have_one_by_one() -> None:
         found: list[int] = SentColumns(None, None, headers, None, None, count).sizes().tolist()
         return found
 
-    assert sizes(column.slice(1), 3) == sizes(rows[1:], 3)
+    assert sizes(column.slice(1), 4) == sizes(rows[1:], 4)
     assert sizes(nulls, 2) == sizes([(), ()], 2)
 
 
@@ -189,3 +193,30 @@ def test_a_failed_intake_fails_all_of_its_records() -> None:
     intake.fail(error)
     assert intake.locate(index) is error
     assert intake.is_complete
+
+
+class AskedMeanwhile(list[int]):
+    """An order of records; while one handle looks its place up in it, another one does."""
+
+    def __init__(self, order: list[int], ask: Callable[[], object]) -> None:
+        super().__init__(order)
+        self._asks = [ask]
+
+    def __len__(self) -> int:
+        if self._asks:
+            self._asks.pop()()
+        return super().__len__()
+
+
+def test_two_threads_that_ask_first_hear_of_their_own_records() -> None:
+    placed = add(Intakes(1000, 10_000), b"a")
+    assert placed is not None
+    intake, _ = placed
+    intake.record_count = 3
+    intake.order = AskedMeanwhile([2, 0, 1], lambda: found.append(intake.locate(1)))
+    delivery = Delivery("t", TopicPartition(TopicId(b"t" * 16), 0))
+    intake.segments = [(delivery, 0, 3)]
+    intake.is_distributed = True
+    found: list[object] = []
+    found.append(intake.locate(0))
+    assert found == [(delivery, 2), (delivery, 1)]

@@ -1,6 +1,10 @@
 """The sender machine, effect by effect."""
 
+from itertools import pairwise
+from math import inf
+
 import pytest
+from tests.fakes.calls import calls_in
 
 from millrace.core.errors import (
     Appended,
@@ -472,6 +476,17 @@ def test_a_batch_that_was_never_sent_times_out_as_not_appended() -> None:
     assert sender.unfinished_count == sender.waiting_count == 0
 
 
+def test_a_batch_that_waited_for_its_topic_times_out_before_younger_ones() -> None:
+    sender = make(ready=False)
+    young, old, brother = batch_of(now=58_000), batch_of(now=1_000), batch_of(now=1_000)
+    sender.on_batches([young, old, brother])
+    sender.poll(at(59_000))
+    assert sender.next_wake(at(59_000)) == 121_000
+    assert completed(sender.poll(at(121_000))) == [old, brother]
+    assert sender.next_wake(at(121_000)) == 178_000
+    assert completed(sender.poll(at(178_000))) == [young]
+
+
 def test_a_batch_in_the_air_times_out_in_doubt_and_its_late_answer_is_ignored() -> None:
     sender = make()
     first = batch_of()
@@ -628,16 +643,77 @@ def test_batches_of_a_deleted_topic_fail_when_two_look_ups_say_that_it_is_gone()
     assert sender.unfinished_count == sender.waiting_count == 0
 
 
-def test_a_topic_that_is_found_again_was_never_gone() -> None:
+def test_a_topic_that_is_found_again_at_once_was_never_gone() -> None:
     sender = make()
     batch = batch_of()
-    sender.on_topics({"t": None})
-    sender.on_topics({"t": PLACES[0].topic_id})
-    sender.on_topics({"t": None})
-    sender.on_topics({"t": None})
-    sender.on_topics({"t": PLACES[0].topic_id})
+    for _ in range(2):
+        sender.on_topics({"t": None})
+        sender.on_topics({"t": PLACES[0].topic_id})
     sender.on_batches([batch])
     assert sent(sender.poll(at(0))) == [[batch]]
+    assert batch.producer_id == 9
+
+
+def test_partitions_of_a_deleted_topic_are_forgotten_and_their_numbers_never_used_again() -> None:
+    sender = make()
+    sender.on_topics({"t": None})
+    sender.on_topics({"t": None})
+    assert not sender._partitions
+    assert not sender._of_topic
+    assert not sender._leaders
+    assert not sender._missed_topics
+    sender.on_topics({"t": None, "never sent to": None})
+    assert not sender._missed_topics
+    # It is there after all: its leader would take these sequences for repeated ones.
+    batch = batch_of()
+    sender.on_topics({"t": PLACES[0].topic_id})
+    sender.on_leaders({place: Leader(BROKER, EPOCH) for place in PLACES})
+    sender.on_batches([batch])
+    effects = sender.poll(at(0))
+    assert AllocateProducerId() in effects
+    assert not sent(effects)
+    sender.on_producer_id(ProducerId(10))
+    assert sent(sender.poll(at(0))) == [[batch]]
+    assert (batch.producer_id, batch.base_sequence) == (10, 0)
+
+
+def test_a_partition_is_forgotten_when_its_last_batch_has_its_outcome() -> None:
+    sender = make()
+    batch = batch_of(now=0)
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_topics({"t": TopicId(b"u" * 16)})
+    assert set(sender._partitions) == {PLACES[0]}
+    sender.poll(at(4_000))  # Its broker is silent; who leads the partition is not known any more.
+    assert completed(sender.poll(at(120_000))) == [batch]
+    assert not sender._partitions
+    sender.poll(at(140_000))
+
+
+class ComparedName(str):
+    """A topic's name; comparing it counts as a call."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return str.__ne__(self, other)
+
+
+def test_a_look_up_of_all_topics_costs_what_they_are_and_not_their_square() -> None:
+    def calls_for(count: int) -> int:
+        sender = make(ready=False)
+        names = [ComparedName(number) for number in range(count)]
+        ids = [TopicId(b"%016d" % number) for number in range(count)]
+        for name, topic_id in zip(names, ids, strict=True):
+            sender.on_batches([ProducerBatch(name, TopicPartition(topic_id, 0), at(0))])
+        topics = dict(zip(names, ids, strict=True))
+        return calls_in(lambda: sender.on_topics(topics))
+
+    assert calls_for(400) <= 2 * calls_for(200)
 
 
 def test_a_new_leader_is_looked_for_while_the_old_one_cannot_be_reached() -> None:
@@ -656,6 +732,36 @@ def test_a_new_leader_is_looked_for_while_the_old_one_cannot_be_reached() -> Non
     sender.on_leaders({PLACES[0]: Leader(OTHER_BROKER, LeaderEpoch(8))})
     sender.on_refreshed(at(340))
     assert sender.poll(at(340)) == [Connect(OTHER_BROKER)]
+
+
+def test_while_nobody_leads_it_is_looked_up_more_and_more_seldom_until_something_happens() -> None:
+    sender = make()
+    sender.on_leaders({PLACES[0]: Leader(BrokerId(-1), LeaderEpoch(8))})
+    sender.on_batches([batch_of()])
+    look_ups, now = [], 0
+    while now < 60_000:
+        if RefreshMetadata(["t"]) in sender.poll(at(now)):
+            look_ups.append(now)
+            sender.on_leaders({PLACES[0]: Leader(BrokerId(-1), LeaderEpoch(8))})
+            sender.on_refreshed(at(now))
+            sender.poll(at(now))
+        wake = sender.next_wake(at(now))
+        assert wake is not None
+        now = wake
+    pauses = [after - before for before, after in pairwise(look_ups)]
+    assert pauses[:10] == [100] * 10
+    assert all(pause <= max(100, at / 10) for at, pause in zip(look_ups, pauses, strict=False))
+    assert pauses[-30:] == [1_000] * 30
+    # Another partition's leader is lost: who follows it is looked up as soon as ever.
+    sender.on_batches([batch_of(partition=1)])
+    sender.poll(at(60_000))
+    sender.on_answer(BROKER, 2, [refused(NotLeaderError("moved"))], 0, at(60_001))
+    soon = look_ups[-1] + 100
+    assert RefreshMetadata(["t"]) in sender.poll(at(max(soon, 60_001)))
+    sender.on_leaders({PLACES[1]: Leader(OTHER_BROKER, LeaderEpoch(8))})
+    sender.on_refreshed(at(61_000))
+    sender.poll(at(61_000))
+    assert sender.next_wake(at(61_000)) == 61_100
 
 
 def test_a_broker_that_was_elected_is_connected_to_without_a_pause() -> None:
@@ -703,7 +809,9 @@ def test_what_is_in_the_air_to_a_topic_made_again_is_in_doubt_until_it_is_answer
         assert batch.outcome.appended is appended
     late = batch_of()
     sender.on_batches([late])
-    assert completed(sender.poll(at(3))) == [late]
+    assert completed(sender.poll(at(3))) == []
+    sender.on_topics({"t": TopicId(b"u" * 16)})
+    assert completed(sender.poll(at(4))) == [late]
     assert isinstance(late.outcome, UnknownTopicOrPartitionError)
 
 
@@ -728,6 +836,15 @@ def test_the_brokers_that_batches_wait_for_are_known() -> None:
     sender.poll(at(0))
     sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
     assert sender.awaited_brokers() == [BrokerId(-1)]
+
+
+def test_the_queue_of_a_partition_that_nobody_leads_is_infinitely_long() -> None:
+    sender = make(ready=False)
+    assert sender.queue_length(PLACES[0]) == 0, "nobody has said yet who leads it"
+    sender.on_leaders({PLACES[0]: Leader(BROKER, EPOCH), PLACES[1]: Leader(BrokerId(-1), EPOCH)})
+    sender.on_batches([batch_of(), batch_of()])
+    assert sender.queue_length(PLACES[0]) == 2
+    assert sender.queue_length(PLACES[1]) == inf
 
 
 def test_what_keeps_a_producer_id_away_is_known_and_told_with_the_batches_that_lack_one() -> None:

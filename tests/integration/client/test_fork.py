@@ -1,0 +1,101 @@
+"""Clients in a process that forks; in programs of their own, as a fork needs a process."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_PREPARED = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore")  # From 3.12 on a fork beside threads is warned of.
+from millrace.client import ClosedError, MillraceError, SyncAdmin, SyncConsumer, SyncProducer
+
+NOBODY = "127.0.0.1:1"
+
+def forked(work):
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0
+        return
+    signal.alarm(60)  # A child that waits for ever ends as well.
+    try:
+        work()
+    except BaseException as error:
+        print(repr(error), file=sys.stderr, flush=True)
+        os._exit(1)
+    os._exit(0)
+
+def refused(work):
+    try:
+        work()
+    except ClosedError as error:
+        assert "fork" in error.message, error
+    else:
+        raise AssertionError("it was not refused")
+
+"""
+
+_PRODUCER = """
+producer = SyncProducer(NOBODY, partitioner=lambda *_: 0)
+handle = producer.send("orders", b"before")
+batch = producer.send_batch("orders", [b"before"])
+del producer._token[0]  # As if another thread were just sending.
+
+def copy():
+    refused(lambda: producer.send("orders", b"v"))
+    refused(lambda: producer.send("orders", b"v", timestamp=5))
+    refused(lambda: producer.send_batch("orders", [b"v"]))
+    refused(producer.flush)
+    refused(handle.result)
+    refused(batch.result)
+    refused(batch[0].result)
+
+forked(copy)
+producer._token.append(None)
+assert not handle.done()
+producer.send("orders", b"after")
+"""
+
+_CONSUMER = """
+consumer = SyncConsumer(NOBODY)
+consumer._core._lock.acquire()  # As if the loop's thread were just taking what came.
+consumer._core._user.acquire()  # As if another thread were just polling.
+
+def copy():
+    refused(consumer.poll)
+    refused(consumer.poll_batches)
+    refused(lambda: next(iter(consumer)))
+    refused(lambda: consumer.assign([("orders", 0)]))
+    assert consumer.assignment() == []
+
+forked(copy)
+consumer._core._lock.release()
+consumer._core._user.release()
+assert not consumer.poll(0)
+"""
+
+_NEW = """
+SyncProducer(NOBODY)
+
+def new():
+    SyncProducer(NOBODY)
+
+forked(new)  # Nobody has connected yet.
+try:
+    SyncAdmin(NOBODY, request_timeout_ms=2000).list_topics()
+except MillraceError:
+    pass
+
+def too_late():
+    for kind in (SyncProducer, SyncConsumer, SyncAdmin):
+        refused(lambda: kind(NOBODY))
+
+forked(too_late)
+"""
+
+
+@pytest.mark.parametrize("story", [_PRODUCER, _CONSUMER, _NEW], ids=["producer", "consumer", "new"])
+def test_a_copy_that_a_fork_made_says_so(story: str) -> None:
+    program = f"{_PREPARED}{story}\nos._exit(0)\n"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100, env=environment)
