@@ -70,7 +70,7 @@ def _about_offline(offline: "Sequence[PartitionHealth]", gone: Collection[int]) 
     )
     if gone:
         return (
-            f"offline: start {_brokers(_missing(offline) & gone or gone)}, and they come back by "
+            f"offline: start {_brokers(_missing(offline).intersection(gone) or gone)}, and they come back by "
             f"themselves. Where those are gone for good, {unclean}"
         )
     return (

@@ -10,6 +10,8 @@ from millrace.core.metadata.seen import Seen
 
 
 class Directory:
+    path = "/data"
+
     def keep_seen(self, seen: Seen) -> None: ...
 
 
@@ -19,7 +21,7 @@ class Threads:
     def __init__(self) -> None:
         self.jobs: list[tuple[Seen, asyncio.Future[None]]] = []
 
-    def call(self, _: object, seen: Seen) -> asyncio.Future[None]:
+    def call(self, path: str, _: object, seen: Seen) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.jobs.append((seen, done))
         return done
