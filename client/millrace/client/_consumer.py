@@ -176,7 +176,7 @@ class Consumer:
                 await self._core.wait_for_news(left)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        while not self._core.is_closed:
+        while True:
             try:
                 lent = await self._take(self._core.lend_records, LOOP_WAIT_MS)
             except ClosedError:

@@ -335,7 +335,7 @@ class SyncConsumer:
                 self._thread.call(self._core.wait_for_news(left))
 
     def __iter__(self) -> Iterator[Record]:
-        while not self._core.is_closed:
+        while True:
             try:
                 lent = self._take(self._core.lend_records, LOOP_WAIT_MS)
             except ClosedError:
