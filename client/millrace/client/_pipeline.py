@@ -352,11 +352,12 @@ class Pipeline:
         if not intake.is_distributed:
             intake.fail(ClosedError(message))
             self._on_failed((intake,), intake.record_count, ClosedError(message))
-        for batch, _, _ in intake.segments:
+        for batch, _, count in intake.segments:
             if batch.outcome is None:
                 appended = Appended.MAYBE if batch.attempts else Appended.NO
-                batch.outcome = error = ClosedError(message, appended=appended)
-                self._on_failed(batch.intakes, batch.record_count, error)
+                batch.outcome = ClosedError(message, appended=appended)
+            if isinstance(batch.outcome, ClosedError):
+                self._on_failed((intake,), count, batch.outcome)
         intake.batches_open = 0
         self._complete_intake(intake)
 
