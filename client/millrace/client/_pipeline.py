@@ -350,13 +350,15 @@ class Pipeline:
     def _give_up(self, intake: Intake) -> None:
         message = "the producer was closed before the record was acknowledged"
         if not intake.is_distributed:
-            intake.fail(ClosedError(message))
-            self._on_failed((intake,), intake.record_count, ClosedError(message))
-        for batch, _, _ in intake.segments:
+            error = ClosedError(message)
+            intake.fail(error)
+            self._on_failed((intake,), intake.record_count, error)
+        for batch, _, count in intake.segments:
             if batch.outcome is None:
                 appended = Appended.MAYBE if batch.attempts else Appended.NO
-                batch.outcome = error = ClosedError(message, appended=appended)
-                self._on_failed(batch.intakes, batch.record_count, error)
+                batch.outcome = ClosedError(message, appended=appended)
+            if isinstance(batch.outcome, ClosedError):
+                self._on_failed((intake,), count, batch.outcome)
         intake.batches_open = 0
         self._complete_intake(intake)
 
@@ -432,9 +434,9 @@ class Pipeline:
         self._distributor.distribute(
             intake, TopicLayout(info.topic_id, len(info.partitions), info.batch_bytes_max)
         )
-        for error in intake.failures.values():
-            self._on_failed((intake,), len(intake.failures), error)
-            break
+        if intake.failures:
+            first = next(iter(intake.failures.values()))
+            self._on_failed((intake,), len(intake.failures), first)
         if intake.is_complete:
             self._complete_intake(intake)
 

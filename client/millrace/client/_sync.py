@@ -62,14 +62,14 @@ class _LoopThread:
     def shared(cls) -> "_LoopThread":
         """Return the process's loop thread."""
         with cls._lock:
-            if cls._shared is None:
+            if cls._shared is None or cls._shared.process_id != os.getpid():
                 cls._shared = _LoopThread()
             return cls._shared
 
     @classmethod
     def on_forked(cls) -> None:
-        """Forget the parent's, in the child; somebody may have been about to make it."""
-        cls._lock, cls._shared = threading.Lock(), None
+        """Let the child make its own: a thread that is not in it may have the lock."""
+        cls._lock = threading.Lock()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop and wait for its result.

@@ -710,7 +710,7 @@ def test_a_look_up_of_all_topics_costs_what_they_are_and_not_their_square() -> N
         ids = [TopicId(b"%016d" % number) for number in range(count)]
         for name, topic_id in zip(names, ids, strict=True):
             sender.on_batches([ProducerBatch(name, TopicPartition(topic_id, 0), at(0))])
-        topics = dict(zip(names, ids, strict=True))
+        topics: dict[str, TopicId | None] = dict(zip(names, ids, strict=True))
         return calls_in(lambda: sender.on_topics(topics))
 
     assert calls_for(400) <= 2 * calls_for(200)
