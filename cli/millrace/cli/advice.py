@@ -69,9 +69,10 @@ def _about_offline(offline: "Sequence[PartitionHealth]", gone: Collection[int]) 
         "records that only they have"
     )
     if gone:
+        needed = _missing(offline).intersection(gone) or gone
         return (
-            f"offline: start {_brokers(_missing(offline).intersection(gone) or gone)}, and they come back by "
-            f"themselves. Where those are gone for good, {unclean}"
+            f"offline: start {_brokers(needed)}, and they come back by themselves. Where those are "
+            f"gone for good, {unclean}"
         )
     return (
         "offline: all brokers are there, so a log directory that held the last replica in sync is "
