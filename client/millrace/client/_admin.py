@@ -88,7 +88,7 @@ class Admin:
 
     Args:
         bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
-        client_id: name in the brokers' logs and metrics.
+        client_id: name in the brokers' logs.
         request_timeout_ms: how long one call may take.
         metadata_timeout_ms: how long one broker may take to describe topics and brokers, before
             another is asked.

@@ -118,7 +118,7 @@ class Cluster:
 
     Args:
         bootstrap: `host:port`, several separated by commas, or a sequence of them.
-        client_id: name of the client in the brokers' logs and metrics.
+        client_id: name of the client in the brokers' logs.
         timeout_ms: how long one call may take.
         metadata_timeout_ms: how long one broker may take to tell what another one can tell as well:
             where the leaders are, or a producer id.

@@ -36,7 +36,7 @@ class Consumer:
 
     Args:
         bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
-        client_id: name in the brokers' logs and metrics.
+        client_id: name in the brokers' logs.
         fetch_min_bytes: a broker waits until so much is there ...
         fetch_max_wait_ms: ... but no longer than this.
         fetch_max_bytes: bytes that may be on their way or wait to be polled, per broker.

@@ -542,7 +542,7 @@ class Producer(RecordSink):
 
     Args:
         bootstrap: `host:port` of brokers, tried in turn: a string with commas, or a sequence.
-        client_id: name in the brokers' logs and metrics.
+        client_id: name in the brokers' logs.
         acks: "all" (-1), 1 (the leader alone) or 0 (no answer: nobody knows what became of it).
         linger_ms: how long a record may wait for others to share a batch with.
         batch_size: bytes of records at which a batch is sent; 0 sends each record alone.
