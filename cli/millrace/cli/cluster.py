@@ -11,7 +11,13 @@ from millrace.cli.places import Place, say_refused
 from millrace.core.errors import MillraceError, NotLeaderError
 
 if TYPE_CHECKING:
-    from millrace.client import OffsetAndTimestamp, SyncAdmin, SyncProducer
+    from millrace.client import (
+        BrokerInfo,
+        ClusterDescription,
+        OffsetAndTimestamp,
+        SyncAdmin,
+        SyncProducer,
+    )
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:7092"
 CLIENT_ID = "millrace-cli"
@@ -24,6 +30,11 @@ def connect_admin(bootstrap: str, *, request_timeout_ms: int = 30_000) -> "SyncA
     from millrace.client import SyncAdmin
 
     return SyncAdmin(bootstrap, client_id=CLIENT_ID, request_timeout_ms=request_timeout_ms)
+
+
+def state_of(broker: "BrokerInfo", cluster: "ClusterDescription") -> str:
+    """Return the state that a person is shown: its own, or that it did not answer."""
+    return "unreachable" if broker.broker_id in cluster.unreachable else broker.state
 
 
 def topic_names(bootstrap: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millrace.cli.advice import advice
-from millrace.cli.cluster import connect_admin
+from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.damage import damage_document, print_damage
 from millrace.cli.failures import ExitCode, Failure
@@ -118,7 +118,7 @@ def _broker_document(
         "name": broker.name,
         "address": broker.address,
         "rack": broker.rack,
-        "state": "unreachable" if broker_id in cluster.unreachable else broker.state,
+        "state": state_of(broker, cluster),
         "is_controller": broker_id == cluster.controller_id,
         "leads": sum(each.leader == broker_id for each in partitions),
         "preferred": sum(each.preferred_leader == broker_id for each in partitions),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from millrace.cli import assignment_file
-from millrace.cli.cluster import connect_admin
+from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.move_progress import so_far, wait_for_all, work_through
@@ -147,7 +147,7 @@ def plan(
     )
     put(assignment_file.text(assignment_file.document(after, before)))
     for each in nothing_new:
-        state = "unreachable" if each.broker_id in cluster.unreachable else each.state
+        state = state_of(each, cluster)
         say(f"broker {each.broker_id}: {state}: it keeps replicas, and gets no new ones")
     copied = sum(len(set(replicas) - set(before[place])) for place, replicas in after.items())
     if after:
@@ -192,10 +192,8 @@ def _candidates(
     ]
     if not chosen:
         raise Failure("no broker is left to hold anything", "name some with --brokers")
-    if brokers:
-        return chosen, []
-    return chosen, [
-        each for each in chosen if each.state != "alive" or each.broker_id in cluster.unreachable
+    return chosen, [] if brokers else [
+        each for each in chosen if state_of(each, cluster) != "alive"
     ]
 
 
