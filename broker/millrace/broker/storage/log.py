@@ -830,26 +830,35 @@ class PartitionLog:
             pass
         if active.next_offset != place.offset:
             raise scan.ScanStop("a batch is damaged", active.size, active.next_offset)
-        self._segments = (*self._segments[:last], active)
-        self._tail = _Tail(active, place)
-        if was_flushed:
-            active.file.fdatasync()
-            self._flushed_offset = place.offset
-
+        segments = (*self._segments[:last], active)
         epochs = LeaderEpochs(self.leader_epochs.entries)
         if epochs.truncate_from_end(place.offset):
             write_epochs(self._files, self._directory, epochs)
-            self.leader_epochs = epochs
-        states = ProducerStates()
-        since = self._snapshots.load(states, place.offset)
-        start = self._segments[0].base_offset if since is None else since
-        for header in headers_between(self._segments, start, place.offset):
-            states.update(header, header.base_offset, now)
+        states = self._producers_at(segments, place.offset, now)
+        if was_flushed:
+            active.file.fdatasync()
+            self._flushed_offset = place.offset
+        # The end, and all that is known of what lies before it, change together: a cut that the
+        # disk refused half way is tried again, and must not find that nothing is left to cut.
+        self._segments = segments
+        self._tail = _Tail(active, place)
+        self.leader_epochs = epochs
         self.producer_states = states
         if was_flushed:
             self._save_snapshot(place.offset, states)
             active.index.save(active.coverage)
             self._checkpointed(place.offset, self._uncheckpointed_bytes)
+
+    def _producers_at(
+        self, segments: tuple[Segment, ...], offset: Offset, now: WallMs
+    ) -> ProducerStates:
+        """What is remembered of the producers whose batches lie before `offset`."""
+        states = ProducerStates()
+        since = self._snapshots.load(states, offset)
+        start = segments[0].base_offset if since is None else since
+        for header in headers_between(segments, start, offset):
+            states.update(header, header.base_offset, now)
+        return states
 
     # --- Keeping in order --------------------------------------------------------------------
 

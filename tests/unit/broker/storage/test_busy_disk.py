@@ -3,16 +3,19 @@
 import errno
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 
 import pytest
 from tests.fakes.disk import Disk
-from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk, open_directory
+from tests.fakes.log_on_disk import NOW, PARTITION, LogOnDisk, batches_of, open_directory
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 
+from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.refusals import refusal
 from millrace.core.errors import LogDirFailedError, StorageBusyError, StorageError, StorageFullError
-from millrace.core.ids import MonotonicMs, Offset, WallMs
+from millrace.core.ids import MonotonicMs, Offset, ProducerId, WallMs
+from millrace.core.records.header import parse_header
 
 SMALL = LogConfig(segment_bytes=3 * stamped_batch(0).length, checkpoint_ms=100)
 
@@ -98,19 +101,45 @@ def test_what_is_deleted_or_cut_is_so_when_it_is_tried_again() -> None:
     assert LogOnDisk(opened.disk, SMALL).end == 50
 
 
-def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again() -> None:
-    for refused_at in range(1, 40):
-        opened = filled()
-        opened.log.flush()
-        calls = opened.disk.calls
-        refuse_after(opened.disk, calls + refused_at)
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
+def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again(code: int) -> None:
+    for refused_at in count(1):
+        opened = LogOnDisk(Disk(), SMALL)
+        log = opened.log
+        for offset in range(10):
+            opened.append(stamped_batch(offset, epoch=offset // 2, producer_id=7, sequence=offset))
+        log.flush()
+        last_before = opened.disk.calls + refused_at
+        refuse_after(opened.disk, last_before, code)
         try:
-            opened.log.truncate_to(Offset(2), NOW)
-        except StorageBusyError:
+            log.truncate_to(Offset(3), NOW)
+        except (StorageBusyError, StorageFullError):
             opened.disk.lack = None
-            opened.log.truncate_to(Offset(2), NOW)
+            log.truncate_to(Offset(3), NOW)
+        if opened.disk.calls < last_before:
+            return  # Each call was refused once.
         opened.disk.lack = None
-        assert (opened.end, opened.log.failure) == (2, None)
+        assert (opened.end, log.failure) == (3, None)
+        assert knows_its_batches(log)
+        opened.append(stamped_batch(3, epoch=8, producer_id=7, sequence=3))
+        assert log.flush() == 4
+        opened.disk.cut_power()
+        after = LogOnDisk(opened.disk, SMALL)
+        assert after.end == 4
+        assert knows_its_batches(after.log)
+
+
+def knows_its_batches(log: PartitionLog) -> bool:
+    """Whether a log knows the epochs and the producer of the batches that it has, and no more."""
+    headers = [parse_header(batch) for batch in batches_of(log).values()]
+    entry = log.producer_states.entry(ProducerId(7))
+    assert entry is not None
+    begun: dict[int, int] = {}
+    for header in headers:
+        begun.setdefault(header.leader_epoch, header.base_offset)
+    return dict(log.leader_epochs.entries) == begun and [
+        kept.base_offset for kept in entry.batches
+    ] == [header.base_offset for header in headers[-5:]]
 
 
 def test_a_log_that_is_refused_half_way_to_a_new_beginning_gets_there_later() -> None:
@@ -129,14 +158,14 @@ def test_a_log_that_is_refused_half_way_to_a_new_beginning_gets_there_later() ->
         assert LogOnDisk(opened.disk.copy(), SMALL).end == 50
 
 
-def refuse_after(disk: Disk, calls: int) -> None:
-    """Let the process lack descriptors from a call on."""
+def refuse_after(disk: Disk, calls: int, code: int = errno.EMFILE) -> None:
+    """Let the process lack descriptors, or what else there is a code for, from a call on."""
     call = disk.call
 
     def counted() -> None:
         call()
         if disk.calls == calls:
-            disk.lack = errno.EMFILE
+            disk.lack = code
 
     disk.call = counted  # type: ignore[method-assign]
 
