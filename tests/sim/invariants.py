@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from tests.sim.cluster import SimulatedCluster
 
 
+_BROKER_EPOCH: Final = "broker-epoch"
+"""The file of a log directory that says which life used it last."""
+
 _KNOWN_US: Final = 200 * MILLISECOND
 """A change is stored, and so is what rests on it, within this time."""
 
@@ -60,6 +63,19 @@ class _Reign:
     broker: BrokerLife
     high_watermark: Offset
     short_since: tuple[object, object, Offset] | None = None
+
+
+class _WhichDisk(NamedTuple):
+    """Which disk a broker has.
+
+    Attributes:
+        wipes: how often it was replaced.
+        forgot: how often it lost which life it is of: nobody knows how old it is, so what is on it
+            counts as lost until the replica is in sync again.
+    """
+
+    wipes: int = 0
+    forgot: int = 0
 
 
 class _Leader(NamedTuple):
@@ -96,9 +112,9 @@ class Invariants:
         self._controllers: dict[ControllerEpoch, str] = {}
         self._followed: dict[tuple[str, int], ControllerEpoch] = {}
         """By each machine with each of its disks: what it knew goes with the disk."""
-        self._disks: dict[BrokerLife, int] = {}
+        self._disks: dict[BrokerLife, _WhichDisk] = {}
         """Which of its disks each life has; a new topic may name one whose process is dead."""
-        self._disk_in_sync: dict[tuple[TopicPartition, BrokerId], int] = {}
+        self._disk_in_sync: dict[tuple[TopicPartition, BrokerId], _WhichDisk] = {}
         """Which of its disks a replica had when it last came in sync."""
         self._unfit_since: dict[BrokerLife, int] = {}
 
@@ -205,15 +221,16 @@ class Invariants:
         if chosen in ends and ends[chosen] < max(ends.values()):
             raise Violation(f"{chosen} is elected uncleanly, and not the best of {ends}")
 
-    def _disk_of(self, broker: BrokerRegistration) -> int:
-        """How often the disk of a broker's machine was replaced."""
-        return self._cluster.machines[broker.name].disk.wipes
+    def _disk_of(self, broker: BrokerRegistration) -> _WhichDisk:
+        disk = self._cluster.machines[broker.name].disk
+        forgot = sum(path.endswith(f"/{_BROKER_EPOCH}") for path in disk.damaged)
+        return _WhichDisk(disk.wipes, forgot)
 
     def _has_lost(self, topic_partition: TopicPartition, broker_id: BrokerId) -> bool:
-        """Whether a replica got an empty disk, and has not been in sync since."""
+        """Whether a replica got another disk, or one that counts as that: not in sync since."""
         assert self._cluster.stored_cluster is not None
         disk = self._disk_of(self._cluster.stored_cluster.brokers[broker_id])
-        return disk != self._disk_in_sync.get((topic_partition, broker_id), 0)
+        return disk != self._disk_in_sync.get((topic_partition, broker_id), _WhichDisk())
 
     # --- At what brokers do ------------------------------------------------------------------
 

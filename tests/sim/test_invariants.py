@@ -1,6 +1,7 @@
 """When invariants are judged: what an event touched after it, and now and then everything."""
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 from tests.sim.cluster import SimulatedCluster
@@ -117,11 +118,24 @@ def replace_disk(cluster: SimulatedCluster) -> str:
     return name
 
 
-def test_an_unclean_election_is_a_violation_again_when_who_lost_its_disk_has_everything() -> None:
+def forget_the_life(cluster: SimulatedCluster) -> str:
+    """Damage what says which life used a disk last: then nobody knows how old the disk is."""
+    name, machine = next(iter(cluster.machines.items()))
+    machine.cut_power()
+    machine.disk.damaged.append("/data/broker-epoch")
+    machine.disk.flip_bit("/data/broker-epoch", 0, 0)
+    machine.start()
+    return name
+
+
+@pytest.mark.parametrize("lose", [replace_disk, forget_the_life])
+def test_an_unclean_election_is_a_violation_again_when_who_lost_its_disk_has_everything(
+    lose: Callable[[SimulatedCluster], str],
+) -> None:
     cluster = running_cluster()
     with pytest.raises(Violation, match="nobody wanted"):
         unclean_election_in(cluster)
-    replace_disk(cluster)
+    lose(cluster)
     unclean_election_in(cluster)
     cluster._world.run_until(30 * SECOND, cluster.check)
     assert all(len(state.isr) == 3 for state in cluster.states.values())
