@@ -27,6 +27,9 @@ good length, which is verified, and the log is as before (P64). Where the proces
 or memory nothing is changed either. Any other error of a write, and any error of a flush, fails the
 log for good (P63); which is which, `refusals.py` says.
 
+A cut that the disk refuses half way is tried again. Until it is done, what lies behind its end may
+be gone: nothing is flushed, checkpointed or verified, and the directory is not closed in order.
+
 Threads: what changes the log takes `_lock`; flushes and producer snapshots, which wait for the
 disk, take `_flush_lock`; who needs both takes them in this order. So a checkpoint may run in a
 thread beside the one that appends, and appends go on while it waits. Reads take no lock: they go by
@@ -63,6 +66,7 @@ from millrace.broker.storage.time_search import TimestampedOffset, first_record
 from millrace.core.errors import (
     CorruptLogError,
     OffsetOutOfRangeError,
+    StorageBusyError,
     StorageError,
 )
 from millrace.core.ids import (
@@ -113,6 +117,7 @@ class PartitionLog:
         "_files",
         "_flush_lock",
         "_flushed_offset",
+        "_is_being_cut",
         "_is_closed",
         "_lock",
         "_names_are_durable",
@@ -151,6 +156,7 @@ class PartitionLog:
         self._flush_lock = threading.Lock()
         self._failure: StorageError | None = None
         self._is_closed = False
+        self._is_being_cut = False
         self._segments = recovered.segments
         active = self._segments[-1]
         self._tail = _Tail(active, Place(active.next_offset, active.size))
@@ -265,6 +271,11 @@ class PartitionLog:
     def failure(self) -> StorageError | None:
         """Why the log takes nothing any more; None while it does."""
         return self._failure
+
+    @property
+    def is_being_cut(self) -> bool:
+        """Whether a cut was begun, and refused half way: it is to be tried again."""
+        return self._is_being_cut
 
     @property
     def is_closed(self) -> bool:
@@ -435,6 +446,11 @@ class PartitionLog:
 
     def _flush(self) -> Offset:
         self._check_open()
+        if self._is_being_cut:
+            raise StorageBusyError(
+                f"flushing {self.topic_partition} in {self._directory}: a cut of the log was begun "
+                "and is not done; nothing was flushed"
+            )
         active, end = self._tail
         try:
             if end.offset > self._flushed_offset:
@@ -469,15 +485,19 @@ class PartitionLog:
     def checkpoint(self) -> None:
         """Advance the recovery point to what is written now; see the module for threads.
 
+        Not while a cut is half done: witnesses of what is being cut would be taken for a loss.
         The log directory makes the point durable afterwards. A full disk does not keep it from
         advancing: index and snapshot are caches, and wait until there is room.
 
         Raises:
             LogDirFailedError: the disk failed.
             CorruptLogError: the log was found damaged before.
+            StorageBusyError: a cut was begun meanwhile, and refused half way.
         """
         with self._lock:
             self._check_open()
+            if self._is_being_cut:
+                return
             active = self._segments[-1]
             coverage = active.coverage
             states = self.producer_states.copy()
@@ -491,7 +511,7 @@ class PartitionLog:
             if not _may_pass(error):
                 raise self._fail(error, "checkpointing") from error
         with self._lock:
-            if self._is_closed or active is not self._segments[-1]:
+            if self._is_closed or self._is_being_cut or active is not self._segments[-1]:
                 return  # Closed or truncated meanwhile: each of them is a checkpoint, too.
             try:
                 active.index.save(coverage)
@@ -787,6 +807,7 @@ class PartitionLog:
         self.producer_states = ProducerStates()
         self.leader_epochs = LeaderEpochs()
         self._are_epochs_saved = True
+        self._is_being_cut = False
         for found in given_up:
             found.index.reset()
             found.file.close()
@@ -803,6 +824,8 @@ class PartitionLog:
         # Witnesses of what was flushed go first: a crash in between leaves a longer log, not one
         # that seems to have lost bytes. A tail that nobody flushed has none.
         is_known = place.offset < max(self._recovery_point, self.log_start_offset)
+        is_known |= self._is_being_cut  # The first try may have failed to say so.
+        self._is_being_cut = True
         self._recovery_point = min(self._recovery_point, place.offset)
         # The log start may lie inside of the batch that goes.
         self.log_start_offset = min(self.log_start_offset, place.offset)
@@ -844,6 +867,7 @@ class PartitionLog:
         self._tail = _Tail(active, place)
         self.leader_epochs = epochs
         self.producer_states = states
+        self._is_being_cut = False
         if was_flushed:
             self._save_snapshot(place.offset, states)
             active.index.save(active.coverage)
@@ -877,6 +901,8 @@ class PartitionLog:
             LogDirFailedError: the disk takes no new index.
         """
         self._check()
+        if self._is_being_cut:
+            return 0
         segments = self._segments
         offset = max(self._scrub_offset, self.log_start_offset)
         found = segments[max(segment.segment_of(segments, offset), 0)]

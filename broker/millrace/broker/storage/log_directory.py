@@ -611,6 +611,7 @@ class LogDirectory:
         """
         try:
             for log in self._open_logs():
+                clean &= not log.is_being_cut  # Where it ends, only recovery can tell.
                 try:
                     log.close(clean=clean)
                 except CorruptLogError as error:

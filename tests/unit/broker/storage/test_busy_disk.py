@@ -1,7 +1,7 @@
 """A process that lacks descriptors or memory for a while: nothing is lost, and nothing is dead."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 
@@ -103,22 +103,10 @@ def test_what_is_deleted_or_cut_is_so_when_it_is_tried_again() -> None:
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
 def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again(code: int) -> None:
-    for refused_at in count(1):
-        opened = LogOnDisk(Disk(), SMALL)
+    for opened, refused in cuts_refused_half_way(code):
         log = opened.log
-        for offset in range(10):
-            opened.append(stamped_batch(offset, epoch=offset // 2, producer_id=7, sequence=offset))
-        log.flush()
-        last_before = opened.disk.calls + refused_at
-        refuse_after(opened.disk, last_before, code)
-        try:
+        if refused:
             log.truncate_to(Offset(3), NOW)
-        except (StorageBusyError, StorageFullError):
-            opened.disk.lack = None
-            log.truncate_to(Offset(3), NOW)
-        if opened.disk.calls < last_before:
-            return  # Each call was refused once.
-        opened.disk.lack = None
         assert (opened.end, log.failure) == (3, None)
         assert knows_its_batches(log)
         opened.append(stamped_batch(3, epoch=8, producer_id=7, sequence=3))
@@ -127,6 +115,50 @@ def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again(code: int
         after = LogOnDisk(opened.disk, SMALL)
         assert after.end == 4
         assert knows_its_batches(after.log)
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
+@pytest.mark.parametrize("ends", ["crash", "checkpoint and crash", "in order"])
+def test_a_process_that_ends_with_half_a_cut_leaves_a_sound_log(ends: str, code: int) -> None:
+    for opened, _ in cuts_refused_half_way(code):
+        if ends == "checkpoint and crash":
+            if opened.log.is_being_cut:
+                with pytest.raises(StorageBusyError, match="nothing was flushed"):
+                    opened.log.flush()
+            opened.checkpoint()
+            opened.directory.scrub(1 << 20)
+        if ends == "in order":
+            opened.directory.close(clean=True)
+        else:
+            opened.disk.cut_power()
+        after = LogOnDisk(opened.disk, SMALL)
+        assert 3 <= after.end <= 10
+        assert (after.log.failure, after.directory.corrupt) == (None, {})
+        assert knows_its_batches(after.log)
+
+
+def cuts_refused_half_way(code: int) -> Iterator[tuple[LogOnDisk, bool]]:
+    """Logs of ten batches, all but the last checkpointed, cut at 3; each has one more call go well.
+
+    Whether it was refused is told with it; the last one was not.
+    """
+    for calls in count(1):
+        opened = LogOnDisk(Disk(), SMALL)
+        for offset in range(10):
+            if offset == 9:
+                opened.checkpoint()
+            opened.append(stamped_batch(offset, epoch=offset // 2, producer_id=7, sequence=offset))
+        refuse_after(opened.disk, opened.disk.calls + calls, code)
+        try:
+            opened.log.truncate_to(Offset(3), NOW)
+            refused = False
+        except (StorageBusyError, StorageFullError):
+            refused = True
+        del opened.disk.call
+        opened.disk.lack = None
+        yield opened, refused
+        if not refused:
+            return
 
 
 def knows_its_batches(log: PartitionLog) -> bool:
