@@ -16,6 +16,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.pauses import pause_after
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import fetch_pb2
 
@@ -35,8 +36,8 @@ OffsetAt = Literal["beginning", "end", "max_timestamp"] | int | AfterBytes
 """An end of the log, its newest record by time, the first record at or after a time in ms, or so
 many bytes behind an offset."""
 
-_PAUSE_S: Final = 0.1
-_PAUSE_S_MAX: Final = 1.0
+_PAUSE_MS: Final = 100
+_PAUSE_MS_MAX: Final = 1_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -139,8 +140,8 @@ async def _ask_leaders(
     while True:
         errors = await _ask_each_once(cluster, missing, ask, found)
         now = time.monotonic()
-        # An election is noticed soon; about what lasts leaders are asked less and less often.
-        pause_s = min(max(_PAUSE_S, (now - began_at) / 4), _PAUSE_S_MAX)
+        in_vain_ms = int((now - began_at) * 1000)
+        pause_s = pause_after(in_vain_ms, _PAUSE_MS, _PAUSE_MS_MAX) / 1000
         is_over = now + pause_s >= deadline
         for place, error in list(errors.items()):
             if is_over or not error.retriable:

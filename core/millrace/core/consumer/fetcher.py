@@ -52,6 +52,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.pauses import pause_after
 from millrace.core.records.batch import walk
 from millrace.core.records.header import BatchHeader, Buffer
 
@@ -60,8 +61,6 @@ _EPOCHS_KEPT: Final = 64
 """Of how many leader epochs a partition remembers where it began to read them."""
 _NOT_AVAILABLE_MAX: Final = 3
 """How often in a row a follower may not know yet that the position is committed."""
-_PAUSE_FRACTION: Final = 4
-"""A pause is this part of all before it: so much later than it could is a leader found."""
 _GRANT_FRACTION: Final = 4
 """Credit is given back in parts of the window this small, not batch by batch."""
 
@@ -828,8 +827,8 @@ class Fetcher:
     def _look_for_leader(self, partition: _Partition, now: MonotonicMs) -> None:
         """Have the partition's leader looked up, and try again after a pause."""
         self._leaderless[partition.topic] = None
-        pause_ms = max(self._retry_backoff_ms, partition.paused_ms // _PAUSE_FRACTION)
-        pause_ms = min(pause_ms, self._retry_backoff_ms_max)
+        shortest_ms, longest_ms = self._retry_backoff_ms, self._retry_backoff_ms_max
+        pause_ms = pause_after(partition.paused_ms, shortest_ms, longest_ms)
         partition.paused_ms += pause_ms
         partition.retry_at = MonotonicMs(now + pause_ms)
 

@@ -57,6 +57,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.pauses import pause_after
 from millrace.core.producer.batch import BatchState, ProducerBatch
 from millrace.core.producer.delivery import Acknowledged
 from millrace.core.records.header import SEQUENCE_MAX
@@ -825,16 +826,12 @@ class Sender:
         self._leaderless[topic] = None
 
     def _refresh_at(self) -> MonotonicMs:
-        """Return when leaders may be looked up again.
-
-        The pause is a tenth of the time for which that was in vain: so nobody notices a new leader
-        much later for it, and brokers are not asked for days as often as in an election.
-        """
+        """Return when leaders may be looked up again."""
         if self._refreshed_at is None:
             return _LONG_AGO
         in_vain_ms = 0 if self._in_vain_since is None else self._refreshed_at - self._in_vain_since
-        pause_ms = max(in_vain_ms // 10, self._config.retry_backoff_ms)
-        return MonotonicMs(self._refreshed_at + min(pause_ms, self._config.retry_backoff_ms_max))
+        shortest_ms, longest_ms = self._config.retry_backoff_ms, self._config.retry_backoff_ms_max
+        return MonotonicMs(self._refreshed_at + pause_after(in_vain_ms, shortest_ms, longest_ms))
 
     def _broker(self, broker_id: BrokerId) -> _Broker:
         broker = self._brokers.get(broker_id)

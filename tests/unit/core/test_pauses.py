@@ -1,0 +1,15 @@
+"""Pauses grow with what was in vain."""
+
+import pytest
+
+from millrace.core.pauses import pause_after
+
+
+@pytest.mark.parametrize(
+    ("in_vain_ms", "pause_ms"),
+    [(0, 100), (999, 100), (1_010, 101), (9_990, 999), (10_000, 1_000), (86_400_000, 1_000)],
+)
+def test_a_pause_is_a_tenth_of_what_was_in_vain_within_its_bounds(
+    in_vain_ms: int, pause_ms: int
+) -> None:
+    assert pause_after(in_vain_ms, 100, 1_000) == pause_ms
