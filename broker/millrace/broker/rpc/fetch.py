@@ -32,12 +32,10 @@ from millrace.core.errors import (
     BrokerShuttingDownError,
     CorruptLogError,
     CreditTooSmallError,
-    FencedLeaderEpochError,
     MalformedRequestError,
     MillraceError,
     NotLeaderError,
     OffsetOutOfRangeError,
-    UnknownLeaderEpochError,
 )
 from millrace.core.fetch.catch_up import CatchUpAllowance
 from millrace.core.fetch.read_replica import preferred_read_replica
@@ -49,7 +47,6 @@ from millrace.core.fetch.session import (
     SessionSettings,
 )
 from millrace.core.ids import (
-    NO_LEADER_EPOCH,
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
@@ -406,12 +403,7 @@ class _FetchStream:
             raise NotLeaderError(
                 f"{partition.topic_partition} is not in sync on this broker: read from its leader"
             )
-        if expected in (NO_LEADER_EPOCH, follower.leader_epoch):
-            return
-        what = f"{partition.topic_partition} is in leader epoch {follower.leader_epoch} here"
-        if expected < follower.leader_epoch:
-            raise FencedLeaderEpochError(f"{what}, not {expected}: refresh the metadata")
-        raise UnknownLeaderEpochError(f"{what}, not yet {expected}: try again shortly")
+        follower.check_epoch(expected)
 
     def _leave(self, handle: int) -> None:
         self._early.pop(handle, None)

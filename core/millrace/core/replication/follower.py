@@ -52,10 +52,12 @@ from itertools import takewhile
 from typing import Final, Protocol
 
 from millrace.core.errors import (
+    FencedLeaderEpochError,
     NotLeaderError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     SafetyViolationError,
+    UnknownLeaderEpochError,
 )
 from millrace.core.ids import (
     NO_BROKER,
@@ -291,6 +293,22 @@ class PartitionFollower:
             self.log_start_offset,
             self._epoch_before(self.written_offset),
         )
+
+    def check_epoch(self, expected: LeaderEpoch) -> None:
+        """Hold a reader's leader epoch against the one that is followed (P6); -1 is not checked.
+
+        One who has read by a later leader would be told by an earlier that his records are gone.
+
+        Raises:
+            FencedLeaderEpochError: the reader knows an earlier leader.
+            UnknownLeaderEpochError: the reader knows a later leader.
+        """
+        if expected in (NO_LEADER_EPOCH, self.leader_epoch):
+            return
+        what = f"{self.topic_partition} is in leader epoch {self.leader_epoch} here"
+        if expected < self.leader_epoch:
+            raise FencedLeaderEpochError(f"{what}, not {expected}: refresh the metadata")
+        raise UnknownLeaderEpochError(f"{what}, not yet {expected}: try again shortly")
 
     def check_readable(self, fetch_offset: Offset) -> None:
         """Refuse a consumer's position that this replica cannot judge (P12, KIP-392).

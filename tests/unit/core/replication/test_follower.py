@@ -6,10 +6,12 @@ import pytest
 from tests.fakes.replicated_partition import PARTITION, Batch
 
 from millrace.core.errors import (
+    FencedLeaderEpochError,
     NotLeaderError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     SafetyViolationError,
+    UnknownLeaderEpochError,
 )
 from millrace.core.ids import (
     NO_BROKER,
@@ -475,6 +477,17 @@ def test_what_the_last_leader_said_does_not_commit_what_is_written_under_the_nex
     machine.on_state(state_of(OTHER, 6, 8))
     machine.on_written(Offset(2))
     assert machine.high_watermark == 0
+
+
+def test_readers_of_another_leader_epoch_are_refused_and_told_which_is_later() -> None:
+    machine = follower()
+    epoch = machine.leader_epoch
+    machine.check_epoch(epoch)
+    machine.check_epoch(NO_LEADER_EPOCH)
+    with pytest.raises(FencedLeaderEpochError):
+        machine.check_epoch(LeaderEpoch(epoch - 1))
+    with pytest.raises(UnknownLeaderEpochError):
+        machine.check_epoch(LeaderEpoch(epoch + 1))
 
 
 def test_readers_are_served_below_the_high_watermark_and_otherwise_asked_to_wait() -> None:
