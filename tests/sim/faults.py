@@ -584,7 +584,7 @@ def _sizes_known(machine: Machine) -> dict[str, int]:
 @family("F31", "a file is cut short or gone when its machine comes back")
 def lose_file(scene: Scene) -> Undo | None:
     disk = scene.victim.disk
-    sizes = _sizes_known(scene.victim)
+    sizes = {} if disk.is_read_only else _sizes_known(scene.victim)
     undo = _kill(scene.victim) if sizes else None
     if undo is None:
         return None

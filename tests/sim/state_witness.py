@@ -237,7 +237,8 @@ class StateWitness:
         }
 
     def _judge_eligible(self, topic: Topic, before: PartitionState, after: PartitionState) -> None:
-        is_flushed = topic.config.durability is Durability.FSYNC
+        # Right after a topic has become durable, records lie in memory alone.
+        is_flushed = topic.config.durability is Durability.FSYNC and not before.is_unflushed
         disks = [machine.disk for machine in self._cluster.machines.values()]
         if not is_flushed or self._cluster.has_lost_disks:
             return
