@@ -232,6 +232,7 @@ class SimulatedBroker:
         self._new_host = new_host
         self._scrub_ms = scrub_ms
         self._targets: dict[TopicPartition, Target] = {}
+        self._opening: dict[TopicPartition, object] = {}  # The latest order to open each.
         self._refused: set[TopicPartition] = set()  # Logs that could not be opened yet.
         self._life: BrokerLife | None = None
         self._control: Stream | None = None
@@ -757,9 +758,13 @@ class SimulatedBroker:
 
     def _open_log(self, topic_partition: TopicPartition, topic: Topic) -> None:
         self._refused.discard(topic_partition)
+        opening = self._opening[topic_partition] = object()
 
         def opened(result: object) -> None:
             assert self.replicas is not None
+            if self._opening.get(topic_partition) is not opening:
+                return  # It was dropped meanwhile, and is begun anew by another job.
+            del self._opening[topic_partition]
             if isinstance(result, StorageFullError):
                 self.replicas.on_opening_refused(topic_partition, result)
                 self._refused.add(topic_partition)
@@ -1076,7 +1081,8 @@ class SimulatedBroker:
         leader.check_epoch(message.leader_epoch)
         acks = message.acks or Acks.LEADER
         owner = None if message.acks is None else (stream, message.number)
-        waiter = leader.append(header, acks, owner, self._machine.clock.wall())
+        wall = self._machine.clock.wall()
+        waiter = leader.append(header, acks, owner, wall, is_successor=message.is_successor)
         self._touched[message.topic_partition] = None
         log = self.logs[message.topic_partition]
         self._witness.replicas.on_appended(leader, log, header, acks, waiter)
@@ -1131,6 +1137,7 @@ class SimulatedBroker:
         if message.may_be_follower and self.replicas is not None:
             follower = self.replicas.get(message.topic_partition).follower
             if follower is not None:
+                follower.check_epoch(message.leader_epoch)
                 follower.check_readable(message.offset)
                 return self._read_up_to(message, follower.high_watermark)
         leader = self._leader_of(message.topic_partition)

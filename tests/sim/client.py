@@ -85,12 +85,14 @@ class Load:
         burst_max: the most batches that are in flight at a time.
         acks: what it waits for; None: for nothing.
         is_patient: whether it repeats what it has sent until that is acknowledged.
+        is_new: whether another producer begins with every burst.
     """
 
     every_us: int = 150 * MILLISECOND
     burst_max: int = 1
     acks: Acks | None = Acks.ALL
     is_patient: bool = True
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +349,14 @@ class Producer(Client):
         return [at for at, batch in enumerate(self._burst) if batch.base_offset is None]
 
     def message(self, number: int, part: int) -> object:
-        data = self._burst[part].data
-        return Produce(number, self.topic_partition, self._leader_epoch, data, self.load.acks)
+        return Produce(
+            number,
+            self.topic_partition,
+            self._leader_epoch,
+            self._burst[part].data,
+            self.load.acks,
+            is_successor=part != self.parts()[0],
+        )
 
     def send(self, target: str, message: object) -> None:
         if self._stream is None or self._stream.remote != target:
@@ -419,7 +427,7 @@ class Producer(Client):
         self._tell(type)
         self._burst = []
         self._attempts = {}
-        if type == INFO and self.load.acks is not None:
+        if (type == INFO or self.load.is_new) and self.load.acks is not None:
             self._life += 1
             self._next_sequence = 0
         self.is_idle = True
@@ -477,7 +485,8 @@ class Consumer(Client):
         self.begin()
 
     def target(self) -> str | None:
-        if self._reads_followers and self._dice.random() < 0.75:
+        knows_epoch = self._leader_epoch != NO_LEADER_EPOCH
+        if self._reads_followers and knows_epoch and self._dice.random() < 0.75:
             return self._dice.choice(self._brokers)
         return self._leader
 
@@ -489,7 +498,7 @@ class Consumer(Client):
             number,
             self.topic_partition,
             self.offset,
-            NO_LEADER_EPOCH if self._reads_followers else self._leader_epoch,
+            self._leader_epoch,
             self._last_epoch,
             self._reads_followers,
         )

@@ -141,6 +141,8 @@ class Produce:
     batch: bytes
     acks: Acks | None
     """None: nobody wants an answer."""
+    is_successor: bool = False
+    """Batches before it are not acknowledged."""
 
 
 @dataclass(slots=True)

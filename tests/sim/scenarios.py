@@ -157,6 +157,18 @@ class BusyAndOneMustBeInSync(Busy):
     )
 
 
+class Newcomers(Busy):
+    """Bursts of producers that nobody knows, and whoever is gone keeps all from writing."""
+
+    topics = (
+        TopicPlan(
+            partitions=1,
+            config={"min.insync.replicas": "3"},
+            loads=16 * (Load(every_us=100 * MILLISECOND, burst_max=5, is_new=True),),
+        ),
+    )
+
+
 class BusyOfFour(Busy):
     brokers = 4
 
@@ -963,6 +975,13 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         cluster=Busy,
         steps=again("F17", 6, 0.3, 60, 0.1),
         mutants=["four batches of a producer are remembered", "a repeated batch is appended again"],
+    ),
+    Scenario(
+        about="P43",
+        name="producers begin while a leader is short of followers, and it gets them amid a burst",
+        cluster=Newcomers,
+        steps=[*again("F16", 5, 2, 12, 1.9), *again("F01", 6, 1.1, 20, 0.3)],
+        mutants=["a producer that is not known begins with the successor of an open batch"],
     ),
     Scenario(
         about="P45",

@@ -96,6 +96,7 @@ class ProduceStream:
                 partition=batch.topic_partition.partition,
                 leader_epoch=leader_epoch,
                 length=prepared.length,
+                is_successor=batch.is_successor,
             )
         self._sizes[correlation_id] = len(batches)
         self._messages.append((correlation_id, codec.encode_produce_request(header, parts)))

@@ -245,8 +245,15 @@ APPENDS: Final[tuple[Mutant, ...]] = (
         "a batch is taken before the one that goes before it",
         "P43",
         f"{_STATES}.check",
-        "raise OutOfOrderSequenceError(",
-        "return None\n    raise OutOfOrderSequenceError(",
+        "if ahead > SEQUENCE_MAX // 2:",
+        "if ahead <= SEQUENCE_MAX // 2:\n        return None\n    if ahead > SEQUENCE_MAX // 2:",
+    ),
+    mutant(
+        "a producer that is not known begins with the successor of an open batch",
+        "P43",
+        f"{_STATES}.check",
+        "if is_successor:",
+        "if False:",
     ),
     mutant(
         "sequences of batches that were not written stay taken",

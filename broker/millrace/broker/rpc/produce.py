@@ -70,6 +70,7 @@ class _CheckedBatch:
 
     topic_partition: TopicPartition
     expected_epoch: LeaderEpoch
+    is_successor: bool
     batch: memoryview
     checked: BatchHeader | MillraceError
 
@@ -229,7 +230,13 @@ class ProduceService:
             except MillraceError as error:
                 outcome = _without_trace(error)
             checked.append(
-                _CheckedBatch(topic_partition, LeaderEpoch(partition.leader_epoch), view, outcome)
+                _CheckedBatch(
+                    topic_partition,
+                    LeaderEpoch(partition.leader_epoch),
+                    partition.is_successor,
+                    view,
+                    outcome,
+                )
             )
         return header, checked
 
@@ -429,7 +436,9 @@ class _ProduceStream:
                     "to it"
                 )
             partition.leader.check_epoch(batch.expected_epoch)
-            waiter = partition.append(batch.checked, batch.batch, acks, request)
+            waiter = partition.append(
+                batch.checked, batch.batch, acks, request, is_successor=batch.is_successor
+            )
         except MillraceError as error:
             self._on_refused(error)
             return _without_trace(error)

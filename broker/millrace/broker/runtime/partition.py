@@ -124,15 +124,23 @@ class Partition:
     # --- Writing -----------------------------------------------------------------------------
 
     def append(
-        self, header: BatchHeader, batch: memoryview, acks: Acks, owner: AppendOwner
+        self,
+        header: BatchHeader,
+        batch: memoryview,
+        acks: Acks,
+        owner: AppendOwner,
+        *,
+        is_successor: bool = False,
     ) -> Waiter:
         """Append a checked batch; `owner` is told unless the waiter that is returned is done.
+
+        See `PartitionLeader.append`.
 
         Raises:
             MillraceError: the append was refused; nothing was appended.
         """
         leader = self.leader
-        waiter = leader.append(header, acks, owner, wall_now())
+        waiter = leader.append(header, acks, owner, wall_now(), is_successor=is_successor)
         if not waiter.is_duplicate:
             stamped = stamp(
                 batch[:HEADER_BYTES],

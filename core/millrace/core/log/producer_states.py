@@ -2,7 +2,9 @@
 
 For each producer id: its epoch and its last five batches, because a client keeps at most five in
 flight (P44). A batch that equals one of them is a repetition and gets the original's offset. Any
-other must go on exactly where the last one ended; sequences wrap from 2^31 - 1 to 0 (P42, P43).
+other must go on exactly where the last one ended; sequences wrap from 2^31 - 1 to 0 (P42, P43). A
+producer that is not known may begin anywhere, but not with the successor of a batch that may have
+to come yet: that one would find its place taken.
 
 The states are a function of the log's prefix (P45): they are rebuilt by replaying batches in order,
 on leaders, followers and after a crash alike. Only `seen_at`, by which idle producers are
@@ -107,8 +109,12 @@ class ProducerStates:
         else:
             self._entries[producer_id] = entry
 
-    def check(self, batch: SequencedBatch) -> Offset | None:
+    def check(self, batch: SequencedBatch, *, is_successor: bool = False) -> Offset | None:
         """Decide about a producer's next batch before it is given offsets.
+
+        Args:
+            batch: the batch.
+            is_successor: whether batches that the producer sent before are not acknowledged.
 
         Returns:
             None when it is to be appended, the original's base offset when it is a repetition.
@@ -120,6 +126,11 @@ class ProducerStates:
         """
         entry = self._entries.get(batch.producer_id)
         if entry is None:
+            if is_successor:
+                raise OutOfOrderSequenceError(
+                    f"producer {batch.producer_id} sent sequence {batch.base_sequence}, and is not "
+                    "known here: the batches before are missing, send them first"
+                )
             return None
         if batch.producer_epoch != entry.epoch:
             self._check_other_epoch(batch, entry)

@@ -70,6 +70,8 @@ class ProducerBatch(Delivery):
     base_sequence: int = NO_SEQUENCE
     ordinal: int = 0
     """Its place among the partition's batches that were ever sent; 0: it was not."""
+    is_successor: bool = False
+    """Of its latest attempt: batches before it had no outcome."""
     maybe_appended: bool = False
     """An attempt ended without a clear answer: the batch must keep its identity for ever."""
     connection: int = 0

@@ -11,8 +11,8 @@ Invariants:
   overtake each other, and a leader remembers so many. Batches are repeated in their order, and no
   new batch passes one that has to be repeated.
 - A leader that knows nothing of a producer takes any sequence for its first (P43), so that a second
-  batch could pass a refused first one: until a leader has acknowledged a batch of a numbering, and
-  again when the last such is long ago, only one batch of the partition is in flight.
+  batch could pass a refused first one. So each batch says whether it is the successor of one that
+  has no outcome, and such a leader refuses it.
 - A batch whose attempt ended without a clear answer (`maybe_appended`) never gets another sequence.
 - A hole in the sequences (a batch that failed for good) is never filled: once no batch of the old
   numbering is in the air, or might be in the log, the partition goes on under the next producer
@@ -68,8 +68,6 @@ PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 ACKS_ALL: Final = -1
 _NO_LEADER: Final = Leader(NO_BROKER, NO_LEADER_EPOCH)
 _LONG_AGO: Final = MonotonicMs(0)
-_KNOWN_FOR_MS: Final = 3_600_000
-"""How long a leader surely remembers a producer after acknowledging: Kafka's do for a day."""
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
 
@@ -199,8 +197,6 @@ class _Partition:
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     next_sequence: int = 0
-    known_until: MonotonicMs = _LONG_AGO
-    """Until then the leader knows the numbering, and refuses what does not follow."""
     must_renew: bool = False
     """There is a hole: go on under a new epoch as soon as the old one's outcomes are known."""
     retry_at: MonotonicMs = _LONG_AGO
@@ -384,7 +380,7 @@ class Sender:
             if batch.state is not BatchState.IN_THE_AIR:
                 continue  # It has timed out meanwhile.
             if isinstance(answer, Acknowledged):
-                self._on_acknowledged(batch, answer, now)
+                self._on_acknowledged(batch, answer)
             else:
                 self._on_refused(batch, answer, now, refused_by=broker_id, pause=True)
 
@@ -473,7 +469,7 @@ class Sender:
                 if leader is None or leader.broker_id in full:
                     continue
                 broker = self._brokers[leader.broker_id]
-                batch = self._next_batch(partition, broker, now)
+                batch = self._next_batch(partition, broker)
                 if batch is None:
                     continue
                 is_full = len(broker.requests) >= self._config.requests_in_flight_max
@@ -513,10 +509,7 @@ class Sender:
             return None
         return leader if now >= broker.not_before else None
 
-    def _next_batch(
-        self, partition: _Partition, broker: _Broker, now: MonotonicMs
-    ) -> ProducerBatch | None:
-        is_known = now < partition.known_until
+    def _next_batch(self, partition: _Partition, broker: _Broker) -> ProducerBatch | None:
         for index, batch in enumerate(partition.in_flight):
             if batch.state is BatchState.TO_REPEAT:
                 if partition.must_renew and not batch.maybe_appended:
@@ -524,15 +517,13 @@ class Sender:
                 if _is_awaited(partition.in_flight[:index], batch.request):
                     return None
                 return batch
-            if batch.connection != broker.connection or not is_known:
+            if batch.connection != broker.connection:
                 return None  # Its outcome decides what follows.
         if partition.must_renew:
             if not self._can_renew(partition) or not self._renew(partition):
                 return None
             if partition.in_flight:
                 return partition.in_flight[0]
-        if partition.in_flight and not is_known:
-            return None
         if not partition.waiting or self._is_window_full(partition):
             return None
         if self._is_idempotent and partition.producer_id == NO_PRODUCER_ID:
@@ -557,6 +548,7 @@ class Sender:
             if self._is_idempotent:
                 self._number(partition, batch)
         batch.state = BatchState.IN_THE_AIR
+        batch.is_successor = batch is not partition.in_flight[0]
         batch.connection = broker.connection
         batch.attempts += 1
 
@@ -602,7 +594,6 @@ class Sender:
             partition.producer_epoch = ProducerEpoch(partition.producer_epoch + 1)
         partition.must_renew = False
         partition.next_sequence = 0
-        partition.known_until = _LONG_AGO
         for batch in partition.in_flight:
             self._number(partition, batch)
         return True
@@ -617,13 +608,9 @@ class Sender:
 
     # Outcomes.
 
-    def _on_acknowledged(
-        self, batch: ProducerBatch, answer: Acknowledged, now: MonotonicMs
-    ) -> None:
+    def _on_acknowledged(self, batch: ProducerBatch, answer: Acknowledged) -> None:
         partition = self._partitions[batch.topic_partition]
         partition.in_flight.remove(batch)
-        if batch.producer_epoch == partition.producer_epoch:
-            partition.known_until = MonotonicMs(now + _KNOWN_FOR_MS)
         partition.failures = 0
         self._keep_sending(partition)
         self._finish(batch, answer)
@@ -701,7 +688,7 @@ class Sender:
         self, partition: _Partition, batch: ProducerBatch, error: OutOfOrderSequenceError
     ) -> None:
         """The leader waits for an earlier sequence: so it did not append this one."""
-        if batch is not partition.in_flight[0]:
+        if batch.is_successor:
             batch.state = BatchState.TO_REPEAT  # Its turn comes after its predecessors'.
             self._keep_sending(partition)
         elif batch.maybe_appended:

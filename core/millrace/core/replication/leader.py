@@ -377,10 +377,25 @@ class PartitionLeader:
 
     # --- Appending ---------------------------------------------------------------------------
 
-    def append(self, header: BatchHeader, acks: Acks, owner: object, now: WallMs) -> Waiter:
+    def append(
+        self,
+        header: BatchHeader,
+        acks: Acks,
+        owner: object,
+        now: WallMs,
+        *,
+        is_successor: bool = False,
+    ) -> Waiter:
         """Give a checked batch its offsets, or find the original that it repeats.
 
         The caller stamps and writes the batch unless `is_duplicate` is set.
+
+        Args:
+            header: the batch's.
+            acks: what the waiter waits for.
+            owner: whom the waiter is for.
+            now: the time.
+            is_successor: as in `ProducerStates.check`.
 
         Raises:
             InvalidTimestampError: the records are too far from `now`.
@@ -403,7 +418,7 @@ class PartitionLeader:
                 "the producer's clock, or message.timestamp.after.max.ms and .before.max.ms"
             )
         if header.producer_id != NO_PRODUCER_ID:
-            original = self.producers.check(header)
+            original = self.producers.check(header, is_successor=is_successor)
             if original is not None:
                 return self._repeat(header, original, acks, owner)
         if acks is Acks.ALL and self._in_sync.is_short(rules):

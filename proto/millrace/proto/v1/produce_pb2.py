@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from millrace.proto.v1 import common_pb2 as millrace_dot_proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmillrace/proto/v1/produce.proto\x12\x11millrace.proto.v1\x1a\x1emillrace/proto/v1/common.proto\"S\n\x0eProduceRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .millrace.proto.v1.ProduceHeader\x12\x0f\n\x07\x62\x61tches\x18\x02 \x01(\x0c\"\xa4\x01\n\rProduceHeader\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x02 \x01(\x11\x12\x1a\n\x12request_timeout_ms\x18\x03 \x01(\r\x12\x37\n\npartitions\x18\x04 \x03(\x0b\x32#.millrace.proto.v1.ProducePartition\x12\x18\n\x10transactional_id\x18\x05 \x01(\t\"]\n\x10ProducePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x11\x12\x0e\n\x06length\x18\x04 \x01(\r\"^\n\x0fProduceResponse\x12\x31\n\x07\x61nswers\x18\x01 \x03(\x0b\x32 .millrace.proto.v1.ProduceAnswer\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\r\"\x83\x01\n\rProduceAnswer\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x31\n\x07results\x18\x02 \x03(\x0b\x32 .millrace.proto.v1.ProduceResult\x12\'\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x18.millrace.proto.v1.Error\"\x81\x01\n\rProduceResult\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x02 \x01(\x12\x12\x18\n\x10\x61ppend_timestamp\x18\x03 \x01(\x12\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\"\x93\x01\n\x15InitProducerIdRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x1e\n\x16transaction_timeout_ms\x18\x02 \x01(\r\x12\x18\n\x0bproducer_id\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\x05\x42\x0e\n\x0c_producer_id\"n\n\x16InitProducerIdResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x32\xc6\x01\n\x07Produce\x12T\n\x07Produce\x12!.millrace.proto.v1.ProduceRequest\x1a\".millrace.proto.v1.ProduceResponse(\x01\x30\x01\x12\x65\n\x0eInitProducerId\x12(.millrace.proto.v1.InitProducerIdRequest\x1a).millrace.proto.v1.InitProducerIdResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmillrace/proto/v1/produce.proto\x12\x11millrace.proto.v1\x1a\x1emillrace/proto/v1/common.proto\"S\n\x0eProduceRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32 .millrace.proto.v1.ProduceHeader\x12\x0f\n\x07\x62\x61tches\x18\x02 \x01(\x0c\"\xa4\x01\n\rProduceHeader\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x02 \x01(\x11\x12\x1a\n\x12request_timeout_ms\x18\x03 \x01(\r\x12\x37\n\npartitions\x18\x04 \x03(\x0b\x32#.millrace.proto.v1.ProducePartition\x12\x18\n\x10transactional_id\x18\x05 \x01(\t\"s\n\x10ProducePartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x11\x12\x0e\n\x06length\x18\x04 \x01(\r\x12\x14\n\x0cis_successor\x18\x05 \x01(\x08\"^\n\x0fProduceResponse\x12\x31\n\x07\x61nswers\x18\x01 \x03(\x0b\x32 .millrace.proto.v1.ProduceAnswer\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\r\"\x83\x01\n\rProduceAnswer\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x31\n\x07results\x18\x02 \x03(\x0b\x32 .millrace.proto.v1.ProduceResult\x12\'\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x18.millrace.proto.v1.Error\"\x81\x01\n\rProduceResult\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x02 \x01(\x12\x12\x18\n\x10\x61ppend_timestamp\x18\x03 \x01(\x12\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\"\x93\x01\n\x15InitProducerIdRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x1e\n\x16transaction_timeout_ms\x18\x02 \x01(\r\x12\x18\n\x0bproducer_id\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\x05\x42\x0e\n\x0c_producer_id\"n\n\x16InitProducerIdResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x32\xc6\x01\n\x07Produce\x12T\n\x07Produce\x12!.millrace.proto.v1.ProduceRequest\x1a\".millrace.proto.v1.ProduceResponse(\x01\x30\x01\x12\x65\n\x0eInitProducerId\x12(.millrace.proto.v1.InitProducerIdRequest\x1a).millrace.proto.v1.InitProducerIdResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,17 +37,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PRODUCEHEADER']._serialized_start=172
   _globals['_PRODUCEHEADER']._serialized_end=336
   _globals['_PRODUCEPARTITION']._serialized_start=338
-  _globals['_PRODUCEPARTITION']._serialized_end=431
-  _globals['_PRODUCERESPONSE']._serialized_start=433
-  _globals['_PRODUCERESPONSE']._serialized_end=527
-  _globals['_PRODUCEANSWER']._serialized_start=530
-  _globals['_PRODUCEANSWER']._serialized_end=661
-  _globals['_PRODUCERESULT']._serialized_start=664
-  _globals['_PRODUCERESULT']._serialized_end=793
-  _globals['_INITPRODUCERIDREQUEST']._serialized_start=796
-  _globals['_INITPRODUCERIDREQUEST']._serialized_end=943
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=945
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=1055
-  _globals['_PRODUCE']._serialized_start=1058
-  _globals['_PRODUCE']._serialized_end=1256
+  _globals['_PRODUCEPARTITION']._serialized_end=453
+  _globals['_PRODUCERESPONSE']._serialized_start=455
+  _globals['_PRODUCERESPONSE']._serialized_end=549
+  _globals['_PRODUCEANSWER']._serialized_start=552
+  _globals['_PRODUCEANSWER']._serialized_end=683
+  _globals['_PRODUCERESULT']._serialized_start=686
+  _globals['_PRODUCERESULT']._serialized_end=815
+  _globals['_INITPRODUCERIDREQUEST']._serialized_start=818
+  _globals['_INITPRODUCERIDREQUEST']._serialized_end=965
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=967
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=1077
+  _globals['_PRODUCE']._serialized_start=1080
+  _globals['_PRODUCE']._serialized_end=1278
 # @@protoc_insertion_point(module_scope)

@@ -30,16 +30,18 @@ class ProduceHeader(_message.Message):
     def __init__(self, correlation_id: _Optional[int] = ..., acks: _Optional[int] = ..., request_timeout_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[ProducePartition, _Mapping]]] = ..., transactional_id: _Optional[str] = ...) -> None: ...
 
 class ProducePartition(_message.Message):
-    __slots__ = ("topic_id", "partition", "leader_epoch", "length")
+    __slots__ = ("topic_id", "partition", "leader_epoch", "length", "is_successor")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
+    IS_SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     leader_epoch: int
     length: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+    is_successor: bool
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., length: _Optional[int] = ..., is_successor: _Optional[bool] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
     __slots__ = ("answers", "throttle_time_ms")

@@ -50,6 +50,16 @@ def test_an_unknown_producer_may_start_anywhere() -> None:
     assert ProducerStates().check(batch(12345)) is None
 
 
+def test_an_unknown_producer_may_not_start_with_the_successor_of_an_open_batch() -> None:
+    states = ProducerStates()
+    with pytest.raises(OutOfOrderSequenceError, match="not known here"):
+        states.check(batch(10), is_successor=True)
+    assert states.check(batch(0)) is None
+    states.update(batch(0), Offset(100), NOW)
+    assert states.check(batch(10), is_successor=True) is None
+    assert states.check(batch(0), is_successor=True) == 100
+
+
 def test_a_batch_goes_on_where_the_last_one_ended() -> None:
     states = wrote(batch(0), batch(10, records=1))
     assert states.check(batch(11)) is None

@@ -127,7 +127,7 @@ def test_sequences_follow_one_another_per_partition() -> None:
     assert [batch.base_sequence for batch in batches] == [0, 3, 0]
 
 
-def test_until_the_leader_knows_the_producer_one_batch_is_in_flight() -> None:
+def test_a_batch_says_whether_those_before_it_have_an_outcome() -> None:
     # Otherwise the second could be taken for the first, when the first is refused.
     sender = make(ready=False)
     sender.on_leaders({PLACES[0]: Leader(BROKER, EPOCH)})
@@ -135,11 +135,26 @@ def test_until_the_leader_knows_the_producer_one_batch_is_in_flight() -> None:
     sender.on_producer_id(ProducerId(9))
     batches = [batch_of() for _ in range(3)]
     sender.on_batches(batches)
-    assert sent(sender.poll(at(0))) == [[batches[0]]]
+    assert sent(sender.poll(at(0))) == [[batch] for batch in batches]
+    assert [batch.is_successor for batch in batches] == [False, True, True]
     sender.on_answer(BROKER, 1, [refused(NotEnoughReplicasError("too few"))], 0, at(1))
-    assert sent(sender.poll(at(101))) == [[batches[0]]]
-    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(102))
-    assert sent(sender.poll(at(102))) == [[batches[1]], [batches[2]]]
+    for request in (2, 3):
+        sender.on_answer(BROKER, request, [refused(OutOfOrderSequenceError("unknown"))], 0, at(2))
+    assert sent(sender.poll(at(101))) == [[batch] for batch in batches]
+    assert [batch.is_successor for batch in batches] == [False, True, True]
+
+
+def test_a_successor_that_a_leader_waits_with_in_vain_is_repeated_as_the_first() -> None:
+    """The batch before it was acknowledged by a leader whose log is lost."""
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first, second])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [ACKNOWLEDGED], 0, at(1))
+    number = second.base_sequence
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("unknown"))], 0, at(1))
+    assert sent(sender.poll(at(1))) == [[second]]
+    assert (second.is_successor, second.producer_epoch, second.base_sequence) == (False, 0, number)
 
 
 def test_batches_of_many_partitions_share_a_request_up_to_its_bound() -> None:
@@ -400,9 +415,7 @@ def test_a_failure_for_good_leaves_a_hole_that_a_new_epoch_closes() -> None:
     sender.on_batches([third])
     assert not sent(sender.poll(at(1)))  # The second's outcome is not known yet.
     sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(2))
-    assert sent(sender.poll(at(2))) == [[second]]
-    sender.on_answer(BROKER, 4, [ACKNOWLEDGED], 0, at(3))
-    assert sent(sender.poll(at(3))) == [[third]]
+    assert sent(sender.poll(at(2))) == [[second], [third]]
     assert (second.producer_epoch, second.base_sequence) == (1, 0)
     assert (third.producer_epoch, third.base_sequence) == (1, 2)
 
@@ -418,7 +431,11 @@ def test_a_batch_in_doubt_never_gets_another_number() -> None:
     sender.on_answer(BROKER, 4, [refused(InvalidTimestampError("off"))], 0, at(3))
     sender.on_answer(BROKER, 5, [refused(OutOfOrderSequenceError("a gap"))], 0, at(3))
     effects = sender.poll(at(3))
-    assert completed(effects) == [first, second]
+    assert completed(effects) == [first]
+    assert sent(effects) == [[second]]
+    assert (second.producer_epoch, second.base_sequence) == (0, 1)
+    sender.on_answer(BROKER, 6, [refused(OutOfOrderSequenceError("a gap"))], 0, at(4))
+    assert completed(sender.poll(at(4))) == [second]
     assert isinstance(second.outcome, OutOfOrderSequenceError)
     assert second.outcome.appended is Appended.MAYBE
 
