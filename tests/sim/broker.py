@@ -76,11 +76,7 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.metadata.cache import (
-    ApplyImage,
-    AskFullState,
-    CacheEffect,
     MetadataCache,
-    PersistSeen,
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
@@ -570,26 +566,25 @@ class SimulatedBroker:
                 for key, stored in objects.items():
                     self._learn(partial(self._cache.on_object, key, stored))
 
-    def _learn(self, learn: Callable[[], list[CacheEffect]]) -> None:
+    def _learn(self, learn: Callable[[], None]) -> None:
+        cache = self._cache
+        before, had_missed = cache.image, cache.has_missed
         try:
-            effects = learn()
+            learn()
         except StaleControllerEpochError:
             if self._control is not None:
                 self._control.reset()
                 self._leave_control()
             return
-        for effect in effects:
-            match effect:
-                case PersistSeen():
-                    self._remember()
-                case ApplyImage(image):
-                    self._judge.on_image(self._machine.name, image)
-                    if self.replicas is not None:
-                        self._follow(image)
-                        self._witness.replicas.on_image(self._machine, self.replicas, self.logs)
-                case AskFullState():
-                    if self._control is not None:
-                        self._control.send(AskAll())
+        if cache.has_missed and not had_missed and self._control is not None:
+            self._control.send(AskAll())
+        if self._kept.controller_epoch < cache.seen.controller_epoch:
+            self._remember()
+        if cache.image is not None and cache.image is not before:
+            self._judge.on_image(self._machine.name, cache.image)
+            if self.replicas is not None:
+                self._follow(cache.image)
+                self._witness.replicas.on_image(self._machine, self.replicas, self.logs)
 
     def _follow(self, image: MetadataImage) -> None:
         assert self.replicas is not None

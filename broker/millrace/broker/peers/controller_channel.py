@@ -50,7 +50,7 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.ids import NO_BROKER, BrokerId, TopicPartition
-from millrace.core.metadata.cache import AskFullState, MetadataCache
+from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, Reluctance
@@ -512,22 +512,17 @@ class ControllerChannel:
         objects = objects_from_proto(update)
         try:
             if update.is_full:
-                effects = self._cache.on_full_state(dict(objects))
+                self._cache.on_full_state(dict(objects))
             else:
-                effects = [
-                    effect
-                    for key, stored in objects
-                    for effect in self._cache.on_object(key, stored)
-                ]
+                for key, stored in objects:
+                    self._cache.on_object(key, stored)
         except StaleControllerEpochError:
             raise
         except MillraceError as error:  # Damaged, or of another cluster.
             self._on_failure(error)
             raise
-        if any(isinstance(each, AskFullState) for each in effects):
+        if self._cache.has_missed:
             raise NotControllerError("metadata was missed: the session begins anew")
-        # P39. What the cache has said once, a session that ended meanwhile may not have done: so
-        # this looks at what was kept, and at what was given, however many sessions ago.
         if self._kept.controller_epoch < self.seen.controller_epoch:
             await self.keep_seen()
         image = self._cache.image

@@ -6,15 +6,20 @@ the one before, and only from a controller that has not been replaced: what was 
 the shell over restarts (`seen`), and a lower controller epoch is refused.
 
 A version that is left out means that something was missed: the full state is asked for again, and
-nothing is applied until it comes. A full state may leave versions out, but never go back: then the
+nothing is taken up until it comes. A full state may leave versions out, but never go back: then the
 store was set back, and this broker does not follow.
+
+After each event the shell looks at what the cache knows, and does what it has not done: ask for the
+full state, if something was missed; keep `seen`, if a controller is new in it, before anything
+else; follow the image. What a session that ended left undone is done by the next one. What is seen
+under one controller had better be kept, too, before long: only then is a store found out that is
+set back meanwhile.
 
 That a topic is not in the metadata never means that its data may be deleted. Only a deletion that
 the metadata lists says so (`MetadataImage.deletions_of`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from millrace.core.errors import InvalidConfigError, StaleControllerEpochError
@@ -34,32 +39,6 @@ from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 _SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
 
 
-@dataclass(slots=True)
-class PersistSeen:
-    """Effect: keep this before anything else is done, for a controller is new in it.
-
-    It is given to the next cache. What is seen between two of them, had better be kept, too, before
-    long: only then is a store found out that is set back meanwhile under the same controller.
-    """
-
-    seen: Seen
-
-
-@dataclass(slots=True)
-class ApplyImage:
-    """Effect: this is the metadata now."""
-
-    image: MetadataImage
-
-
-@dataclass(slots=True)
-class AskFullState:
-    """Effect: something was missed: have the controller send every object."""
-
-
-CacheEffect = PersistSeen | ApplyImage | AskFullState
-
-
 class MetadataCache:
     """See the module.
 
@@ -68,7 +47,7 @@ class MetadataCache:
         seen: what a cache of this broker has ever seen, as far as it was kept.
 
     Attributes:
-        image: the latest; None before the first full state.
+        image: the metadata now; None before the first full state.
     """
 
     def __init__(self, cluster_id: str | None = None, seen: Seen = NOTHING_SEEN) -> None:
@@ -86,7 +65,12 @@ class MetadataCache:
         versions = (self.image.cluster.version, *(each.version for each in self.image.shards))
         return self._before.merged(Seen(self._controller_epoch, versions))
 
-    def on_full_state(self, objects: Mapping[str, StoredObject]) -> list[CacheEffect]:
+    @property
+    def has_missed(self) -> bool:
+        """Whether something did not come: the controller is to send every object."""
+        return self._waits_for_full_state and self.image is not None
+
+    def on_full_state(self, objects: Mapping[str, StoredObject]) -> None:
         """Every stored object came.
 
         Raises:
@@ -107,9 +91,10 @@ class MetadataCache:
         self.seen.refuse_older(objects)
         for key in (CLUSTER_KEY, *SHARD_KEYS):
             image = self._with_object(image, key, objects[key])
-        return self._apply(image)
+        self._waits_for_full_state = False
+        self._take_up(image)
 
-    def on_object(self, key: str, stored: StoredObject) -> list[CacheEffect]:
+    def on_object(self, key: str, stored: StoredObject) -> None:
         """One object was written.
 
         Raises:
@@ -119,14 +104,12 @@ class MetadataCache:
         """
         self._refuse_stale(stored.controller_epoch)
         if self._waits_for_full_state or self.image is None:
-            return []
+            return
         known = _version(self.image, key)
-        if stored.version <= known:
-            return []
         if stored.version > known + 1:
             self._waits_for_full_state = True
-            return [AskFullState()]
-        return self._apply(self._with_object(self.image, key, stored))
+        elif stored.version > known:
+            self._take_up(self._with_object(self.image, key, stored))
 
     def _refuse_stale(self, controller_epoch: ControllerEpoch) -> None:
         if controller_epoch < self._controller_epoch:
@@ -136,19 +119,16 @@ class MetadataCache:
                 "was set back to an older state"
             )
 
-    def _apply(self, image: MetadataImage) -> list[CacheEffect]:
-        """Take up an image. All objects in it were whole, so their controller epoch can be kept."""
-        self._waits_for_full_state = False
+    def _take_up(self, image: MetadataImage) -> None:
+        """Go on with an image. All objects in it were whole, so their controller epoch counts."""
         if image is self.image:
-            return []
+            return
         self.image = image
-        newest = max(
-            image.cluster.controller_epoch, *(shard.controller_epoch for shard in image.shards)
+        self._controller_epoch = max(
+            self._controller_epoch,
+            image.cluster.controller_epoch,
+            *(shard.controller_epoch for shard in image.shards),
         )
-        if newest <= self._controller_epoch:
-            return [ApplyImage(image)]
-        self._controller_epoch = newest
-        return [PersistSeen(self.seen), ApplyImage(image)]
 
     def _with_object(self, image: MetadataImage, key: str, stored: StoredObject) -> MetadataImage:
         if stored.version <= _version(image, key):

@@ -7,12 +7,7 @@ from tests.fakes.cluster import Cluster
 
 from millrace.core.errors import InvalidConfigError, StaleControllerEpochError
 from millrace.core.ids import BrokerId, ControllerEpoch, LeaderEpoch
-from millrace.core.metadata.cache import (
-    ApplyImage,
-    AskFullState,
-    MetadataCache,
-    PersistSeen,
-)
+from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.encoding import decode_shard, encode_shard
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
@@ -44,9 +39,9 @@ def image_of(cache: MetadataCache) -> MetadataImage:
 def test_a_full_state_makes_the_controller_s_image(cluster: Cluster) -> None:
     topic = cluster.create()
     cache = MetadataCache()
-    effects = cache.on_full_state(cluster.objects)
-    assert effects == [PersistSeen(Seen.of(cluster.objects)), ApplyImage(cluster.driver.image)]
+    cache.on_full_state(cluster.objects)
     assert cache.image == cluster.driver.image
+    assert cache.seen == Seen.of(cluster.objects)
     assert topic in cluster.driver.image.topics_by_id
 
 
@@ -55,7 +50,8 @@ def test_each_object_that_is_pushed_makes_the_next_image(
 ) -> None:
     for name in ("t", "u"):
         cluster.create(name)
-        assert cache.on_object(KEY, cluster.objects[KEY]) == [ApplyImage(cluster.driver.image)]
+        cache.on_object(KEY, cluster.objects[KEY])
+        assert cache.image == cluster.driver.image
 
 
 def test_what_the_controller_publishes_is_what_a_broker_needs(cluster: Cluster) -> None:
@@ -64,8 +60,8 @@ def test_what_the_controller_publishes_is_what_a_broker_needs(cluster: Cluster) 
 
 def test_nothing_counts_before_the_full_state(cluster: Cluster) -> None:
     cache = MetadataCache()
-    assert cache.on_object(KEY, cluster.objects[KEY]) == []
-    assert cache.image is None
+    cache.on_object(KEY, cluster.objects[KEY])
+    assert (cache.image, cache.has_missed) == (None, False)
 
 
 def test_an_older_version_changes_nothing(cluster: Cluster, cache: MetadataCache) -> None:
@@ -73,7 +69,7 @@ def test_an_older_version_changes_nothing(cluster: Cluster, cache: MetadataCache
     cluster.create()
     cache.on_object(KEY, cluster.objects[KEY])
     before = image_of(cache)
-    assert cache.on_object(KEY, old[KEY]) == []
+    cache.on_object(KEY, old[KEY])
     assert image_of(cache) is before
 
 
@@ -113,7 +109,8 @@ def test_what_was_seen_is_kept_over_restarts(cluster: Cluster, cache: MetadataCa
     with pytest.raises(CorruptMetadataError, match="set back"):
         next_cache.on_full_state(old)
     assert next_cache.image is None
-    assert next_cache.on_full_state(cluster.objects)
+    next_cache.on_full_state(cluster.objects)
+    assert next_cache.image == cluster.driver.image
 
 
 def test_a_gap_asks_for_the_full_state_and_applies_nothing_until_it_comes(
@@ -122,23 +119,23 @@ def test_a_gap_asks_for_the_full_state_and_applies_nothing_until_it_comes(
     before = image_of(cache)
     cluster.create("t")
     cluster.create("u")
-    assert cache.on_object(KEY, cluster.objects[KEY]) == [AskFullState()]
+    cache.on_object(KEY, cluster.objects[KEY])
+    assert cache.has_missed
     cluster.create("v")
-    assert cache.on_object(KEY, cluster.objects[KEY]) == []
+    cache.on_object(KEY, cluster.objects[KEY])
     assert image_of(cache) is before
-    assert cache.on_full_state(cluster.objects) == [ApplyImage(cluster.driver.image)]
+    cache.on_full_state(cluster.objects)
+    assert (cache.image, cache.has_missed) == (cluster.driver.image, False)
     cluster.create("w")
-    assert cache.on_object(KEY, cluster.objects[KEY]) == [ApplyImage(cluster.driver.image)]
+    cache.on_object(KEY, cluster.objects[KEY])
+    assert cache.image == cluster.driver.image
 
 
 def test_a_controller_that_was_replaced_is_refused(cluster: Cluster, cache: MetadataCache) -> None:
     old = dict(cluster.objects)
     cluster.replace_controller()
-    epoch, applied = cache.on_full_state(cluster.objects)
-    assert (epoch, applied) == (
-        PersistSeen(Seen.of(cluster.objects)),
-        ApplyImage(cluster.driver.image),
-    )
+    cache.on_full_state(cluster.objects)
+    assert cache.seen == Seen.of(cluster.objects)
     late = StoredObject(old[KEY].value, old[KEY].version + 9, old[KEY].controller_epoch)
     with pytest.raises(StaleControllerEpochError):
         cache.on_object(KEY, late)
@@ -167,7 +164,8 @@ def test_a_damaged_object_is_refused_and_its_epoch_is_not_believed(
     damaged = StoredObject(whole.value[:-3], whole.version, ControllerEpoch(1 << 40))
     with pytest.raises(CorruptMetadataError):
         cache.on_object(KEY, damaged)
-    assert cache.on_object(KEY, whole) == [ApplyImage(cluster.driver.image)]
+    cache.on_object(KEY, whole)
+    assert cache.image == cluster.driver.image
 
 
 def test_a_full_state_must_be_full(cluster: Cluster) -> None:
