@@ -15,9 +15,9 @@ import pyarrow as pa
 from millrace.client import _fork, _wire
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster
-from millrace.client._connect_pauses import ConnectPauses
 from millrace.client._fetch_stream import FetchStream
 from millrace.client._offsets import OffsetAt, look_up_offsets
+from millrace.client._pauses import ConnectPauses, spread
 from millrace.client._records import FetchedRecords, LentRecords, Records, record_type
 from millrace.client._settings import bounded
 from millrace.client._tasks import Tasks
@@ -129,16 +129,17 @@ class ConsumerCore:
         self.is_closed = False
         self._is_forked = False
         self._record_type = record_type(key_deserializer, value_deserializer)
+        retry_ms, retry_ms_max = spread(_RETRY_BACKOFF_MS, _RETRY_BACKOFF_MS_MAX)
         self._fetcher = Fetcher(
             Reset(auto_offset_reset),
             window,
-            _RETRY_BACKOFF_MS,
+            retry_ms,
             metadata_max_age_ms,
-            _RETRY_BACKOFF_MS_MAX,
+            retry_ms_max,
         )
         self._lock = threading.Lock()
         self._streams: dict[BrokerId, FetchStream] = {}
-        self._pauses = ConnectPauses(_RETRY_BACKOFF_MS, _RETRY_BACKOFF_MS_MAX)
+        self._pauses = ConnectPauses(retry_ms, retry_ms_max)
         self._tasks = Tasks(loop, "consumer")
         self._timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()

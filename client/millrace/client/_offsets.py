@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from millrace.client import _wire
 from millrace.client._cluster import Cluster
+from millrace.client._pauses import spread
 from millrace.core.errors import (
     ConnectionFailedError,
     MillraceError,
@@ -133,6 +134,7 @@ async def _ask_leaders(
     ask: _Ask[Wanted, Found],
     refused: dict[TopicPartition, MillraceError] | None = None,
 ) -> dict[TopicPartition, Found]:
+    shortest_ms, longest_ms = spread(_PAUSE_MS, _PAUSE_MS_MAX)
     began_at = time.monotonic()
     deadline = began_at + cluster.timeout_s
     found: dict[TopicPartition, Found] = {}
@@ -141,7 +143,7 @@ async def _ask_leaders(
         errors = await _ask_each_once(cluster, missing, ask, found)
         now = time.monotonic()
         in_vain_ms = int((now - began_at) * 1000)
-        pause_s = pause_after(in_vain_ms, _PAUSE_MS, _PAUSE_MS_MAX) / 1000
+        pause_s = pause_after(in_vain_ms, shortest_ms, longest_ms) / 1000
         is_over = now + pause_s >= deadline
         for place, error in list(errors.items()):
             if is_over or not error.retriable:

@@ -22,8 +22,8 @@ from typing import Any, Final
 from millrace.client import _fork, _wire
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster, Connection
-from millrace.client._connect_pauses import ConnectPauses
 from millrace.client._handles import own
+from millrace.client._pauses import ConnectPauses, spread
 from millrace.client._produce_stream import ProduceStream
 from millrace.client._tasks import Tasks
 from millrace.client._token_lock import TokenLock
@@ -140,13 +140,16 @@ class Pipeline:
         self.loop = loop
         self.loop_thread = 0
         self._compressor = compressor
+        self._retry_ms, self._retry_ms_max = spread(
+            config.retry_backoff_ms, config.retry_backoff_max_ms
+        )
         self._sender = Sender(
             SenderConfig(
                 acks=config.acks,
                 request_timeout_ms=config.request_timeout_ms,
                 delivery_timeout_ms=config.delivery_timeout_ms,
-                retry_backoff_ms=config.retry_backoff_ms,
-                retry_backoff_ms_max=config.retry_backoff_max_ms,
+                retry_backoff_ms=self._retry_ms,
+                retry_backoff_ms_max=self._retry_ms_max,
                 request_bytes_max=_REQUEST_BYTES_MAX,
                 requests_in_flight_max=_REQUESTS_IN_FLIGHT_MAX,
                 leader_silence_ms=config.leader_silence_ms,
@@ -156,7 +159,7 @@ class Pipeline:
             config.batch_size, partitioner, self._sender.queue_length, random.Random()
         )
         self._streams: dict[BrokerId, ProduceStream] = {}
-        self._pauses = ConnectPauses(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._pauses = ConnectPauses(self._retry_ms, self._retry_ms_max)
         self._parked: dict[str, deque[Intake]] = {}
         """Intakes that wait until their topic is known."""
         self._unfinished: dict[Intake, None] = {}
@@ -451,7 +454,7 @@ class Pipeline:
             ),
         )
         deadline = self.loop.time() + left_ms / 1000
-        pause_ms = config.retry_backoff_ms
+        pause_ms = self._retry_ms
         problem: MillraceError = ConnectionFailedError("nobody was asked yet")
         why = f"waited for {limit}"
         while True:
@@ -468,7 +471,7 @@ class Pipeline:
                     why = "were not sent"
                 elif self.loop.time() + pause_ms / 1000 < deadline:
                     await asyncio.sleep(pause_ms / 1000)
-                    pause_ms = min(2 * pause_ms, config.retry_backoff_max_ms)
+                    pause_ms = min(2 * pause_ms, self._retry_ms_max)
                     continue
             break
         for intake in self._parked.pop(topic):

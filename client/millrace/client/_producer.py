@@ -552,7 +552,8 @@ class Producer(RecordSink):
         request_timeout_ms: how long a broker may wait for replicas.
         retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`; and
             between look-ups of who leads, which grows as slowly as to be a tenth of the time for
-            which nobody does.
+            which nobody does. Each producer keeps them up to a fifth shorter or longer, so that
+            those that lost a broker together do not come back together.
         metadata_max_age_ms: after which to look whether topics in use have more partitions.
         metadata_timeout_ms: how long one broker may take to tell where the leaders are, before
             another is asked.

@@ -1,9 +1,24 @@
-"""Pauses between attempts to connect to a broker: longer and longer, until there are news of it."""
+"""Pauses between attempts: no two clients keep the same time.
+
+Those between attempts to connect to a broker get longer and longer, until there are news of it.
+
+Source: KIP-580.
+"""
 
 import asyncio
+import random
 from contextlib import suppress
 
 from millrace.core.ids import BrokerId
+
+
+def spread(*pauses_ms: int) -> tuple[int, ...]:
+    """Return pauses up to a fifth shorter or longer, all by the same share.
+
+    Clients that lost a broker together would otherwise come back together, again and again.
+    """
+    share = random.uniform(0.8, 1.2)
+    return tuple(max(1, round(each * share)) for each in pauses_ms)
 
 
 class ConnectPauses:

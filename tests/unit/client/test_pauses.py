@@ -1,11 +1,18 @@
-"""Pauses before attempts to connect, on a loop of its own for each test."""
+"""Pauses between attempts; those before connecting on a loop of their own for each test."""
 
 import asyncio
 
-from millrace.client._connect_pauses import ConnectPauses
+from millrace.client._pauses import ConnectPauses, spread
 from millrace.core.ids import BrokerId
 
 BROKER, OTHER = BrokerId(1), BrokerId(2)
+
+
+def test_pauses_are_spread_over_two_fifths_and_keep_their_ratio() -> None:
+    drawn = [spread(1_000, 10_000) for _ in range(200)]
+    assert len({first for first, _ in drawn}) > 50
+    assert all(800 <= first <= 1_200 and abs(10 * first - last) <= 5 for first, last in drawn)
+    assert spread(1) == (1,)
 
 
 def test_nobody_waits_before_the_first_attempt_or_when_it_answers() -> None:
