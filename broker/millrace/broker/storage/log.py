@@ -722,7 +722,7 @@ class PartitionLog:
             self._check_open()
             if offset > self.log_end_offset:
                 raise self._out_of_range(offset)
-            if offset <= self.log_start_offset:
+            if offset < self.log_start_offset:
                 return
             try:
                 self._delete_before(offset)
@@ -730,7 +730,10 @@ class PartitionLog:
                 raise self._refusal(error, "advancing the start of") from error
 
     def _delete_before(self, offset: Offset) -> None:
-        """Advance the log start durably, then remove what lies before it, the oldest first."""
+        """Advance the log start durably, then remove what lies before it, the oldest first.
+
+        Where the disk refuses, what is left is removed when this is called again.
+        """
         with self._flush_lock:
             if offset > self._recovery_point:
                 self._flush()
@@ -741,11 +744,12 @@ class PartitionLog:
         self._note_point()
         self._checkpoints.write()
         first = segment.segment_of(self._segments, offset)
-        doomed, self._segments = self._segments[:first], self._segments[first:]
-        for found in doomed:
+        for found in self._segments[:first]:
             found.file.close()
-            self._files.unlink(found.path)
+            if self._files.exists(found.path):
+                self._files.unlink(found.path)
             found.index.reset()
+            self._segments = self._segments[1:]
         with self._flush_lock:
             self._snapshots.remove_before(offset)
         epochs = LeaderEpochs(self.leader_epochs.entries)

@@ -13,6 +13,7 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.refusals import refusal
+from millrace.broker.storage.segment import parse_offset_name
 from millrace.core.errors import LogDirFailedError, StorageBusyError, StorageError, StorageFullError
 from millrace.core.ids import MonotonicMs, Offset, ProducerId, WallMs
 from millrace.core.records.header import parse_header
@@ -103,7 +104,7 @@ def test_what_is_deleted_or_cut_is_so_when_it_is_tried_again() -> None:
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
 def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again(code: int) -> None:
-    for opened, refused in cuts_refused_half_way(code):
+    for opened, refused in refused_half_way(code, cut):
         log = opened.log
         if refused:
             log.truncate_to(Offset(3), NOW)
@@ -118,9 +119,22 @@ def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again(code: int
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
+def test_a_deletion_that_is_refused_half_way_is_done_when_it_is_tried_again(code: int) -> None:
+    for opened, refused in refused_half_way(code, lambda log: log.advance_log_start(Offset(7))):
+        if refused:
+            opened.log.advance_log_start(Offset(7))
+        assert (opened.log.log_start_offset, opened.log.failure) == (7, None)
+        bases = [parse_offset_name(name, ".log") for name in opened.disk.list(PARTITION)]
+        assert sorted(base for base in bases if base is not None) == [6, 9]
+        opened.disk.cut_power()
+        after = LogOnDisk(opened.disk, SMALL)
+        assert (after.log.log_start_offset, after.end) == (7, 9)  # Nobody flushed the last one.
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
 @pytest.mark.parametrize("ends", ["crash", "checkpoint and crash", "in order"])
 def test_a_process_that_ends_with_half_a_cut_leaves_a_sound_log(ends: str, code: int) -> None:
-    for opened, _ in cuts_refused_half_way(code):
+    for opened, _ in refused_half_way(code, cut):
         if ends == "checkpoint and crash":
             if opened.log.is_being_cut:
                 with pytest.raises(StorageBusyError, match="nothing was flushed"):
@@ -137,8 +151,14 @@ def test_a_process_that_ends_with_half_a_cut_leaves_a_sound_log(ends: str, code:
         assert knows_its_batches(after.log)
 
 
-def cuts_refused_half_way(code: int) -> Iterator[tuple[LogOnDisk, bool]]:
-    """Logs of ten batches, all but the last checkpointed, cut at 3; each has one more call go well.
+def cut(log: PartitionLog) -> None:
+    log.truncate_to(Offset(3), NOW)
+
+
+def refused_half_way(
+    code: int, change: Callable[[PartitionLog], None]
+) -> Iterator[tuple[LogOnDisk, bool]]:
+    """Logs of ten batches, all but the last checkpointed, changed; each has one more call go well.
 
     Whether it was refused is told with it; the last one was not.
     """
@@ -150,7 +170,7 @@ def cuts_refused_half_way(code: int) -> Iterator[tuple[LogOnDisk, bool]]:
             opened.append(stamped_batch(offset, epoch=offset // 2, producer_id=7, sequence=offset))
         refuse_after(opened.disk, opened.disk.calls + calls, code)
         try:
-            opened.log.truncate_to(Offset(3), NOW)
+            change(opened.log)
             refused = False
         except (StorageBusyError, StorageFullError):
             refused = True
