@@ -27,8 +27,9 @@ good length, which is verified, and the log is as before (P64). Where the proces
 or memory nothing is changed either. Any other error of a write, and any error of a flush, fails the
 log for good (P63); which is which, `refusals.py` says.
 
-A cut that the disk refuses half way is tried again. Until it is done, what lies behind its end may
-be gone: nothing is flushed, checkpointed or verified, and the directory is not closed in order.
+A cut is prepared while the log is as it was; then it ends there for all who read it, and then the
+files are cut. Where the disk refuses that, it is tried again: until it is done nothing is appended,
+and the directory is not closed in order.
 
 Threads: what changes the log takes `_lock`; flushes and producer snapshots, which wait for the
 disk, take `_flush_lock`; who needs both takes them in this order. So a checkpoint may run in a
@@ -66,7 +67,6 @@ from millrace.broker.storage.time_search import TimestampedOffset, first_record
 from millrace.core.errors import (
     CorruptLogError,
     OffsetOutOfRangeError,
-    StorageBusyError,
     StorageError,
 )
 from millrace.core.ids import (
@@ -94,6 +94,13 @@ class _Tail(NamedTuple):
     end: Place
 
 
+class _ToCut(NamedTuple):
+    """What the files hold behind the end of the log: in the active one, and in later ones."""
+
+    segments: tuple[Segment, ...]
+    was_flushed: bool
+
+
 class PartitionLog:
     """See the module. Made by `PartitionLog.open`.
 
@@ -117,7 +124,6 @@ class PartitionLog:
         "_files",
         "_flush_lock",
         "_flushed_offset",
-        "_is_being_cut",
         "_is_closed",
         "_lock",
         "_names_are_durable",
@@ -126,6 +132,7 @@ class PartitionLog:
         "_segments",
         "_snapshots",
         "_tail",
+        "_to_cut",
         "_uncheckpointed_bytes",
         "config",
         "high_watermark",
@@ -156,7 +163,7 @@ class PartitionLog:
         self._flush_lock = threading.Lock()
         self._failure: StorageError | None = None
         self._is_closed = False
-        self._is_being_cut = False
+        self._to_cut: _ToCut | None = None
         self._segments = recovered.segments
         active = self._segments[-1]
         self._tail = _Tail(active, Place(active.next_offset, active.size))
@@ -274,8 +281,8 @@ class PartitionLog:
 
     @property
     def is_being_cut(self) -> bool:
-        """Whether a cut was begun, and refused half way: it is to be tried again."""
-        return self._is_being_cut
+        """Whether files hold more than the log, as the disk refused to cut them."""
+        return self._to_cut is not None
 
     @property
     def is_closed(self) -> bool:
@@ -308,6 +315,7 @@ class PartitionLog:
             assert self._follow_on(batches)
             epochs = self.leader_epochs
             try:
+                self._cut_files()
                 if self._must_roll(length, batches[-1].next_offset, now):
                     self._roll(now)
                 self._begin_epochs(batches)
@@ -409,6 +417,7 @@ class PartitionLog:
                     raise self._refusal(error, "rolling") from error
 
     def _roll(self, now: WallMs) -> None:
+        self._cut_files()
         old = self._segments[-1]
         with self._flush_lock:
             self._flush()
@@ -446,11 +455,6 @@ class PartitionLog:
 
     def _flush(self) -> Offset:
         self._check_open()
-        if self._is_being_cut:
-            raise StorageBusyError(
-                f"flushing {self.topic_partition} in {self._directory}: a cut of the log was begun "
-                "and is not done; nothing was flushed"
-            )
         active, end = self._tail
         try:
             if end.offset > self._flushed_offset:
@@ -485,19 +489,15 @@ class PartitionLog:
     def checkpoint(self) -> None:
         """Advance the recovery point to what is written now; see the module for threads.
 
-        Not while a cut is half done: witnesses of what is being cut would be taken for a loss.
         The log directory makes the point durable afterwards. A full disk does not keep it from
         advancing: index and snapshot are caches, and wait until there is room.
 
         Raises:
             LogDirFailedError: the disk failed.
             CorruptLogError: the log was found damaged before.
-            StorageBusyError: a cut was begun meanwhile, and refused half way.
         """
         with self._lock:
             self._check_open()
-            if self._is_being_cut:
-                return
             active = self._segments[-1]
             coverage = active.coverage
             states = self.producer_states.copy()
@@ -511,7 +511,7 @@ class PartitionLog:
             if not _may_pass(error):
                 raise self._fail(error, "checkpointing") from error
         with self._lock:
-            if self._is_closed or self._is_being_cut or active is not self._segments[-1]:
+            if self._is_closed or active is not self._segments[-1]:
                 return  # Closed or truncated meanwhile: each of them is a checkpoint, too.
             try:
                 active.index.save(coverage)
@@ -597,6 +597,8 @@ class PartitionLog:
         except BlockingIOError:
             raise
         except (*scan.DAMAGE, OSError) as error:
+            if found not in self._segments:  # Cut meanwhile: what is left of it is another one's.
+                return self.plan_read(start_offset, max_bytes, limit_offset, may_block=may_block)
             raise self._unread(error, found.path) from error
 
     def offset_after_bytes(self, start_offset: Offset, size: int, limit_offset: Offset) -> Offset:
@@ -670,6 +672,8 @@ class PartitionLog:
             except FileNotFoundError:
                 continue  # Deleted by retention meanwhile.
             except (*scan.DAMAGE, OSError) as error:
+                if found not in self._segments:  # Cut meanwhile.
+                    return self.offset_for_timestamp(timestamp, limit_offset)
                 raise self._unread(error, found.path) from error
             if record is not None:
                 return record
@@ -745,11 +749,11 @@ class PartitionLog:
         self._checkpoints.write()
         first = segment.segment_of(self._segments, offset)
         for found in self._segments[:first]:
-            found.file.close()
             if self._files.exists(found.path):
                 self._files.unlink(found.path)
             found.index.reset()
             self._segments = self._segments[1:]
+            found.file.close()  # A reader in between would open it again.
         with self._flush_lock:
             self._snapshots.remove_before(offset)
         epochs = LeaderEpochs(self.leader_epochs.entries)
@@ -761,19 +765,23 @@ class PartitionLog:
     def truncate_to(self, offset: Offset, now: WallMs) -> None:
         """End the log at `offset`, or where the batch that holds it begins (KIP-101).
 
+        Where the disk refuses, it is to be called again; until then the log may be as before, or
+        end there and take no appends.
+
         Raises:
             OffsetOutOfRangeError: the log starts behind `offset`.
-            StorageFullError, LogDirFailedError: as in `append`.
+            StorageFullError, StorageBusyError, LogDirFailedError: as in `append`.
             CorruptLogError: what remains is damaged.
         """
         with self._lock:
             self._check_open()
-            if offset >= self.log_end_offset:
-                return
-            if offset < self.log_start_offset:
-                raise self._out_of_range(offset)
             try:
                 with self._flush_lock:
+                    self._cut_files()
+                    if offset >= self.log_end_offset:
+                        return
+                    if offset < self.log_start_offset:
+                        raise self._out_of_range(offset)
                     self._truncate_to(offset, now)
             except (*scan.DAMAGE, scan.ScanStop) as error:
                 raise self._corrupt(str(error)) from error
@@ -800,7 +808,7 @@ class PartitionLog:
     def _begin_at(self, offset: Offset) -> None:
         self._make_names_durable()
         new_beginning.decide(self._files, self._directory, offset)
-        given_up = self._segments
+        given_up = self._segments + (self._to_cut.segments if self._to_cut is not None else ())
         active = Segment(self._files, self._directory, offset, self._cache)
         self._segments = (active,)
         self._tail = _Tail(active, Place(offset, 0))
@@ -811,7 +819,7 @@ class PartitionLog:
         self.producer_states = ProducerStates()
         self.leader_epochs = LeaderEpochs()
         self._are_epochs_saved = True
-        self._is_being_cut = False
+        self._to_cut = None
         for found in given_up:
             found.index.reset()
             found.file.close()
@@ -822,60 +830,81 @@ class PartitionLog:
     def _truncate_to(self, offset: Offset, now: WallMs) -> None:
         self._make_names_durable()
         last = segment.segment_of(self._segments, offset)
-        kept = self._segments[last]
+        kept, later = self._segments[last], self._segments[last + 1 :]
         place = kept.locate(offset, kept.size)
-        was_flushed = place.offset < self._flushed_offset
-        # Witnesses of what was flushed go first: a crash in between leaves a longer log, not one
-        # that seems to have lost bytes. A tail that nobody flushed has none.
-        is_known = place.offset < max(self._recovery_point, self.log_start_offset)
-        is_known |= self._is_being_cut  # The first try may have failed to say so.
-        self._is_being_cut = True
-        self._recovery_point = min(self._recovery_point, place.offset)
-        # The log start may lie inside of the batch that goes.
-        self.log_start_offset = min(self.log_start_offset, place.offset)
-        self.high_watermark = min(self.high_watermark, place.offset)
-        self._note_point()
-        if is_known:
-            self._checkpoints.write()
-        self._snapshots.remove_after(place.offset)
-        for found in reversed(self._segments[last + 1 :]):
-            found.index.reset()
         active = kept.successor(self._files, self._directory, self._cache, place)
-        if was_flushed:
-            self._files.fsync_directory(self._directory)
-        for found in reversed(self._segments[last + 1 :]):  # A crash must not leave a hole.
-            found.file.close()
-            if self._files.exists(found.path):  # Not when this is tried again.
-                self._files.unlink(found.path)
-            self._files.fsync_directory(self._directory)
-
-        active.file.truncate(place.position)
-        interval = self.config.index_interval_bytes
-        for _ in active.rescan(
-            self.topic_partition, place.position, NO_LEADER_EPOCH, interval, now
-        ):
-            pass
-        if active.next_offset != place.offset:
-            raise scan.ScanStop("a batch is damaged", active.size, active.next_offset)
         segments = (*self._segments[:last], active)
-        epochs = LeaderEpochs(self.leader_epochs.entries)
-        if epochs.truncate_from_end(place.offset):
-            write_epochs(self._files, self._directory, epochs)
-        states = self._producers_at(segments, place.offset, now)
-        if was_flushed:
-            active.file.fdatasync()
-            self._flushed_offset = place.offset
-        # The end, and all that is known of what lies before it, change together: a cut that the
-        # disk refused half way is tried again, and must not find that nothing is left to cut.
+        try:
+            interval = self.config.index_interval_bytes
+            for _ in active.rescan(
+                self.topic_partition, place.position, NO_LEADER_EPOCH, interval, now
+            ):
+                pass
+            if active.next_offset != place.offset:
+                raise scan.ScanStop("a batch is damaged", active.size, active.next_offset)
+            states = self._producers_at(segments, place.offset, now)
+            self._give_up(place, later)
+        except BaseException:
+            active.file.close()
+            raise
+
+        # So far the log is as it was. Now it ends there, for all who read it, before a file does.
+        was_flushed = place.offset < self._flushed_offset
         self._segments = segments
         self._tail = _Tail(active, place)
-        self.leader_epochs = epochs
+        self._flushed_offset = min(self._flushed_offset, place.offset)
+        self.log_start_offset = min(self.log_start_offset, place.offset)
+        self.high_watermark = min(self.high_watermark, place.offset)
+        epochs = LeaderEpochs(self.leader_epochs.entries)
+        if epochs.truncate_from_end(place.offset):
+            self.leader_epochs, self._are_epochs_saved = epochs, False
         self.producer_states = states
-        self._is_being_cut = False
+        self._note_point()
+        self._to_cut = _ToCut(later, was_flushed)
+        self._cut_files()
         if was_flushed:
             self._save_snapshot(place.offset, states)
             active.index.save(active.coverage)
             self._checkpointed(place.offset, self._uncheckpointed_bytes)
+
+    def _give_up(self, place: Place, later: tuple[Segment, ...]) -> None:
+        """Remove what witnesses that batches behind a place were flushed.
+
+        It goes before they do: a crash in between leaves a longer log, not one that seems to have
+        lost bytes. A tail that nobody flushed has none.
+        """
+        # The log start may lie inside of the batch that goes.
+        start = min(self.log_start_offset, place.offset)
+        point = min(self._recovery_point, place.offset)
+        committed = max(start, min(self.high_watermark, point))
+        if place.offset < max(self._recovery_point, self.log_start_offset):
+            self._checkpoints.put(self.topic_partition, RecoveryPoint(start, point, committed))
+            self._checkpoints.write()
+        self._recovery_point = point
+        self._snapshots.remove_after(place.offset)
+        for found in reversed(later):
+            found.index.reset()
+        if place.offset < self._flushed_offset:
+            self._files.fsync_directory(self._directory)
+
+    def _cut_files(self) -> None:
+        """Cut what lies behind the end off the files; nothing is appended before that is done."""
+        while self._to_cut is not None and self._to_cut.segments:  # A crash must not leave a hole.
+            *others, found = self._to_cut.segments
+            found.file.close()
+            if self._files.exists(found.path):  # Not when this is tried again.
+                self._files.unlink(found.path)
+            self._files.fsync_directory(self._directory)
+            self._to_cut = self._to_cut._replace(segments=tuple(others))
+        if self._to_cut is not None:
+            active = self._segments[-1]
+            active.file.truncate(active.size)
+            if self._to_cut.was_flushed:
+                active.file.fdatasync()
+            if not self._are_epochs_saved:  # Last: a longer log would lack them.
+                write_epochs(self._files, self._directory, self.leader_epochs)
+                self._are_epochs_saved = True
+            self._to_cut = None
 
     def _producers_at(
         self, segments: tuple[Segment, ...], offset: Offset, now: WallMs
@@ -905,8 +934,6 @@ class PartitionLog:
             LogDirFailedError: the disk takes no new index.
         """
         self._check()
-        if self._is_being_cut:
-            return 0
         segments = self._segments
         offset = max(self._scrub_offset, self.log_start_offset)
         found = segments[max(segment.segment_of(segments, offset), 0)]
@@ -984,7 +1011,9 @@ class PartitionLog:
         finally:
             with self._lock, self._flush_lock:  # No checkpoint is under way, and none comes.
                 self._is_closed = True
-            for found in self._segments:
+            for found in self._segments + (
+                self._to_cut.segments if self._to_cut is not None else ()
+            ):
                 found.file.close()
                 found.index.close()
 

@@ -610,8 +610,9 @@ class LogDirectory:
             LogDirFailedError, StorageFullError: the disk refused; the next start recovers.
         """
         try:
+            ends_are_known = True
             for log in self._open_logs():
-                clean &= not log.is_being_cut  # Where it ends, only recovery can tell.
+                ends_are_known &= not log.is_being_cut  # Else only recovery can tell.
                 try:
                     log.close(clean=clean)
                 except CorruptLogError as error:
@@ -622,7 +623,7 @@ class LogDirectory:
                 self.keep_points()
             # Of a log that was not opened it is not known how it was left.
             unjudged = set(self.found) - self.logs.keys()
-            if clean and not self.corrupt and unjudged <= set(others):
+            if clean and ends_are_known and not self.corrupt and unjudged <= set(others):
                 self._mark_clean(-1 if broker_epoch is None else broker_epoch, unjudged)
         finally:
             self.logs.clear()

@@ -13,7 +13,8 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.refusals import refusal
-from millrace.broker.storage.segment import parse_offset_name
+from millrace.broker.storage.segment import ReadPlan, parse_offset_name
+from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import LogDirFailedError, StorageBusyError, StorageError, StorageFullError
 from millrace.core.ids import MonotonicMs, Offset, ProducerId, WallMs
 from millrace.core.records.header import parse_header
@@ -102,72 +103,136 @@ def test_what_is_deleted_or_cut_is_so_when_it_is_tried_again() -> None:
     assert LogOnDisk(opened.disk, SMALL).end == 50
 
 
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
-def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again(code: int) -> None:
-    for opened, refused in refused_half_way(code, cut):
+CODES = pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
+SIZES = pytest.mark.parametrize("config", [SMALL, LogConfig()], ids=["segments", "one segment"])
+
+
+@CODES
+@SIZES
+@pytest.mark.parametrize("offset", [6, 7, 8])
+def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again(
+    offset: int, config: LogConfig, code: int
+) -> None:
+    for opened, refused in refused_half_way(code, config, partial(cut, offset)):
         log = opened.log
         if refused:
-            log.truncate_to(Offset(3), NOW)
-        assert (opened.end, log.failure) == (3, None)
+            assert opened.batches().keys() >= {0, 2, 4}
+            cut(offset, log)
+        end = offset - offset % 2  # The batch that holds it goes.
+        assert (opened.end, log.failure) == (end, None)
         assert knows_its_batches(log)
-        opened.append(stamped_batch(3, epoch=8, producer_id=7, sequence=3))
-        assert log.flush() == 4
+        opened.append(the_batch(end, epoch=8))
+        assert log.flush() == end + 2
         opened.disk.cut_power()
-        after = LogOnDisk(opened.disk, SMALL)
-        assert after.end == 4
+        after = LogOnDisk(opened.disk, config)
+        assert after.end == end + 2
         assert knows_its_batches(after.log)
 
 
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
-def test_a_deletion_that_is_refused_half_way_is_done_when_it_is_tried_again(code: int) -> None:
-    for opened, refused in refused_half_way(code, lambda log: log.advance_log_start(Offset(7))):
-        if refused:
-            opened.log.advance_log_start(Offset(7))
-        assert (opened.log.log_start_offset, opened.log.failure) == (7, None)
-        bases = [parse_offset_name(name, ".log") for name in opened.disk.list(PARTITION)]
-        assert sorted(base for base in bases if base is not None) == [6, 9]
+@CODES
+@SIZES
+def test_what_comes_after_half_a_cut_finds_the_log_sound(config: LogConfig, code: int) -> None:
+    for opened, refused in refused_half_way(code, config, partial(cut, 6)):
+        opened.checkpoint()
+        opened.directory.scrub(1 << 20)
+        assert opened.log.flush() >= 6
+        end = opened.end
+        assert knows_its_batches(opened.log)
+        opened.append(the_batch(end, epoch=9))
+        assert opened.log.failure is None
+        opened.log.start_anew(Offset(50)) if refused else opened.log.roll(NOW)
+        opened.log.flush()
+        end = opened.end
         opened.disk.cut_power()
-        after = LogOnDisk(opened.disk, SMALL)
-        assert (after.log.log_start_offset, after.end) == (7, 9)  # Nobody flushed the last one.
+        assert LogOnDisk(opened.disk, config).end == end
 
 
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
+@CODES
+@SIZES
 @pytest.mark.parametrize("ends", ["crash", "checkpoint and crash", "in order"])
-def test_a_process_that_ends_with_half_a_cut_leaves_a_sound_log(ends: str, code: int) -> None:
-    for opened, _ in refused_half_way(code, cut):
+def test_a_process_that_ends_with_half_a_cut_leaves_a_sound_log(
+    ends: str, config: LogConfig, code: int
+) -> None:
+    for opened, _ in refused_half_way(code, config, partial(cut, 6)):
         if ends == "checkpoint and crash":
-            if opened.log.is_being_cut:
-                with pytest.raises(StorageBusyError, match="nothing was flushed"):
-                    opened.log.flush()
             opened.checkpoint()
             opened.directory.scrub(1 << 20)
         if ends == "in order":
             opened.directory.close(clean=True)
         else:
             opened.disk.cut_power()
-        after = LogOnDisk(opened.disk, SMALL)
-        assert 3 <= after.end <= 10
+        after = LogOnDisk(opened.disk, config)
+        assert 6 <= after.end <= 20
         assert (after.log.failure, after.directory.corrupt) == (None, {})
         assert knows_its_batches(after.log)
 
 
-def cut(log: PartitionLog) -> None:
-    log.truncate_to(Offset(3), NOW)
+@SIZES
+def test_readers_of_a_log_that_is_being_cut_find_no_damage(config: LogConfig) -> None:
+    for stopped_at in count(1):
+        opened = reopened(config)
+        looks: list[ReadPlan | None] = []
+        disk, log = opened.disk, opened.log
+        plan = partial(log.plan_read, Offset(0), 1 << 20, Offset(6))
+        at_call(disk, disk.calls + stopped_at, lambda: looks.append(plan()))  # noqa: B023
+        cut(6, log)
+        del disk.call
+        assert (log.failure, opened.end) == (None, 6)
+        if not looks:
+            return
+        assert looks[0] is not None
+
+
+@CODES
+@SIZES
+def test_a_deletion_that_is_refused_half_way_is_done_when_it_is_tried_again(
+    config: LogConfig, code: int
+) -> None:
+    for opened, refused in refused_half_way(code, config, give_up):
+        if refused:
+            give_up(opened.log)
+        assert (opened.log.log_start_offset, opened.log.failure) == (14, None)
+        bases = [parse_offset_name(name, ".log") for name in opened.disk.list(PARTITION)]
+        gone = 12 if config is SMALL else 0
+        assert min(base for base in bases if base is not None) == gone
+        opened.disk.cut_power()
+        after = LogOnDisk(opened.disk, config)
+        assert (after.log.log_start_offset, after.end) == (14, 18)  # Nobody flushed the last one.
+
+
+def cut(offset: int, log: PartitionLog) -> None:
+    log.truncate_to(Offset(offset), NOW)
+
+
+def give_up(log: PartitionLog) -> None:
+    log.advance_log_start(Offset(14))
+
+
+def the_batch(offset: int, *, epoch: int) -> StampedBatch:
+    return stamped_batch(offset, records=2, epoch=epoch, producer_id=7, sequence=offset)
+
+
+def reopened(config: LogConfig) -> LogOnDisk:
+    """A log of ten batches of two records, all but the last checkpointed; it was opened again."""
+    opened = LogOnDisk(Disk(), config)
+    for offset in range(0, 18, 2):
+        opened.append(the_batch(offset, epoch=offset // 4))
+    opened.checkpoint()
+    opened.disk.restart()
+    opened = LogOnDisk(opened.disk, config)
+    opened.append(the_batch(18, epoch=4))
+    return opened
 
 
 def refused_half_way(
-    code: int, change: Callable[[PartitionLog], None]
+    code: int, config: LogConfig, change: Callable[[PartitionLog], None]
 ) -> Iterator[tuple[LogOnDisk, bool]]:
-    """Logs of ten batches, all but the last checkpointed, changed; each has one more call go well.
+    """Change logs like that, one after another; each has one more call to the disk go well.
 
     Whether it was refused is told with it; the last one was not.
     """
     for calls in count(1):
-        opened = LogOnDisk(Disk(), SMALL)
-        for offset in range(10):
-            if offset == 9:
-                opened.checkpoint()
-            opened.append(stamped_batch(offset, epoch=offset // 2, producer_id=7, sequence=offset))
+        opened = reopened(config)
         refuse_after(opened.disk, opened.disk.calls + calls, code)
         try:
             change(opened.log)
@@ -212,12 +277,17 @@ def test_a_log_that_is_refused_half_way_to_a_new_beginning_gets_there_later() ->
 
 def refuse_after(disk: Disk, calls: int, code: int = errno.EMFILE) -> None:
     """Let the process lack descriptors, or what else there is a code for, from a call on."""
+    at_call(disk, calls, lambda: setattr(disk, "lack", code))
+
+
+def at_call(disk: Disk, number: int, job: Callable[[], object]) -> None:
+    """Do something in the midst of a call, the so-many-th that changes something."""
     call = disk.call
 
     def counted() -> None:
         call()
-        if disk.calls == calls:
-            disk.lack = code
+        if disk.calls == number:
+            job()
 
     disk.call = counted  # type: ignore[method-assign]
 
