@@ -61,6 +61,7 @@ class Attempt:
     producer_epoch: int
     first: int
     last: int
+    is_successor: bool
 
 
 @dataclass
@@ -78,6 +79,8 @@ class Log:
         if attempt.producer_epoch > epoch:
             if epoch >= 0 and attempt.first != 0:
                 raise OutOfOrderSequenceError("a new epoch begins at 0")
+            if epoch < 0 and attempt.is_successor:
+                raise OutOfOrderSequenceError("the batch before it is missing")
             recent = deque(maxlen=5)
         else:
             for first, last, base in recent:
@@ -133,6 +136,7 @@ class LossyBroker(RuleBasedStateMachine):
                             batch.producer_epoch,
                             batch.base_sequence,
                             batch.base_sequence + batch.record_count - 1,
+                            batch.is_successor,
                         )
                         for batch, _ in effect.batches
                     ]

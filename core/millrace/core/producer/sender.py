@@ -513,7 +513,7 @@ class Sender:
         for index, batch in enumerate(partition.in_flight):
             if batch.state is BatchState.TO_REPEAT:
                 if partition.must_renew and not batch.maybe_appended:
-                    continue  # It waits for its new number.
+                    break  # It waits for its new number, and so does what is behind it.
                 if _is_awaited(partition.in_flight[:index], batch.request):
                     return None
                 return batch
@@ -575,10 +575,13 @@ class Sender:
     # Numbering anew.
 
     def _can_renew(self, partition: _Partition) -> bool:
-        return not any(
-            batch.state is BatchState.IN_THE_AIR or batch.maybe_appended
-            for batch in partition.in_flight
-        )
+        """Whether no batch of the old numbering can be in the log, or come there.
+
+        None can behind one that was not appended for certain, whatever became of its own attempts.
+        """
+        if any(batch.state is BatchState.IN_THE_AIR for batch in partition.in_flight):
+            return False
+        return not partition.in_flight or not partition.in_flight[0].maybe_appended
 
     def _renew(self, partition: _Partition) -> bool:
         """Give the partition its next epoch, or the next id when there is no next epoch."""
@@ -595,6 +598,7 @@ class Sender:
         partition.must_renew = False
         partition.next_sequence = 0
         for batch in partition.in_flight:
+            batch.maybe_appended = False
             self._number(partition, batch)
         return True
 

@@ -420,6 +420,26 @@ def test_a_failure_for_good_leaves_a_hole_that_a_new_epoch_closes() -> None:
     assert (third.producer_epoch, third.base_sequence) == (1, 2)
 
 
+def test_what_is_behind_a_batch_that_was_not_appended_is_in_no_doubt() -> None:
+    """It would be repeated as fast as the leader refuses it, and keep the others from going on."""
+    sender = make()
+    first, second, third = batch_of(2), batch_of(2), batch_of(2)
+    sender.on_batches([first, second, third])
+    sender.poll(at(0))
+    sender.on_answer(BROKER, 2, [refused(InvalidTimestampError("too far off"))], 0, at(1))
+    sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], 0, at(1))
+    assert not sent(sender.poll(at(1)))
+    sender.on_disconnected(BROKER, "reset", at(2))
+    assert third.maybe_appended
+    sender.on_connected(BROKER)
+    assert sent(sender.poll(at(2))) == [[second], [third]]
+    assert [(each.producer_epoch, each.base_sequence) for each in (second, third)] == [
+        (1, 0),
+        (1, 2),
+    ]
+    assert not third.maybe_appended
+
+
 def test_a_batch_in_doubt_never_gets_another_number() -> None:
     sender = make()
     first, second = batch_of(), batch_of()
