@@ -529,13 +529,16 @@ class PartitionFollower:
 
     def on_written(self, next_offset: Offset) -> list[Effect]:
         """Note that all before `next_offset` is in the file."""
+        if self.phase is Phase.CHANGING:
+            return []  # What was written is told with the change: this may be of before or after.
         assert self.written_offset <= next_offset <= self.next_offset
         self.written_offset = next_offset
         return self._advance() + self._settled()
 
     def on_flushed(self, next_offset: Offset) -> None:
         """Note that all before `next_offset` is durable."""
-        assert next_offset <= self.written_offset
+        assert next_offset <= self.written_offset or self.phase is Phase.CHANGING
+        next_offset = min(next_offset, self.written_offset)
         self.flushed_offset = max(self.flushed_offset, next_offset)
 
     def on_write_failed(self, base_offset: Offset) -> list[Effect]:

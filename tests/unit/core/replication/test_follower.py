@@ -375,6 +375,16 @@ def test_an_answer_that_no_leader_gives_is_not_obeyed() -> None:
     assert machine.next_offset == 9
 
 
+def test_what_a_flush_tells_while_the_log_is_being_cut_does_not_count_beyond_the_cut() -> None:
+    machine = follower((1, 0), (2, 7), end=9)
+    machine.flushed_offset = Offset(5)
+    assert machine.on_fetch_response(response(machine, diverging=(1, 7))) == [Truncate(Offset(7))]
+    assert machine.on_written(Offset(7)) == []  # Of the log that is cut already.
+    machine.on_flushed(Offset(7))
+    machine.on_truncated(Offset(7))
+    assert (machine.written_offset, machine.flushed_offset) == (7, 7)
+
+
 def test_what_arrives_while_the_log_is_being_cut_is_dropped() -> None:
     machine = follower((1, 0), (2, 3), end=9)
     answer = response(machine, batch(9, 10), high_watermark=9)
