@@ -424,6 +424,8 @@ class Invariants:
         log = None if node is None else node.logs.get(topic_partition)
         if log is None:
             return None
-        if self._cluster.is_flushed(topic_partition.topic_id):
+        state = self._cluster.states.get(topic_partition)
+        is_settled = state is not None and not state.is_unflushed  # Else a leader has yet to hear.
+        if is_settled and self._cluster.is_flushed(topic_partition.topic_id):
             return log.flushed_offset
         return log.log_end_offset

@@ -693,7 +693,7 @@ class Pipeline:
                 response = await self.cluster.call(ask, attempt_s=self.cluster.metadata_timeout_s)
             except (RetriableError, ConnectionFailedError, UnknownServerError) as error:
                 self._sender.on_no_producer_id(error.message)
-                await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)
+                await asyncio.sleep(self._retry_ms_max / 1000)
             else:
                 break
         self._sender.on_producer_id(ProducerId(response.producer_id))
