@@ -808,7 +808,7 @@ class PartitionLog:
     def _begin_at(self, offset: Offset) -> None:
         self._make_names_durable()
         new_beginning.decide(self._files, self._directory, offset)
-        given_up = self._segments + (self._to_cut.segments if self._to_cut is not None else ())
+        given_up = self._all_segments()
         active = Segment(self._files, self._directory, offset, self._cache)
         self._segments = (active,)
         self._tail = _Tail(active, Place(offset, 0))
@@ -905,6 +905,10 @@ class PartitionLog:
                 write_epochs(self._files, self._directory, self.leader_epochs)
                 self._are_epochs_saved = True
             self._to_cut = None
+
+    def _all_segments(self) -> tuple[Segment, ...]:
+        """Also those behind the end that are to be removed."""
+        return self._segments if self._to_cut is None else self._segments + self._to_cut.segments
 
     def _producers_at(
         self, segments: tuple[Segment, ...], offset: Offset, now: WallMs
@@ -1011,9 +1015,7 @@ class PartitionLog:
         finally:
             with self._lock, self._flush_lock:  # No checkpoint is under way, and none comes.
                 self._is_closed = True
-            for found in self._segments + (
-                self._to_cut.segments if self._to_cut is not None else ()
-            ):
+            for found in self._all_segments():
                 found.file.close()
                 found.index.close()
 
