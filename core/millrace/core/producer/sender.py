@@ -13,7 +13,8 @@ Invariants:
 - A leader that knows nothing of a producer takes any sequence for its first (P43), so that a second
   batch could pass a refused first one. So each batch says whether it is the successor of one that
   has no outcome, and such a leader refuses it.
-- A batch whose attempt ended without a clear answer (`maybe_appended`) never gets another sequence.
+- A batch whose attempt ended without a clear answer (`maybe_appended`) never gets another sequence;
+  but one that is behind a batch that was not appended for certain was not appended, either.
 - A hole in the sequences (a batch that failed for good) is never filled: once no batch of the old
   numbering is in the air, or might be in the log, the partition goes on under the next producer
   epoch from sequence 0, which also fences whatever of the old epoch is still under way (P43).
