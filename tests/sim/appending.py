@@ -14,7 +14,7 @@ from tests.sim.machine import Machine
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import StorageBusyError, StorageError, StorageFullError
+from millrace.core.errors import StorageError, StorageFullError
 from millrace.core.ids import Offset
 
 THREAD: Final = "append"
@@ -138,8 +138,6 @@ class Appender:
             end_offset = target.log.log_end_offset
             try:
                 flushed_offset = target.log.flush()
-            except StorageBusyError:
-                self._to_flush[id(target)] = target  # A cut that found no room is tried again.
             except StorageError as error:
                 outcomes.append(_bound(self._failed, target, error))
             else:

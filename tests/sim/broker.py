@@ -75,9 +75,7 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.metadata.cache import (
-    MetadataCache,
-)
+from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.lease import NOBODY

@@ -523,7 +523,7 @@ class ControllerChannel:
             raise
         if self._cache.has_missed:
             raise NotControllerError("metadata was missed: the session begins anew")
-        if self._kept.controller_epoch < self.seen.controller_epoch:
+        if self._kept.controller_epoch < self.seen.controller_epoch:  # P39
             await self.keep_seen()
         image = self._cache.image
         if image is not None and image is not self._image:

@@ -610,9 +610,9 @@ class LogDirectory:
             LogDirFailedError, StorageFullError: the disk refused; the next start recovers.
         """
         try:
-            ends_are_known = True
+            # Where a log that is being cut ends, only recovery can tell.
+            ends_are_known = not any(log.is_being_cut for log in self._open_logs())
             for log in self._open_logs():
-                ends_are_known &= not log.is_being_cut  # Else only recovery can tell.
                 try:
                     log.close(clean=clean)
                 except CorruptLogError as error:
