@@ -39,6 +39,7 @@ many bytes behind an offset."""
 
 _PAUSE_MS: Final = 100
 _PAUSE_MS_MAX: Final = 1_000
+_PAUSE_FRACTION: Final = 4
 
 
 @dataclass(slots=True, frozen=True)
@@ -143,7 +144,7 @@ async def _ask_leaders(
         errors = await _ask_each_once(cluster, missing, ask, found)
         now = time.monotonic()
         in_vain_ms = int((now - began_at) * 1000)
-        pause_s = pause_after(in_vain_ms, shortest_ms, longest_ms) / 1000
+        pause_s = pause_after(in_vain_ms, shortest_ms, longest_ms, fraction=_PAUSE_FRACTION) / 1000
         is_over = now + pause_s >= deadline
         for place, error in list(errors.items()):
             if is_over or not error.retriable:

@@ -61,6 +61,7 @@ _EPOCHS_KEPT: Final = 64
 """Of how many leader epochs a partition remembers where it began to read them."""
 _NOT_AVAILABLE_MAX: Final = 3
 """How often in a row a follower may not know yet that the position is committed."""
+_PAUSE_FRACTION: Final = 4
 _GRANT_FRACTION: Final = 4
 """Credit is given back in parts of the window this small, not batch by batch."""
 
@@ -827,8 +828,12 @@ class Fetcher:
     def _look_for_leader(self, partition: _Partition, now: MonotonicMs) -> None:
         """Have the partition's leader looked up, and try again after a pause."""
         self._leaderless[partition.topic] = None
-        shortest_ms, longest_ms = self._retry_backoff_ms, self._retry_backoff_ms_max
-        pause_ms = pause_after(partition.paused_ms, shortest_ms, longest_ms)
+        pause_ms = pause_after(
+            partition.paused_ms,
+            self._retry_backoff_ms,
+            self._retry_backoff_ms_max,
+            fraction=_PAUSE_FRACTION,
+        )
         partition.paused_ms += pause_ms
         partition.retry_at = MonotonicMs(now + pause_ms)
 

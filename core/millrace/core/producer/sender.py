@@ -69,6 +69,7 @@ PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 ACKS_ALL: Final = -1
 _NO_LEADER: Final = Leader(NO_BROKER, NO_LEADER_EPOCH)
 _LONG_AGO: Final = MonotonicMs(0)
+_PAUSE_FRACTION: Final = 10
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
 
@@ -822,8 +823,13 @@ class Sender:
         if self._refreshed_at is None:
             return _LONG_AGO
         in_vain_ms = 0 if self._in_vain_since is None else self._refreshed_at - self._in_vain_since
-        shortest_ms, longest_ms = self._config.retry_backoff_ms, self._config.retry_backoff_ms_max
-        return MonotonicMs(self._refreshed_at + pause_after(in_vain_ms, shortest_ms, longest_ms))
+        pause_ms = pause_after(
+            in_vain_ms,
+            self._config.retry_backoff_ms,
+            self._config.retry_backoff_ms_max,
+            fraction=_PAUSE_FRACTION,
+        )
+        return MonotonicMs(self._refreshed_at + pause_ms)
 
     def _broker(self, broker_id: BrokerId) -> _Broker:
         broker = self._brokers.get(broker_id)
