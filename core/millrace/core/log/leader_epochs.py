@@ -15,7 +15,14 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from millrace.core.ids import NO_LEADER_EPOCH, UNKNOWN_OFFSET, LeaderEpoch, Offset
+from millrace.core.errors import FencedLeaderEpochError, UnknownLeaderEpochError
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    UNKNOWN_OFFSET,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+)
 
 
 class EpochStart(NamedTuple):
@@ -36,6 +43,21 @@ UNDEFINED_EPOCH_END: Final = EpochEnd(NO_LEADER_EPOCH, UNKNOWN_OFFSET)
 
 _EPOCH = itemgetter(0)
 _START = itemgetter(1)
+
+
+def wrong_epoch(
+    topic_partition: TopicPartition, current: LeaderEpoch, expected: LeaderEpoch
+) -> FencedLeaderEpochError | UnknownLeaderEpochError:
+    """Return what refuses a request of another leader epoch than the current one (P6)."""
+    if expected < current:
+        return FencedLeaderEpochError(
+            f"{topic_partition} is in leader epoch {current}, the request is of epoch {expected}: "
+            "refresh the metadata"
+        )
+    return UnknownLeaderEpochError(
+        f"{topic_partition} is in leader epoch {current} here, the request already knows epoch "
+        f"{expected}: try again shortly"
+    )
 
 
 class LeaderEpochs:

@@ -52,12 +52,10 @@ from itertools import takewhile
 from typing import Final, Protocol
 
 from millrace.core.errors import (
-    FencedLeaderEpochError,
     NotLeaderError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     SafetyViolationError,
-    UnknownLeaderEpochError,
 )
 from millrace.core.ids import (
     NO_BROKER,
@@ -68,7 +66,7 @@ from millrace.core.ids import (
     PartitionEpoch,
     TopicPartition,
 )
-from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
+from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs, wrong_epoch
 from millrace.core.metadata.model import PartitionState
 from millrace.core.replication.progress import FollowerProgress
 from millrace.core.replication.rules import ReplicationConfig
@@ -305,10 +303,7 @@ class PartitionFollower:
         """
         if expected in (NO_LEADER_EPOCH, self.leader_epoch):
             return
-        what = f"{self.topic_partition} is in leader epoch {self.leader_epoch} here"
-        if expected < self.leader_epoch:
-            raise FencedLeaderEpochError(f"{what}, not {expected}: refresh the metadata")
-        raise UnknownLeaderEpochError(f"{what}, not yet {expected}: try again shortly")
+        raise wrong_epoch(self.topic_partition, self.leader_epoch, expected)
 
     def check_readable(self, fetch_offset: Offset) -> None:
         """Refuse a consumer's position that this replica cannot judge (P12, KIP-392).

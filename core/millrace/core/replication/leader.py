@@ -43,7 +43,6 @@ from typing import Final
 
 from millrace.core.errors import (
     Appended,
-    FencedLeaderEpochError,
     InvalidTimestampError,
     MalformedRequestError,
     MillraceError,
@@ -52,7 +51,6 @@ from millrace.core.errors import (
     NotLeaderError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
-    UnknownLeaderEpochError,
 )
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -66,7 +64,7 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs
+from millrace.core.log.leader_epochs import EpochEnd, LeaderEpochs, wrong_epoch
 from millrace.core.log.producer_states import ProducerEntry, ProducerStates
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
@@ -273,18 +271,7 @@ class PartitionLeader:
             )
         if expected in (self.leader_epoch, NO_LEADER_EPOCH):
             return
-        if expected < self.leader_epoch:
-            raise FencedLeaderEpochError(
-                f"{self.topic_partition} is in leader epoch {self.leader_epoch}, the request is of "
-                f"epoch {expected}: refresh the metadata"
-            )
-        raise self._later_epoch(expected)
-
-    def _later_epoch(self, epoch: LeaderEpoch) -> UnknownLeaderEpochError:
-        return UnknownLeaderEpochError(
-            f"{self.topic_partition} is in leader epoch {self.leader_epoch} here, the request "
-            f"already knows epoch {epoch}: try again shortly"
-        )
+        raise wrong_epoch(self.topic_partition, self.leader_epoch, expected)
 
     def check_end_offset(self) -> None:
         """Refuse to say where the log ends for readers while that is not known (P11, KIP-207).
@@ -330,7 +317,7 @@ class PartitionLeader:
         if last_fetched_epoch == self.leader_epoch and fetch_offset <= self.written_offset:
             return None  # As nearly always: in its own epoch nobody else has written.
         if last_fetched_epoch > self.leader_epoch:
-            raise self._later_epoch(last_fetched_epoch)
+            raise wrong_epoch(self.topic_partition, self.leader_epoch, last_fetched_epoch)
         epochs = leader_epochs.with_reign(self.leader_epoch, self.leader_epoch_start_offset)
         return epochs.diverging(fetch_offset, last_fetched_epoch, self.written_offset)
 
