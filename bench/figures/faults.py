@@ -27,10 +27,12 @@ def measure(bench: Bench) -> Outcome:
     """Run the passes one after another, each with dice of its own."""
     passes: list[dict[str, Any]] = []
     for number in range(bench.rounds * PASSES_A_ROUND):
-        passes.append(_pass(bench, number + 1))
+        its = _pass(bench, number + 1)
+        passes.append(its)
+        bad = [*its["failures"], *its["anomalies"]]
         say(
-            f"pass {number + 1}/{bench.rounds * PASSES_A_ROUND}: {passes[-1]['seen']} faults, "
-            f"{passes[-1]['acknowledged']} values, bad: {passes[-1]['failures'] or 'nothing'}"
+            f"pass {number + 1}/{bench.rounds * PASSES_A_ROUND}: {its['seen']} faults, "
+            f"{its['acknowledged']} values, bad: {bad or 'nothing'}"
         )
     good = [each for each in passes if each["good"]]
     counts: Counter[str] = Counter()

@@ -176,7 +176,7 @@ def _report_resources(cluster: Cluster, history: History) -> None:
             "resources",
             details={
                 "rss_bytes": node.rss_bytes(),
-                "fds": node.descriptors(),
+                "fds": node.descriptors_beside_logs(),
                 "threads": node.threads(),
             },
         )
