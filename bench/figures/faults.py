@@ -17,7 +17,7 @@ from bench.measure import Bench, Bound, Outcome, figure, say
 from bench.places import CHECKOUT
 from bench.processes import LoadFailedError
 
-PASSES_A_ROUND = 3
+PASSES_A_ROUND = 2
 FAULTS_MIN = 300
 IDS_MIN = 20
 TIMES_MIN = 10

@@ -161,7 +161,11 @@ def share_a_disk(scene: Scene) -> str:
     with node.twin(node.log_dirs[0]) as twin:
         code, said = failed_start(twin)
     copy = scene.cluster.folder / "copied"
-    shutil.copytree(node.log_dirs[0], copy)
+    node.pause()  # A file that goes while it is copied would end the copying.
+    try:
+        shutil.copytree(node.log_dirs[0], copy)
+    finally:
+        node.resume()
     try:
         with node.twin(copy) as twin:
             copied_code, copied_said = failed_start(twin)
