@@ -21,7 +21,7 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.pipeline
 
 test: lint api-server ## Everything that `make check` does, then all tests, the fastest layer first
-	$(INSTALL) bench spark demo java
+	$(INSTALL) bench spark demo java faults
 	@$(PYTHON_RUN) -m pytest
 
 test-spark: setup ## The tests of Spark's data source and of its jobs alone
@@ -38,6 +38,7 @@ sim: setup ## Simulate a cluster under faults: make sim SEED=8231 (ARGS='--seeds
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),1) $(ARGS)
 
 faults: setup ## Break real brokers under load: make faults (ARGS='--count 10', '--faults F02,F11', '--seconds 600')
+	$(INSTALL) faults
 	@$(PYTHON_RUN) -m tests.faults --seed $(or $(SEED),1) $(ARGS)
 
 mutants: setup ## Leave out one rule of the product after another: the simulator must notice (ARGS='P13 --minutes 2')
@@ -45,11 +46,11 @@ mutants: setup ## Leave out one rule of the product after another: the simulator
 
 # Bounded: about five hours on two cores. Every part ends with an error when something is broken.
 nightly: setup ## All night: scenarios, seeds, mutants, real faults, hours of simulated clusters
+	$(INSTALL) runtime bench faults
 	@$(PYTHON_RUN) -m tests.sim scenarios
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),$(shell date +%Y%m%d)000) --seeds 300 --minutes 5
 	@$(PYTHON_RUN) -m tests.sim mutants --minutes 30
 	@$(PYTHON_RUN) -m tests.faults --seed $(or $(SEED),1) --count 100 --seconds 3600
-	$(INSTALL) runtime bench
 	@$(PYTHON_RUN) -m bench.figures.sim_hours $(ARGS)
 
 fuzz: setup ## Look for bytes that break a decoder, each target for SECONDS (60): make fuzz SECONDS=600

@@ -1,6 +1,7 @@
 #!/bin/sh
 # install.sh GROUP...: makes .venv hold the locked requirements of each group, and this checkout itself.
-# The group `java` is not of Python: it sees that the system has a Java that Spark can use.
+# Two groups are not of Python: `java` sees that the system has a Java that Spark can use, `faults` that it has what
+# the tests break real brokers with.
 #
 # Every make target that needs something calls it. A group's stamp carries the hash of all that was installed
 # for it, so that a second call costs a few milliseconds and a changed lock file is noticed after any `git pull`.
@@ -30,8 +31,8 @@ find_python() {
         "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12 ..."
 }
 
-# install_package PACKAGE WHY: from the system's package manager, where its rights allow that.
-install_package() {
+# install_packages PACKAGES WHY: from the system's package manager, where its rights allow that.
+install_packages() {
     if ! command -v apt-get >/dev/null 2>&1; then
         fail "$2. Install your system's package of it, then try again."
     elif [ "$(id -u)" = 0 ]; then
@@ -39,11 +40,12 @@ install_package() {
     elif sudo -n true 2>/dev/null; then
         sudo=sudo
     else
-        fail "$2. Install the missing package, then try again: sudo apt-get install $1"
+        fail "$2. Install what is missing, then try again: sudo apt-get install $1"
     fi
-    say "installing the system package $1"
+    say "installing from the system's packages: $1"
     $sudo apt-get update -qq >/dev/null
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null ||
+    # shellcheck disable=SC2086  # A list of names without spaces.
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1 >/dev/null ||
         fail "could not install $1. Install it yourself, then try again: sudo apt-get install $1"
 }
 
@@ -51,7 +53,7 @@ install_package() {
 ensure_venv_module() {
     "$1" -c 'import ensurepip' 2>/dev/null && return
     package=$("$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
-    install_package "$package" "$1 has no ensurepip, so it cannot make a virtual environment"
+    install_packages "$package" "$1 has no ensurepip, so it cannot make a virtual environment"
 }
 
 # Spark wants Java 17 or later.
@@ -60,7 +62,21 @@ ensure_java() {
     version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
     [ "${version:-0}" -ge 17 ] && return
     [ -n "${JAVA_HOME:-}" ] && fail "JAVA_HOME names Java ${version:-none}, and Spark wants 17 or later: correct it, or unset it."
-    install_package openjdk-17-jre-headless "Spark wants Java 17 or later, found ${version:-none}"
+    install_packages openjdk-17-jre-headless "Spark wants Java 17 or later, found ${version:-none}"
+}
+
+# Only root can break disks and networks, and the tests leave out, with the reason, what a machine cannot do. So
+# nothing fails here.
+ensure_fault_tools() {
+    [ "$(id -u)" = 0 ] || return 0
+    missing=
+    for pair in ip:iproute2 tc:iproute2 ss:iproute2 mkfs.ext4:e2fsprogs strace:strace cc:gcc; do
+        command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair#*:}"
+    done
+    [ -e /usr/include/dlfcn.h ] || missing="$missing libc6-dev"
+    [ -z "$missing" ] && return
+    missing=$(echo "$missing" | tr ' ' '\n' | sort -u | xargs)
+    (install_packages "$missing" "no $missing: some tests are left out") || true
 }
 
 pip_install() {
@@ -70,6 +86,7 @@ pip_install() {
 install_group() {
     case $1 in
         java) ensure_java; return ;;
+        faults) ensure_fault_tools; return ;;
         # The checkout is installed editable with the locked build back end, so it has to be there first.
         runtime) files="requirements/build.txt requirements/runtime.txt" inputs=pyproject.toml ;;
         *) files="requirements/$1.txt" inputs= ;;
