@@ -69,7 +69,7 @@ def measured(
     options: Sequence[str],
     run: Run | None = None,
 ) -> list[dict[str, Any]]:
-    """Return what each figure's program says, in the order of the names.
+    """Return what the programs of these figures say, also of others that they measured by the way.
 
     Args:
         options: of every program.
@@ -88,7 +88,7 @@ def measured(
             if line.startswith('{"name"'):
                 answer = json.loads(line)
                 answers[answer["name"]] = answer
-    return [answers[name] for name in names]
+    return list(answers.values())
 
 
 def merged(

@@ -26,8 +26,13 @@ def program(printed: dict[str, list[str]], ran: list[str]) -> run_figures.Run:
 def test_figures_of_one_measurement_are_measured_once() -> None:
     ran: list[str] = []
     run = program({"a": [line("b"), line("a")], "c": [line("c")]}, ran)
-    assert [each["name"] for each in measured(["a", "b", "c"], [], run)] == ["a", "b", "c"]
+    assert [each["name"] for each in measured(["a", "b", "c"], [], run)] == ["b", "a", "c"]
     assert ran == ["a", "c"]
+
+
+def test_a_figure_that_was_measured_by_the_way_is_told_of() -> None:
+    run = program({"a": [line("a"), line("b")]}, [])
+    assert [each["name"] for each in measured(["a"], [], run)] == ["a", "b"]
 
 
 def test_a_figure_that_cannot_be_measured_has_a_reason_and_no_value() -> None:
