@@ -1,14 +1,24 @@
-"""The client of the last task, for the next one: worker processes outlive a task.
+"""What outlives a task: Spark's Python workers, and in them the client of the last task.
 
 So the tasks of a query share connections, and a worker holds one client of each sort at the most.
+After each task a worker looks for garbage in all that it has (`pyspark.daemon`): of modules alone
+that takes some 30 ms of a core.
 """
 
+import gc
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Generic, Protocol, TypeVar
 
 from millrace.client import ClosedError
+
+
+@cache
+def keep_loaded() -> None:
+    """Say once in a process that what it has loaded stays, and is not to be looked through."""
+    gc.freeze()
 
 
 class _Client(Protocol):

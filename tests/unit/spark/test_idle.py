@@ -68,3 +68,18 @@ else:
 
 def test_a_forked_process_has_a_client_of_its_own() -> None:
     subprocess.run([sys.executable, "-c", _FORKED], check=True)
+
+
+_LOADED = """
+import gc
+import millrace.spark.sink
+import millrace.spark.range_reader
+
+loaded = gc.get_freeze_count()
+assert loaded > 10_000, loaded
+assert len(gc.get_objects()) < loaded / 10
+"""
+
+
+def test_a_worker_does_not_look_through_what_it_has_loaded() -> None:
+    subprocess.run([sys.executable, "-c", _LOADED], check=True)
