@@ -2,23 +2,19 @@
 
 So the tasks of a query share connections, and a worker holds one client of each sort at the most.
 After each task a worker looks for garbage in all that it has (`pyspark.daemon`): of modules alone
-that takes some 30 ms of a core.
+that takes some 30 ms of a core. So what a process has loaded when it comes here is set aside;
+tasks, planning and commits have processes of their own, and all of them do.
 """
 
 import gc
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from typing import Generic, Protocol, TypeVar
 
 from millrace.client import ClosedError
 
-
-@cache
-def keep_loaded() -> None:
-    """Say once in a process that what it has loaded stays, and is not to be looked through."""
-    gc.freeze()
+gc.freeze()
 
 
 class _Client(Protocol):

@@ -29,7 +29,7 @@ from millrace.client import (
 )
 from millrace.spark.errors import ReadStalledError
 from millrace.spark.guards import Loss, losses, raise_for, told, what_to_do
-from millrace.spark.idle import IdleClient, keep_loaded
+from millrace.spark.idle import IdleClient
 from millrace.spark.lookups import CLIENT_ID, Lookups, until_answered
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
 from millrace.spark.option import Use
@@ -347,7 +347,6 @@ def _open_consumer(kind: _ConsumerKind) -> SyncConsumer:
 
 
 _idle: Final = IdleClient(_open_consumer)
-keep_loaded()  # Tasks, planning and commits have a process each.
 
 
 def _listed(offsets: Mapping[Place, int]) -> str:

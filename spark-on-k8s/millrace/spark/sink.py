@@ -40,7 +40,7 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.spark.errors import InvalidOptionError
-from millrace.spark.idle import IdleClient, keep_loaded
+from millrace.spark.idle import IdleClient
 from millrace.spark.lookups import CLIENT_ID
 from millrace.spark.option import Use
 from millrace.spark.sink_options import SinkOptions, parse_sink_options
@@ -283,4 +283,3 @@ def _open_producer(options: SinkOptions) -> SyncProducer:
 
 
 _idle: Final = IdleClient(_open_producer)
-keep_loaded()  # Tasks, planning and commits have a process each.
