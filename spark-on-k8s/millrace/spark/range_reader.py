@@ -70,18 +70,9 @@ def read_task(task: Task, options: SourceOptions, schema: pa.Schema) -> Iterator
             brokers refused for so long though no record is gone.
     """
     kind = _ConsumerKind.of(options)
-    consumer = _idle.take(kind)
-    is_done = False
-    try:
+    with _idle.lent(kind) as consumer:
         yield from _Reading(task, options, schema, consumer).batches()
         consumer.assign([])
-        is_done = True
-    finally:
-        # Also when Spark has enough, and closes the generator: then the stream is in mid-flight.
-        if is_done:
-            _idle.keep(kind, consumer)
-        else:
-            consumer.close()
 
 
 class Received(NamedTuple):

@@ -133,11 +133,7 @@ def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: boo
         )
     options = parse_sink_options(given, Use.BATCH)
     _check_columns(schema, options)
-    with SyncAdmin(
-        options.bootstrap_servers,
-        client_id=CLIENT_ID,
-        request_timeout_ms=options.request_timeout_ms,
-    ) as admin:
+    with _idle_admin.lent((options.bootstrap_servers, options.request_timeout_ms)) as admin:
         if options.topic is None:
             admin.describe_cluster()
         else:
@@ -146,6 +142,14 @@ def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: boo
             except UnknownTopicOrPartitionError as error:
                 raise _no_topic(options.topic, error) from error
     return BatchSink(options)
+
+
+def _open_admin(kind: tuple[str, int]) -> SyncAdmin:
+    bootstrap, request_timeout_ms = kind
+    return SyncAdmin(bootstrap, client_id=CLIENT_ID, request_timeout_ms=request_timeout_ms)
+
+
+_idle_admin: Final = IdleClient(_open_admin)
 
 
 def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
@@ -172,18 +176,8 @@ def _rows(messages: Sequence[Written | None]) -> int:
 
 
 def _write(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
-    producer = _idle.take(options)
-    is_done = False
-    try:
-        rows = _Writing(producer, options).write(batches)
-        is_done = True
-    finally:
-        if is_done:
-            _idle.keep(options, producer)
-        else:
-            with suppress(MillraceError):  # The first failure is told already.
-                producer.close()
-    return Written(rows)
+    with _idle_producer.lent(options) as producer:
+        return Written(_Writing(producer, options).write(batches))
 
 
 class _Writing:
@@ -282,4 +276,4 @@ def _open_producer(options: SinkOptions) -> SyncProducer:
     )
 
 
-_idle: Final = IdleClient(_open_producer)
+_idle_producer: Final = IdleClient(_open_producer)
