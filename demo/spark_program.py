@@ -6,21 +6,22 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
 STOP_SECONDS_MAX = 60.0
 JOBS = Path(__file__).resolve().parents[1] / "spark-on-k8s" / "jobs"
-_JAVA_VERSION_MIN = 17
+JAVA_VERSION_MIN = 17
 _KILL_SECONDS_MAX = 20.0
 _KILL_POLL_SECONDS = 0.002
 _LOG_LINES_SHOWN = 60
 _SETTINGS = {
     "SPARK_CONF_DIR": str(JOBS / "conf"),  # For one machine.
     "PYSPARK_PYTHON": sys.executable,
-    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # It lives briefly.
 }
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # It lives briefly.
 
 
 def missing() -> str:
@@ -28,23 +29,23 @@ def missing() -> str:
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed: run `make demo`"
     home = os.environ.get("JAVA_HOME")  # It counts before the path for Spark, too.
-    version = _java_version(str(Path(home, "bin", "java")) if home else "java")
-    if version >= _JAVA_VERSION_MIN:
+    version = java_version_of(str(Path(home, "bin", "java")) if home else "java")
+    if version >= JAVA_VERSION_MIN:
         return ""
     found = f"Java {version}" if version else "none"
     if home:
         return (
-            f"Spark needs Java {_JAVA_VERSION_MIN} or later, found at JAVA_HOME={home}: {found}. "
+            f"Spark needs Java {JAVA_VERSION_MIN} or later, found at JAVA_HOME={home}: {found}. "
             "Correct it, or unset it"
         )
     return (
-        f"Spark needs Java {_JAVA_VERSION_MIN} or later, found {found}. On Debian and Ubuntu: "
+        f"Spark needs Java {JAVA_VERSION_MIN} or later, found {found}. On Debian and Ubuntu: "
         "sudo apt-get install openjdk-17-jre-headless"
     )
 
 
-def _java_version(java: str) -> int:
-    """Return which Java a program is; 0: none."""
+def java_version_of(java: str) -> int:
+    """Return which Java a `java` program is; 0: none."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     except OSError:
@@ -66,9 +67,13 @@ class SparkProgram:
         self._log = log
         self._arguments = [sys.executable, str(program), *arguments]
         self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        """Spark's own files, which it leaves where it is killed. Sockets want a short path."""
 
     def start(self) -> "SparkProgram":
         """Start it, for the first time or again."""
+        self._scratch = tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True)
+        java_options = f'{_JAVA_OPTIONS} "-Djava.io.tmpdir={self._scratch.name}"'
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._arguments,
@@ -76,7 +81,7 @@ class SparkProgram:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._log.parent,
-                env=os.environ | _SETTINGS,
+                env=os.environ | _SETTINGS | {"JAVA_TOOL_OPTIONS": java_options},
                 start_new_session=True,
             )
         return self
@@ -130,6 +135,8 @@ class SparkProgram:
                 raise RuntimeError(f"these processes of Spark do not end: {pids}")
             time.sleep(_KILL_POLL_SECONDS)
         self._process.wait()
+        assert self._scratch is not None
+        self._scratch.cleanup()
 
     def log_end(self) -> str:
         """Return the last lines of what it said."""

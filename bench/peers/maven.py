@@ -6,7 +6,6 @@ told.
 """
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from bench.peers.trust_store import maven_options
 from bench.places import cache_directory
+from demo.spark_program import JAVA_VERSION_MIN, java_version_of
 
 KAFKA_VERSION = "4.1.1"
 KAFKA_ARTIFACTS = tuple(
@@ -28,7 +28,6 @@ SPARK_KAFKA_ARTIFACTS = (
     "org.apache.commons:commons-pool2:2.12.1",
 )
 """Without what they depend on: PySpark has that."""
-JAVA_VERSION_MIN = 17
 APT_PACKAGES = "openjdk-17-jre-headless maven"
 INSTALL_TIMEOUT_S = 1200
 
@@ -120,7 +119,7 @@ def java() -> str:
 
 def java_version() -> int:
     """Return the major version of the Java in use."""
-    return _java_version(java())
+    return java_version_of(java())
 
 
 def _maven() -> str:
@@ -138,15 +137,9 @@ def _find_java() -> str | None:
     candidates = [str(Path(home) / "bin" / "java") for home in homes if home]
     on_path = shutil.which("java")
     for candidate in ([on_path] if on_path else []) + candidates:
-        if Path(candidate).exists() and _java_version(candidate) >= JAVA_VERSION_MIN:
+        if Path(candidate).exists() and java_version_of(candidate) >= JAVA_VERSION_MIN:
             return candidate
     return None
-
-
-def _java_version(java_path: str) -> int:
-    printed = subprocess.run([java_path, "-version"], capture_output=True, text=True, check=False)
-    match = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
-    return int(match[1]) if match else 0
 
 
 def _how_to_install() -> str:

@@ -120,7 +120,7 @@ class SourceOptions:
     )  # fmt: skip
     max_partitions: int | None = option(
         "maxPartitions", number(1, 100_000), None,
-        "Tasks at the most: small partitions share one. A task costs some 20 ms, so twice the "
+        "Tasks at the most: small partitions share one. A task costs some 13 ms, so twice the "
         "number of cores is a good choice for low latency. Not in Kafka.",
     )  # fmt: skip
     include_headers: bool = option("includeHeaders", yes_or_no, False, "Adds the column `headers`.")

@@ -1,9 +1,10 @@
-"""What Spark lacks is told before it is started."""
+"""What Spark lacks is told before it starts; what it leaves when it is killed is removed."""
 
+import time
 from pathlib import Path
 
 import pytest
-from demo.spark_program import missing
+from demo.spark_program import SparkProgram, missing
 
 pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
 
@@ -58,3 +59,33 @@ def test_java_home_counts_before_the_path_as_it_does_for_spark(
     monkeypatch.setenv("PATH", old)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "new"))
     assert not missing()
+
+
+LITTERS = """
+import os, pathlib, shlex, time
+option = shlex.split(os.environ["JAVA_TOOL_OPTIONS"])[-1]
+folder = pathlib.Path(option.removeprefix("-Djava.io.tmpdir="))
+(folder / "blockmgr").mkdir()
+print(folder, flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_killed_program_leaves_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(LITTERS)
+    log = tmp_path / "program.log"
+    program = SparkProgram(tmp_path / "program.py", log=log)
+    seen = set()
+    for _ in range(2):  # It can be started again.
+        log.unlink(missing_ok=True)
+        program.start()
+        deadline = time.monotonic() + 30
+        while not (log.exists() and log.read_text().endswith("\n")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        folder = Path(log.read_text().strip())
+        assert (folder / "blockmgr").is_dir()
+        program.kill()
+        assert not folder.exists()
+        seen.add(folder)
+    assert len(seen) == 2
