@@ -141,7 +141,10 @@ def running_spark(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        for pid in of_session(process.pid):
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while (left := of_session(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)  # The JVM ends after its program, and removes its files first.
+        for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -137,7 +137,7 @@ def _find_java() -> str | None:
     candidates = [str(Path(home) / "bin" / "java") for home in homes if home]
     on_path = shutil.which("java")
     for candidate in ([on_path] if on_path else []) + candidates:
-        if Path(candidate).exists() and java_version_of(candidate) >= JAVA_VERSION_MIN:
+        if java_version_of(candidate) >= JAVA_VERSION_MIN:
             return candidate
     return None
 
