@@ -158,6 +158,8 @@ class FakeBroker:
         self.cluster_id = "fake"
         self.software: list[tuple[str, str]] = []
         """Client id and software name of every Hello."""
+        self.message_bytes_max = 0
+        """What it tells clients that it takes; 0: nothing."""
         self.requests = 0
         self.batches_per_request: list[int] = []
         self.dropped_answers = 0
@@ -501,6 +503,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
             cluster_id=self._broker.cluster_id,
             broker_id=self._broker.broker_id,
             broker_name=self._broker.described.name,
+            message_bytes_max=self._broker.message_bytes_max,
         )
 
     async def GetMetadata(

@@ -11,6 +11,7 @@ from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import (
     InvalidTimestampError,
+    MessageTooLargeError,
     OffsetOutOfRangeError,
     Record,
     SyncAdmin,
@@ -63,6 +64,27 @@ def test_every_kind_of_record_comes_back_as_it_was(
         (record.key, record.value, list(record.headers) or None, record.timestamp)
         for record in records
     ] == sent
+
+
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+def test_a_record_that_no_broker_takes_is_refused_at_once(
+    shared_broker: RunningBroker, topic_name: str, acks: Any
+) -> None:
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(topic_name, partitions=1)
+    with SyncProducer(shared_broker.address, acks=acks) as producer:
+        before = producer.send(topic_name, b"before")
+        refused = producer.send(topic_name, bytes(8 << 20))
+        after = producer.send(topic_name, b"after")
+        with pytest.raises(MessageTooLargeError, match=r"limits\.message_bytes_max=8388608"):
+            refused.result(20)
+        with pytest.raises(MessageTooLargeError):
+            producer.flush()
+        before.result(20)
+        after.result(20)
+    assert producer.metrics()["repeated_batches"] == 0
+    values = [record.value for record in consumed(shared_broker.address, topic_name, 2)]
+    assert values == [b"before", b"after"]
 
 
 def test_records_of_many_partitions_and_batches_keep_their_order(

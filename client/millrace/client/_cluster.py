@@ -145,6 +145,8 @@ class Cluster:
         self._refreshes: dict[frozenset[str], asyncio.Task[None]] = {}
         self._is_closed = False
         self.cluster_id = ""
+        self.batch_bytes_max = _wire.MESSAGE_BYTES_MAX
+        """Bytes of records that fit into a request to any broker that was greeted."""
         self.controller_id = NO_BROKER
         self.controller_epoch = ControllerEpoch(0)
         self.controller_problem = ""
@@ -401,6 +403,8 @@ class Cluster:
                 ) from None
             raise
         self.cluster_id = self.cluster_id or connection.hello.cluster_id
+        if limit := connection.hello.message_bytes_max:
+            self.batch_bytes_max = min(self.batch_bytes_max, _wire.batch_bytes_within(limit))
         return connection
 
     # Metadata.

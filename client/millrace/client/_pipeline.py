@@ -434,8 +434,9 @@ class Pipeline:
             return
         self.counters.records += intake.record_count
         self.counters.record_bytes += intake.size
+        batch_bytes_max = min(info.batch_bytes_max, self.cluster.batch_bytes_max)
         self._distributor.distribute(
-            intake, TopicLayout(info.topic_id, len(info.partitions), info.batch_bytes_max)
+            intake, TopicLayout(info.topic_id, len(info.partitions), batch_bytes_max)
         )
         if intake.failures:
             first = next(iter(intake.failures.values()))
@@ -620,7 +621,7 @@ class Pipeline:
             self._sender.on_disconnected(broker_id, error.message, monotonic_ms())
         else:
             self._streams[broker_id] = stream
-            self._sender.on_connected(broker_id)
+            self._sender.on_connected(broker_id, connection.hello.message_bytes_max)
         self.wake()
 
     def _on_answer(

@@ -23,6 +23,7 @@ from millrace.core.errors import (
     ClosedError,
     InvalidConfigError,
     InvalidRecordError,
+    MessageTooLargeError,
     MillraceError,
     SerializationError,
 )
@@ -168,6 +169,7 @@ class RecordSink:
             BufferExhaustedError: `buffer_memory` is full. With `appended=MAYBE` the first part of
                 the records was taken, and is sent.
             SerializationError: as `send()`, when it is every record; else the handle has it.
+            MessageTooLargeError: a record is larger than `buffer_memory`.
             InvalidRecordError: columns of different lengths, of types that do not fit, or with a
                 timestamp or header that `send()` would refuse.
         """
@@ -282,7 +284,7 @@ class RecordSink:
             size = int(ends[end - 1]) - before
             part = columns.slice(start, end - start)
             if size > self._intakes.buffer_memory:
-                raise InvalidRecordError(
+                raise MessageTooLargeError(
                     f"a record of {size} bytes can never fit into buffer_memory="
                     f"{self._intakes.buffer_memory}",
                     appended=Appended.MAYBE if intakes else Appended.NO,

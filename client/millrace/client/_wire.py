@@ -27,8 +27,8 @@ from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
 Place = tuple[str, int]
 """A partition as users name it: topic and number."""
 
-# Batches are at most 2^31 bytes by their header; what a broker takes is its own bound.
-_MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
+MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""The largest message of a client; what a broker takes is its own bound."""
 _UNKNOWN_EPOCH: Final = BrokerEpoch(-1)
 _REFUSED: Final = "Connection refused"
 """In gRPC's long text: all that it has to say is that nobody is there."""
@@ -145,12 +145,19 @@ def topic_from_wire(topic: cluster_pb2.TopicMetadata) -> TopicInfo:
     )
 
 
+def batch_bytes_within(limit: int) -> int:
+    """Return how many bytes of records surely fit into a batch that may take so many bytes.
+
+    Beside the records a batch holds its header, the column table and validity bitmaps.
+    """
+    return int((limit - 512) * 0.96)
+
+
 def _batch_bytes_max(topic: cluster_pb2.TopicMetadata) -> int:
     for entry in topic.config:
         if entry.name == "max.message.bytes" and entry.value.isdigit():
-            # Beside the records a batch holds its header, the column table and validity bitmaps.
-            return int((int(entry.value) - 512) * 0.96)
-    return _MESSAGE_BYTES_MAX
+            return batch_bytes_within(int(entry.value))
+    return MESSAGE_BYTES_MAX
 
 
 def _partition_from_wire(partition: cluster_pb2.PartitionMetadata) -> PartitionInfo:
@@ -181,8 +188,8 @@ def channel_options() -> list[tuple[str, int | str]]:
     Messages are few and large: frames of the default 16 KiB would cost a write each.
     """
     return [
-        ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
-        ("grpc.max_send_message_length", _MESSAGE_BYTES_MAX),
+        ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+        ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
         ("grpc.enable_http_proxy", 0),  # Brokers are named by address; a web proxy is no way there.
         ("grpc.optimization_target", "throughput"),
         ("grpc.http2.max_frame_size", 1024 * 1024),

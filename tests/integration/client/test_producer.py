@@ -947,6 +947,19 @@ def test_batches_stay_below_what_the_topic_takes(run: Run) -> None:
     run(story())
 
 
+def test_batches_stay_below_what_brokers_take(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.message_bytes_max = 5000
+            broker.create_topic("orders", 1)
+            producer.send_batch("orders", [b"v" * 100] * 1000)
+            await producer.flush()
+            assert len(broker.log("orders").values()) == 1000
+            assert max(len(batch[2]) for batch in broker.log("orders").batches) <= 5000
+
+    run(story())
+
+
 def test_a_topic_that_grows_is_used_whole(run: Run) -> None:
     async def story() -> None:
         async with (

@@ -72,6 +72,8 @@ _LONG_AGO: Final = MonotonicMs(0)
 _PAUSE_FRACTION: Final = 10
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker that is this much later than it promised with an answer is given up."""
+REQUEST_OVERHEAD_MAX: Final = 128
+"""Bytes that a request with one batch takes beside the batch."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -181,6 +183,8 @@ class _Broker:
     failures: int = 0
     """Streams that broke or did not open since the last that did."""
     requests: dict[int, _Request] = field(default_factory=dict)
+    message_bytes_max: int = 0
+    """The largest request that it takes; 0: it did not say."""
     not_before: MonotonicMs = _LONG_AGO
     """The broker asked for a pause until then."""
     doubted_at: MonotonicMs = _LONG_AGO
@@ -338,9 +342,15 @@ class Sender:
         """Take why nobody gave a producer id; they are asked again."""
         self._allocation_problem = problem
 
-    def on_connected(self, broker_id: BrokerId) -> None:
-        """The produce stream to a broker is open."""
+    def on_connected(self, broker_id: BrokerId, message_bytes_max: int = 0) -> None:
+        """The produce stream to a broker is open.
+
+        Args:
+            broker_id: to which.
+            message_bytes_max: the largest request that it takes; 0: it did not say.
+        """
         broker = self._broker(broker_id)
+        broker.message_bytes_max = message_bytes_max
         broker.is_connecting = False
         broker.failures = 0
         broker.connection = self._next_connection
@@ -476,6 +486,11 @@ class Sender:
                     continue
                 is_full = len(broker.requests) >= self._config.requests_in_flight_max
                 if is_full and batch.state is not BatchState.TO_REPEAT:
+                    continue
+                if 0 < broker.message_bytes_max < _length(batch) + REQUEST_OVERHEAD_MAX:
+                    # Its stream would break, and with it the requests of all others.
+                    self._fail(partition, batch, _too_large(batch, broker))
+                    progress = True
                     continue
                 size = sizes.get(leader.broker_id, 0) + _length(batch)
                 if size > self._config.request_bytes_max and leader.broker_id in parcels:
@@ -849,6 +864,15 @@ def _is_awaited(predecessors: Sequence[ProducerBatch], request: int) -> bool:
     )
 
 
+def _too_large(batch: ProducerBatch, broker: _Broker) -> MessageTooLargeError:
+    what = "the record" if batch.record_count == 1 else f"the batch of {batch.record_count} records"
+    return MessageTooLargeError(
+        f"{what} for {batch.topic!r} takes {_length(batch)} bytes, and broker {broker.broker_id} "
+        f"takes no message above limits.message_bytes_max={broker.message_bytes_max}: send smaller "
+        "records, or raise that and the topic's max.message.bytes"
+    )
+
+
 def _length(batch: ProducerBatch) -> int:
     return batch.size if batch.prepared is None else batch.prepared.length
 
@@ -856,6 +880,7 @@ def _length(batch: ProducerBatch) -> int:
 __all__ = [
     "ACKS_ALL",
     "BATCHES_IN_FLIGHT_MAX",
+    "REQUEST_OVERHEAD_MAX",
     "AllocateProducerId",
     "Answer",
     "Complete",

@@ -36,6 +36,7 @@ from millrace.core.ids import (
 from millrace.core.producer.batch import BatchState, ProducerBatch
 from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import (
+    REQUEST_OVERHEAD_MAX,
     AllocateProducerId,
     Complete,
     Connect,
@@ -155,6 +156,40 @@ def test_a_successor_that_a_leader_waits_with_in_vain_is_repeated_as_the_first()
     sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("unknown"))], 0, at(1))
     assert sent(sender.poll(at(1))) == [[second]]
     assert (second.is_successor, second.producer_epoch, second.base_sequence) == (False, 0, number)
+
+
+def test_what_no_broker_takes_fails_before_it_is_sent_and_the_rest_goes_on() -> None:
+    """Its stream would break, and it would be repeated for as long as it may."""
+    sender = make(ready=False)
+    sender.on_leaders({PLACES[0]: Leader(BROKER, EPOCH)})
+    sender.on_connected(BROKER, message_bytes_max=10_000)
+    sender.on_producer_id(ProducerId(9))
+    too_large, largest = batch_of(size=10_000), batch_of(size=10_000 - REQUEST_OVERHEAD_MAX)
+    sender.on_batches([too_large, largest])
+    effects = sender.poll(at(0))
+    assert completed(effects) == [too_large]
+    assert sent(effects) == [[largest]]
+    assert largest.base_sequence == 0
+    assert isinstance(too_large.outcome, MessageTooLargeError)
+    assert too_large.outcome.appended is Appended.NO
+    assert "the record for 't' takes 10000 bytes" in too_large.outcome.message
+    assert "limits.message_bytes_max=10000" in too_large.outcome.message
+
+
+def test_what_another_leader_does_not_take_stays_in_doubt() -> None:
+    sender = make(ready=False)
+    sender.on_leaders({PLACES[0]: Leader(BROKER, EPOCH)})
+    sender.on_connected(BROKER, message_bytes_max=10_000)
+    sender.on_producer_id(ProducerId(9))
+    batch = batch_of(size=9_000)
+    sender.on_batches([batch])
+    sender.poll(at(0))
+    sender.on_disconnected(BROKER, "reset", at(1))
+    sender.on_leaders({PLACES[0]: Leader(OTHER_BROKER, LeaderEpoch(8))})
+    sender.on_connected(OTHER_BROKER, message_bytes_max=5_000)
+    assert completed(sender.poll(at(2))) == [batch]
+    assert isinstance(batch.outcome, MessageTooLargeError)
+    assert batch.outcome.appended is Appended.MAYBE
 
 
 def test_batches_of_many_partitions_share_a_request_up_to_its_bound() -> None:
