@@ -92,13 +92,13 @@ class RecordHandle:
     def _resolved(self) -> RecordMetadata:
         place = self._outcome()
         if isinstance(place, MillraceError):
-            raise own(place)
+            raise _told(place, self.index)
         assert place is not None, "only called when done"
         batch, index = place
         outcome = batch.outcome
         if not isinstance(outcome, Acknowledged):
             assert outcome is not None, "only called when done"
-            raise own(outcome)
+            raise _told(outcome, index)
         return RecordMetadata(
             batch.topic,
             batch.topic_partition.partition,
@@ -184,6 +184,7 @@ class BatchHandle:
     def errors(self) -> dict[int, MillraceError]:
         """Return why records failed, by their index; of the records that have so far."""
         errors = dict(self._rejected)
+        self._tell()
         rows: Sequence[int] = range(self._count) if self._rows is None else self._rows
         at = 0
         for intake in self._intakes:
@@ -218,7 +219,19 @@ class BatchHandle:
                 yield from wait_on_loop(intake, partial(_is_complete, intake)).__await__()
         return self._resolved()
 
+    def _tell(self) -> None:
+        """Note that the caller has heard of all failures: `errors()` has them."""
+        for intake in self._intakes:
+            if intake.error is not None:
+                _told(intake.error, 0, intake.record_count)
+            for index, error in intake.failures.items():
+                _told(error, index)
+            for batch, first, count in intake.segments:
+                if isinstance(batch.outcome, MillraceError):
+                    _told(batch.outcome, first, count)
+
     def _resolved(self) -> BatchMetadata:
+        self._tell()
         for rejection in self._rejected.values():
             raise own(rejection)
         ranges: list[AppendedRange] = []
@@ -242,6 +255,12 @@ def own(error: MillraceError) -> MillraceError:
     copied = copy(error)
     copied.__cause__, copied.__suppress_context__ = error.__cause__, error.__suppress_context__
     return copied
+
+
+def _told(error: MillraceError, first: int, count: int = 1) -> MillraceError:
+    """Note for which records a caller has heard of an error; return it as the caller's own."""
+    error.told |= ((1 << count) - 1) << first
+    return own(error)
 
 
 def _is_complete(intake: Intake) -> bool:

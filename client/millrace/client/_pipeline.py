@@ -74,6 +74,8 @@ _BUSY_LINGER_MS: Final = 100
 _REQUEST_BYTES_MAX: Final = 1024 * 1024
 """Raw gRPC in Python moves most bytes a second at this message size."""
 _REQUESTS_IN_FLIGHT_MAX: Final = 5
+_UNTOLD_MAX: Final = 1_000
+"""Failures that are kept for the next flush, which tells the first that handles have not told."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -99,8 +101,8 @@ class _Flush:
 
     pending: set[Intake]
     future: asyncio.Future[None]
-    error: MillraceError | None
-    """The first failure that it has to tell."""
+    failure: tuple[MillraceError, int] | None
+    """The first that it has to tell, and of how many records."""
 
 
 @dataclass(slots=True)
@@ -166,8 +168,9 @@ class Pipeline:
         self._flushes: list[_Flush] = []
         self._room_waiters: list[asyncio.Future[None]] = []
         self._threads_waiting: dict[SimpleQueue[None], None] = {}
-        self._first_error: MillraceError | None = None
-        """The first failure that no flush has told of."""
+        self._untold: dict[MillraceError, int] = {}
+        """Failures since the last flush, in order, and of how many records. Handles may have told
+        of some."""
         self._tasks = Tasks(loop, "producer")
         self._encoders: ThreadPoolExecutor | None = None
         self._encoding: deque[tuple[ProducerBatch, asyncio.Future[Any]]] = deque()
@@ -305,19 +308,21 @@ class Pipeline:
         """
         self._flushed_at = monotonic_ms()
         self._step()
-        flush = _Flush(set(self._unfinished), self.loop.create_future(), self._first_error)
-        self._first_error = None
+        untold = (failure for failure in self._untold.items() if not _is_told(*failure))
+        flush = _Flush(set(self._unfinished), self.loop.create_future(), next(untold, None))
+        self._untold.clear()
         if flush.pending:
             self._flushes.append(flush)
             try:
                 await flush.future
             except asyncio.CancelledError:
-                self._first_error = self._first_error or flush.error  # For the next one to tell.
+                if flush.failure is not None:  # For the next one to tell.
+                    self._untold = dict([flush.failure, *self._untold.items()])
                 raise
             finally:
                 self._flushes.remove(flush)
-        if flush.error is not None:
-            raise own(flush.error)
+        if flush.failure is not None:
+            raise own(flush.failure[0])
 
     def refuse_records(self) -> None:
         """Take no more records: what is sent while the others leave would be given up."""
@@ -438,9 +443,8 @@ class Pipeline:
         self._distributor.distribute(
             intake, TopicLayout(info.topic_id, len(info.partitions), batch_bytes_max)
         )
-        if intake.failures:
-            first = next(iter(intake.failures.values()))
-            self._on_failed((intake,), len(intake.failures), first)
+        for error in intake.failures.values():
+            self._on_failed((intake,), 1, error)
         if intake.is_complete:
             self._complete_intake(intake)
 
@@ -565,12 +569,18 @@ class Pipeline:
     def _on_failed(self, intakes: Iterable[Intake], count: int, error: MillraceError) -> None:
         """Keep a failure for every flush that waits for these records, or else for the next."""
         self.counters.failed_records += count
+        is_untold = False
         for intake in intakes:
             waiting = [flush for flush in self._flushes if intake in flush.pending]
             for flush in waiting:
-                flush.error = flush.error or error
-            if not waiting:
-                self._first_error = self._first_error or error
+                flush.failure = flush.failure or (error, count)
+            is_untold = is_untold or not waiting
+        if is_untold:
+            untold = self._untold
+            untold[error] = untold.get(error, 0) + count
+            if len(untold) > _UNTOLD_MAX:
+                oldest = next(iter(untold))
+                del untold[oldest if _is_told(oldest, untold[oldest]) else error]
 
     def _complete_intake(self, intake: Intake) -> None:
         with self.lock:
@@ -699,3 +709,8 @@ class Pipeline:
                 break
         self._sender.on_producer_id(ProducerId(response.producer_id))
         self.wake()
+
+
+def _is_told(error: MillraceError, count: int) -> bool:
+    """Whether handles have told of an error for all of so many records."""
+    return error.told.bit_count() >= count

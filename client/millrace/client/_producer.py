@@ -635,11 +635,12 @@ class Producer(RecordSink):
         """Send everything without lingering, and wait until it is acknowledged or has failed.
 
         Several may wait beside each other: a failure is told to all that wait for its record, and
-        else to the next one, once. What became of a record of its own, a thread or task that
-        shares the producer learns from the record's handle.
+        else to the next one, once, unless the record's handle has told of it before. What became
+        of a record of its own, a thread or task that shares the producer learns from that handle.
 
         Raises:
-            MillraceError: the first failure of what it waited for, or since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush, that no
+                handle has told of.
             ClosedError: the producer was closed before everything was acknowledged.
         """
         await self._pipeline.flush()
@@ -683,7 +684,8 @@ class Producer(RecordSink):
         Nothing more can be sent from now on, while it waits for what was sent before.
 
         Raises:
-            MillraceError: the first failure of what it waited for, or since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush, that no
+                handle has told of.
         """
         if self._pipeline.is_closed:
             return

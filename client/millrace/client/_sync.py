@@ -194,7 +194,8 @@ class SyncProducer(RecordSink):
         calls this, once: see `Producer.flush`.
 
         Raises:
-            MillraceError: the first failure of what it waited for, or since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush, that no
+                handle has told of.
             ClosedError: the producer was closed before everything was acknowledged.
         """
         self._thread.call(self._producer.flush())
@@ -221,7 +222,8 @@ class SyncProducer(RecordSink):
         Nothing more can be sent from now on, while it waits for what was sent before.
 
         Raises:
-            MillraceError: the first failure of what it waited for, or since the last flush.
+            MillraceError: the first failure of what it waited for, or since the last flush, that no
+                handle has told of.
         """
         self._thread.call(self._producer.close())
 

@@ -39,6 +39,8 @@ class MillraceError(Exception):
     code: ClassVar[int] = 0  # 0 is "no error" on the wire; only leaves have another.
     retriable: ClassVar[bool] = False
     appended: Appended = Appended.NO
+    told: int = 0
+    """Of the records that failed with it, those whose handles have told: bit n for number n."""
 
     def __init__(self, message: str, *, appended: Appended | None = None) -> None:
         super().__init__(message)

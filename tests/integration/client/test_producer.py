@@ -12,6 +12,7 @@ from tests.fakes.broker import FakeBroker
 
 from millrace.client import (
     Appended,
+    BatchHandle,
     BufferExhaustedError,
     ClosedError,
     ConnectionFailedError,
@@ -302,9 +303,6 @@ def test_a_partition_that_does_not_exist_fails_its_record(run: Run) -> None:
             assert (await good).offset == 0
             with pytest.raises(UnknownTopicOrPartitionError):
                 await bad
-            with pytest.raises(UnknownTopicOrPartitionError):
-                await producer.flush()
-            await producer.flush()  # Told once.
 
     run(story())
 
@@ -331,8 +329,6 @@ def test_an_unknown_topic_is_an_error_after_max_block(run: Run) -> None:
             with pytest.raises(UnknownTopicOrPartitionError, match="max_block_ms=150") as caught:
                 await handle
             assert caught.value.appended is Appended.NO
-            with pytest.raises(UnknownTopicOrPartitionError):
-                await producer.flush()
 
     run(story())
 
@@ -360,8 +356,6 @@ def test_a_refusal_to_tell_of_a_topic_is_no_time_out(run: Run) -> None:
             with pytest.raises(UnknownServerError, match=r"a bug .*were not sent") as caught:
                 await producer.send("orders", b"v")
             assert caught.value.appended is Appended.NO
-            with pytest.raises(UnknownServerError):
-                await producer.flush()
 
     run(story())
 
@@ -455,8 +449,6 @@ def test_a_refusal_for_good_fails_its_batch_and_the_rest_goes_on(run: Run) -> No
             assert caught.value.appended is Appended.NO
             assert [(await handle).offset for handle in handles[1:]] == [1, 2]
             assert broker.log("orders").values() == [b"0", b"2", b"3"]
-            with pytest.raises(InvalidTimestampError):
-                await producer.flush()
 
     run(story())
 
@@ -495,8 +487,6 @@ def test_a_record_that_nobody_acknowledges_times_out_in_doubt(run: Run) -> None:
             assert caught.value.appended is Appended.MAYBE
             broker.silent = False
             assert (await producer.send("orders", b"again")).offset == 1
-            with pytest.raises(DeliveryTimedOutError):
-                await producer.flush()
 
     run(story())
 
@@ -830,6 +820,74 @@ def test_a_failure_that_a_given_up_flush_has_heard_of_is_told_by_the_next(run: R
     run(story())
 
 
+@pytest.mark.parametrize("ask", [lambda handle: handle, lambda handle: handle[0]])
+def test_what_a_handle_has_told_is_not_raised_again_when_the_producer_closes(
+    run: Run, ask: Callable[[BatchHandle], Awaitable[object]]
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            broker.log("orders").refusals.append(InvalidTimestampError("too old"))
+            with pytest.raises(InvalidTimestampError):
+                await ask(producer.send_batch("orders", [b"refused"]))
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await ask(producer.send_batch("orders", [b"nowhere"], partition=9))
+
+    run(story())
+
+
+def test_all_errors_of_a_batch_that_were_asked_for_are_not_raised_again(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 2)
+            for partition in range(2):
+                broker.log("orders", partition).refusals.append(InvalidTimestampError("too old"))
+            table = pa.table({"value": ["a", "b", "c", "d"], "partition": [0, 1, 9, 9]})
+            handle = producer.send_batch("orders", table)
+            with suppress(InvalidTimestampError, UnknownTopicOrPartitionError):
+                await handle
+            assert len(handle.errors()) == 4
+
+    run(story())
+
+
+def test_a_failure_of_records_that_no_handle_has_told_of_is_raised_when_the_producer_closes(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 2)
+            producer = Producer(broker.address)
+            broker.log("orders").refusals.append(InvalidTimestampError("too old"))
+            producer.send("orders", b"forgotten", partition=0)
+            in_the_same_batch = producer.send("orders", b"looked after", partition=0)
+            with pytest.raises(InvalidTimestampError):
+                await in_the_same_batch
+            with pytest.raises(InvalidTimestampError):
+                await producer.close()
+
+    run(story())
+
+
+def test_a_failure_behind_one_that_a_handle_has_told_is_raised_when_the_producer_closes(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            broker.create_topic("orders", 2)
+            producer = Producer(broker.address)
+            broker.log("orders", 0).refusals.append(InvalidTimestampError("first"))
+            broker.log("orders", 1).refusals.append(InvalidTimestampError("second"))
+            first = producer.send("orders", b"looked after", partition=0)
+            producer.send("orders", b"forgotten", partition=1)
+            with pytest.raises(InvalidTimestampError, match="first"):
+                await first
+            with pytest.raises(InvalidTimestampError, match="second"):
+                await producer.close()
+
+    run(story())
+
+
 def test_a_flush_beside_a_close_that_is_cut_short_says_what_was_given_up(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker:
@@ -894,8 +952,7 @@ def test_the_users_own_partitioner_decides(run: Run) -> None:
             broken = producer.send("orders", b"no digit")
             with pytest.raises(InvalidRecordError, match="partitioner raised"):
                 await broken
-            with pytest.raises(InvalidRecordError):
-                await producer.flush()
+            await producer.flush()
             values = [broker.log("orders", partition).values() for partition in range(3)]
             assert values == [[], [b"4", b"7"], [b"5"]]
 
@@ -995,7 +1052,5 @@ def test_records_for_a_deleted_topic_fail_soon_and_the_next_one_of_its_name_gets
             broker.create_topic("orders", 1)
             await producer.send("orders", b"after")
             assert broker.log("orders").values() == [b"after"]
-            with pytest.raises(UnknownTopicOrPartitionError):
-                await producer.flush()
 
     run(story())
