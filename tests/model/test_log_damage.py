@@ -123,9 +123,8 @@ def test_a_flipped_bit_of_a_segment_is_never_served(path: str) -> None:
         if lost >= FLUSHED:
             assert served(disk) == {offset: APPENDED[offset] for offset in range(lost)}
             continue
-        opened = LogOnDisk(disk, CONFIG)
         with pytest.raises((CorruptLogError, CorruptBatchError, UnsupportedFormatError)):
-            read_or_scrub(opened)
+            read_or_scrub(LogOnDisk(disk, CONFIG))
 
 
 def read_or_scrub(opened: LogOnDisk) -> None:
@@ -254,5 +253,5 @@ def test_garbage_behind_a_log_that_was_closed_in_order_is_refused() -> None:
 
 def test_leader_epochs_that_begin_too_late_are_read_from_the_log_again() -> None:
     disk = CRASHED.copy()
-    write_epochs(disk, PARTITION, LeaderEpochs([(2, 6)]))
+    write_epochs(disk, PARTITION, TOPIC_PARTITION, LeaderEpochs([(2, 6)]))
     assert served(disk) == APPENDED

@@ -15,7 +15,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "where an epoch began is not on the disk before its batches are",
         "P2",
         f"{_LOG}._begin_epochs",
-        "write_epochs(self._files, self._directory, epochs)",
+        "write_epochs(self._files, self._directory, self.topic_partition, epochs)",
         "pass",
     ),
     mutant(

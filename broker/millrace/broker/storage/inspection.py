@@ -14,7 +14,9 @@ from millrace.broker.storage.epoch_checkpoint import read_epochs
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_directory import Identity, is_log_directory, read_identity
 from millrace.broker.storage.log_start import known_log_start
+from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
+from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.broker.storage.segment import offset_name, parse_offset_name
 from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, TopicPartition, parse_topic_partition
@@ -38,7 +40,7 @@ class PartitionFiles:
     """One partition's directory.
 
     `point` is None when the recovery checkpoint is missing, damaged, or does not name it.
-    `leader_epochs` is None when its file is missing or damaged.
+    `leader_epochs` is None when its file is missing, damaged, or another partition's.
     """
 
     topic_partition: TopicPartition
@@ -123,7 +125,7 @@ def _partition(
         if base_offset is not None:
             path = f"{directory}/{name}"
             segments.append(SegmentFile(path, base_offset, files.size(path)))
-    epochs = read_epochs(files, directory)
+    epochs = read_epochs(files, directory, found)
     return PartitionFiles(
         found,
         directory,
@@ -158,7 +160,12 @@ def batches(
 def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
     """Verify every byte of a partition's batches, and that nothing is missing between them."""
     seen = Verified()
-    if files.exists(f"{partition.directory}/{new_beginning.MARK}"):
+    try:
+        new_start = new_beginning.decided(files, partition.directory, partition.topic_partition)
+    except DamagedFileError as error:
+        seen.findings.append(Finding(Severity.CORRUPT, partition.directory, None, str(error)))
+        return seen
+    if new_start is not None:
         message = "the log is being begun anew: the broker goes on with that when it starts"
         seen.findings.append(Finding(Severity.HARMLESS, partition.directory, None, message))
         return seen
@@ -189,12 +196,17 @@ def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
         _verify_segment(files, partition, found, point.recovery_point, seen)
         seen.size_bytes += found.size_bytes
     for before, after in pairwise(partition.segments):
-        _verify_index(files, before, seen, next_base=after.base_offset)
+        _verify_index(files, partition, before, seen, next_base=after.base_offset)
+    _verify_growing_index(files, partition, seen)
+    _verify_snapshots(files, partition, seen)
     if seen.log_end_offset < point.recovery_point:
         message = f"offsets {seen.log_end_offset} to {point.recovery_point} were flushed"
         seen.findings.append(Finding(Severity.CORRUPT, partition.directory, None, message))
     if partition.leader_epochs is None and seen.batches:
-        message = "the leader epochs are missing or damaged: they will be read from the log"
+        message = (
+            "the leader epochs are missing, damaged or another log's: they will be read from the "
+            "log"
+        )
         seen.findings.append(Finding(Severity.HARMLESS, partition.directory, None, message))
     return seen
 
@@ -237,13 +249,42 @@ def _verify_segment(
 
 
 def _verify_index(
-    files: FileSystem, found: SegmentFile, seen: Verified, *, next_base: Offset
+    files: FileSystem,
+    partition: PartitionFiles,
+    found: SegmentFile,
+    seen: Verified,
+    *,
+    next_base: Offset,
 ) -> None:
-    stem = found.path.removesuffix(segment.SUFFIX)
-    coverage = SparseIndex(files, stem, found.base_offset, IndexCache(0)).open(whole=True)
+    coverage = _index(files, partition, found).open(whole=True)
     if coverage is None or (coverage.next_offset, coverage.end_position) != (
         next_base,
         found.size_bytes,
     ):
         message = f"the index of {offset_name(found.base_offset)} does not fit: it will be rebuilt"
         seen.findings.append(Finding(Severity.HARMLESS, found.path, None, message))
+
+
+def _verify_growing_index(files: FileSystem, partition: PartitionFiles, seen: Verified) -> None:
+    found = partition.segments[-1]
+    index = _index(files, partition, found)
+    coverage = index.open(whole=True)
+    if coverage is None and files.exists(index.path):
+        message = "it is damaged or another log's: it will be made again"
+        seen.findings.append(Finding(Severity.HARMLESS, index.path, None, message))
+    elif coverage is not None and coverage.end_position > files.size(found.path):
+        message = f"its index says that {coverage.end_position} bytes were flushed"
+        seen.findings.append(Finding(Severity.CORRUPT, found.path, None, message))
+
+
+def _verify_snapshots(files: FileSystem, partition: PartitionFiles, seen: Verified) -> None:
+    names = files.list(partition.directory)
+    snapshots = ProducerSnapshots(files, partition.directory, partition.topic_partition, names)
+    for path in snapshots.damaged():
+        message = "it is damaged or another log's: producers will be read from the log"
+        seen.findings.append(Finding(Severity.HARMLESS, path, None, message))
+
+
+def _index(files: FileSystem, partition: PartitionFiles, found: SegmentFile) -> SparseIndex:
+    stem = found.path.removesuffix(segment.SUFFIX)
+    return SparseIndex(files, stem, partition.topic_partition, found.base_offset, IndexCache(0))

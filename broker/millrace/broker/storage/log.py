@@ -112,6 +112,8 @@ class PartitionLog:
         producer_states: as of `log_end_offset`; belongs to the thread that appends.
         scanned_bytes: how much opening it had to read.
         truncated_bytes: how much of that was a torn tail, and cut off.
+        mended: paths of the files beside the log that were damaged, or another log's, and that
+            opening it made again from its batches.
     """
 
     __slots__ = (
@@ -138,6 +140,7 @@ class PartitionLog:
         "high_watermark",
         "leader_epochs",
         "log_start_offset",
+        "mended",
         "producer_states",
         "scanned_bytes",
         "topic_partition",
@@ -181,6 +184,7 @@ class PartitionLog:
         self.log_start_offset = recovered.log_start_offset
         self.scanned_bytes = recovered.scanned_bytes
         self.truncated_bytes = recovered.truncated_bytes
+        self.mended = recovered.mended
         known = checkpoints.get(topic_partition)
         self.high_watermark = Offset(0)
         if known is not None:
@@ -368,7 +372,7 @@ class PartitionLog:
         epochs = LeaderEpochs(self.leader_epochs.entries)
         for batch in batches:
             epochs.append(batch.leader_epoch, batch.base_offset)
-        write_epochs(self._files, self._directory, epochs)
+        write_epochs(self._files, self._directory, self.topic_partition, epochs)
         self.leader_epochs = epochs
         self._are_epochs_saved = True
 
@@ -432,7 +436,9 @@ class PartitionLog:
         path = f"{self._directory}/{offset_name(old.next_offset)}{segment.SUFFIX}"
         self._files.open(path, create=True, writable=True).close()
         self._files.fsync_directory(self._directory)
-        new = Segment(self._files, self._directory, old.next_offset, self._cache)
+        new = Segment(
+            self._files, self._directory, self.topic_partition, old.next_offset, self._cache
+        )
         self._segments = (*self._segments, new)
         self._tail = _Tail(new, Place(new.base_offset, 0))
         self._checkpointed(old.next_offset, self._uncheckpointed_bytes)
@@ -666,9 +672,7 @@ class PartitionLog:
             if found.base_offset >= limit:
                 break
             try:
-                record = first_record(
-                    found, self.topic_partition, timestamp, self.log_start_offset, limit
-                )
+                record = first_record(found, timestamp, self.log_start_offset, limit)
             except FileNotFoundError:
                 continue  # Deleted by retention meanwhile.
             except (*scan.DAMAGE, OSError) as error:
@@ -758,7 +762,7 @@ class PartitionLog:
             self._snapshots.remove_before(offset)
         epochs = LeaderEpochs(self.leader_epochs.entries)
         if epochs.truncate_from_start(offset):
-            write_epochs(self._files, self._directory, epochs)
+            write_epochs(self._files, self._directory, self.topic_partition, epochs)
             self.leader_epochs = epochs
         self._files.fsync_directory(self._directory)
 
@@ -807,15 +811,15 @@ class PartitionLog:
 
     def _begin_at(self, offset: Offset) -> None:
         self._make_names_durable()
-        new_beginning.decide(self._files, self._directory, offset)
+        new_beginning.decide(self._files, self._directory, self.topic_partition, offset)
         given_up = self._all_segments()
-        active = Segment(self._files, self._directory, offset, self._cache)
+        active = Segment(self._files, self._directory, self.topic_partition, offset, self._cache)
         self._segments = (active,)
         self._tail = _Tail(active, Place(offset, 0))
         self._recovery_point = self.log_start_offset = self._flushed_offset = offset
         self.high_watermark = offset
         self._uncheckpointed_bytes = 0
-        self._snapshots = ProducerSnapshots(self._files, self._directory, [])
+        self._snapshots = ProducerSnapshots(self._files, self._directory, self.topic_partition, [])
         self.producer_states = ProducerStates()
         self.leader_epochs = LeaderEpochs()
         self._are_epochs_saved = True
@@ -836,9 +840,7 @@ class PartitionLog:
         segments = (*self._segments[:last], active)
         try:
             interval = self.config.index_interval_bytes
-            for _ in active.rescan(
-                self.topic_partition, place.position, NO_LEADER_EPOCH, interval, now
-            ):
+            for _ in active.rescan(place.position, NO_LEADER_EPOCH, interval, now):
                 pass
             if active.next_offset != place.offset:
                 raise scan.ScanStop("a batch is damaged", active.size, active.next_offset)
@@ -902,7 +904,7 @@ class PartitionLog:
             if self._to_cut.was_flushed:
                 active.file.fdatasync()
             if not self._are_epochs_saved:  # Last: a longer log would lack them.
-                write_epochs(self._files, self._directory, self.leader_epochs)
+                write_epochs(self._files, self._directory, self.topic_partition, self.leader_epochs)
                 self._are_epochs_saved = True
             self._to_cut = None
 
@@ -977,10 +979,12 @@ class PartitionLog:
 
     def _indexed_anew(self, found: Segment) -> Segment:
         """Read a closed segment for a new index; appends go on meanwhile."""
-        fresh = Segment(self._files, self._directory, found.base_offset, self._cache)
+        fresh = Segment(
+            self._files, self._directory, self.topic_partition, found.base_offset, self._cache
+        )
         fresh.file = found.file
         interval = self.config.index_interval_bytes
-        rebuild(fresh, self.topic_partition, found.size, interval, found.created_at)
+        rebuild(fresh, found.size, interval, found.created_at)
         fresh.restore(found.coverage)
         return fresh
 

@@ -19,19 +19,22 @@ MARK: Final = "begins-anew"
 _KIND: Final = "begins-anew"
 
 
-def decide(files: FileSystem, directory: str, offset: Offset) -> None:
+def decide(
+    files: FileSystem, directory: str, topic_partition: TopicPartition, offset: Offset
+) -> None:
     """Leave the mark, durably: from here on the log is empty and begins at `offset`."""
-    write_sealed(files, f"{directory}/{MARK}", _KIND, f"{offset}\n".encode())
+    kind = f"{_KIND} {topic_partition}"
+    write_sealed(files, f"{directory}/{MARK}", kind, f"{offset}\n".encode())
 
 
-def decided(files: FileSystem, directory: str) -> Offset | None:
+def decided(files: FileSystem, directory: str, topic_partition: TopicPartition) -> Offset | None:
     """Return at which offset the log is to begin; None when there is no mark.
 
     Raises:
-        DamagedFileError: the mark cannot be read.
+        DamagedFileError: the mark cannot be read, or is another partition's.
     """
     try:
-        payload = read_sealed(files, f"{directory}/{MARK}", _KIND)
+        payload = read_sealed(files, f"{directory}/{MARK}", f"{_KIND} {topic_partition}")
         return Offset(int(payload))
     except FileNotFoundError:
         return None
@@ -48,11 +51,11 @@ def carry_out(
     """Do what a mark says, and remove it; nothing where there is none.
 
     Raises:
-        CorruptLogError: the mark cannot be read.
+        CorruptLogError: the mark cannot be read, or is another partition's.
         OSError: the disk refused; to be called again.
     """
     try:
-        offset = decided(files, directory)
+        offset = decided(files, directory, topic_partition)
     except DamagedFileError as error:
         raise corrupt_log(topic_partition, directory, str(error)) from None
     if offset is None:

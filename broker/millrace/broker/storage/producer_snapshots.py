@@ -6,13 +6,14 @@ when a segment is closed does: once that segment is deleted, nothing else knows 
 they are witnesses: what a snapshot is about was flushed before it was written.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.sealed_file import DamagedFileError, read_sealed, write_sealed
 from millrace.broker.storage.segment import offset_name, parse_offset_name
 from millrace.core.errors import CorruptBatchError
-from millrace.core.ids import Offset
+from millrace.core.ids import Offset, TopicPartition
 from millrace.core.log.producer_states import ProducerStates
 
 SUFFIX: Final = ".snapshot"
@@ -26,11 +27,18 @@ class ProducerSnapshots:
         offsets: of the snapshots that are there, ascending.
     """
 
-    __slots__ = ("_directory", "_files", "offsets")
+    __slots__ = ("_directory", "_files", "_topic_partition", "offsets")
 
-    def __init__(self, files: FileSystem, directory: str, names: list[str]) -> None:
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        names: list[str],
+    ) -> None:
         self._files = files
         self._directory = directory
+        self._topic_partition = topic_partition
         found = (parse_offset_name(name, SUFFIX) for name in names)
         self.offsets = tuple(sorted(offset for offset in found if offset is not None))
 
@@ -41,13 +49,19 @@ class ProducerSnapshots:
         """
         for offset in reversed(self.offsets):
             if offset_max is None or offset <= offset_max:
-                try:
-                    states.restore(read_sealed(self._files, self._path(offset), _KIND))
-                except (DamagedFileError, CorruptBatchError):
-                    self._remove(offset)
-                else:
+                if self._restore(states, offset):
                     return offset
+                self._remove(offset)
         return None
+
+    def damaged(self) -> list[str]:
+        """Return the paths of those that are damaged, or another partition's."""
+        paths = []
+        for offset in self.offsets:
+            with suppress(FileNotFoundError):  # Removed meanwhile, as it is outdated.
+                if not self._restore(ProducerStates(), offset):
+                    paths.append(self.path(offset))
+        return paths
 
     def save(self, offset: Offset, snapshot: bytes, *, durable: bool) -> None:
         """Write a snapshot as of `offset`; the log is flushed up to there.
@@ -57,7 +71,7 @@ class ProducerSnapshots:
             snapshot: of the states.
             durable: whether it must survive a power cut.
         """
-        write_sealed(self._files, self._path(offset), _KIND, snapshot, durable=durable)
+        write_sealed(self._files, self.path(offset), self._kind(offset), snapshot, durable=durable)
         if offset not in self.offsets:
             self.offsets = tuple(sorted((*self.offsets, offset)))
 
@@ -79,9 +93,20 @@ class ProducerSnapshots:
             if earlier < offset:
                 self._remove(earlier)
 
+    def path(self, offset: Offset) -> str:
+        """Return where the snapshot as of `offset` is."""
+        return f"{self._directory}/{offset_name(offset)}{SUFFIX}"
+
+    def _restore(self, states: ProducerStates, offset: Offset) -> bool:
+        try:
+            states.restore(read_sealed(self._files, self.path(offset), self._kind(offset)))
+        except (DamagedFileError, CorruptBatchError):
+            return False
+        return True
+
     def _remove(self, offset: Offset) -> None:
-        self._files.unlink(self._path(offset))
+        self._files.unlink(self.path(offset))
         self.offsets = tuple(kept for kept in self.offsets if kept != offset)
 
-    def _path(self, offset: Offset) -> str:
-        return f"{self._directory}/{offset_name(offset)}{SUFFIX}"
+    def _kind(self, offset: Offset) -> str:
+        return f"{_KIND} {self._topic_partition} {offset}"

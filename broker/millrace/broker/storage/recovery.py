@@ -16,6 +16,11 @@ were on the disk, and no later flush writes it (P63). A log that failed leaves a
 not be durable: the power cut that takes it takes the page cache, too. What is behind the recovery
 point is then written anew.
 
+What lies beside the batches is bound to its partition and segment (P66). Epochs, indexes and
+producer snapshots that are damaged, or another log's, are made again from the batches, and `mended`
+names them. The last batch is read in any case: it must be the partition's own, and epochs that do
+not know it are older than the log.
+
 A log that was found damaged leaves a mark, too: recovery alone would not see it (P65). Then all of
 it is verified, and the mark goes once all is sound, as when somebody has restored the files.
 """
@@ -26,6 +31,7 @@ from itertools import pairwise
 from typing import Final
 
 from millrace.broker.storage import scan, segment, sparse_index
+from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.epoch_checkpoint import read_epochs, write_epochs
 from millrace.broker.storage.file_system import FileSystem, is_passing
 from millrace.broker.storage.log_start import known_log_start
@@ -34,7 +40,7 @@ from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
 from millrace.broker.storage.refusals import corrupt_log
 from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
 from millrace.broker.storage.segment import Segment, offset_name, parse_offset_name, segment_of
-from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
+from millrace.broker.storage.sparse_index import IndexCache, Place, SparseIndex
 from millrace.core.errors import CorruptLogError
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -66,6 +72,7 @@ class RecoveredLog:
     names_are_durable: bool
     scanned_bytes: int
     truncated_bytes: int
+    mended: tuple[str, ...]
 
 
 class Recovery:
@@ -105,6 +112,7 @@ class Recovery:
         self._cache = cache
         self._is_clean = is_clean
         self._now = now
+        self._mended: list[str] = []
 
     def run(self) -> RecoveredLog:
         """Open the files.
@@ -124,7 +132,7 @@ class Recovery:
         ]
         if not bases:
             return self._begin(names)
-        epochs = read_epochs(self._files, self._directory)
+        epochs = self._read_epochs(names)
         log_start_offset = known_log_start(
             bases[0],
             self._point,
@@ -141,9 +149,11 @@ class Recovery:
         bases = bases[max(_last_at_most(bases, log_start_offset), 0) :]
         closed = [self._open_closed(base, next_base) for base, next_base in pairwise(bases)]
         active = self._open_active(bases[-1])
-        snapshots = ProducerSnapshots(self._files, self._directory, names)
+        snapshots = self._snapshots(names)
         states = ProducerStates()
+        kept = snapshots.offsets
         snapshot_offset = snapshots.load(states)
+        self._mended += [snapshots.path(each) for each in kept if each not in snapshots.offsets]
         recovery_point = max(
             active.next_offset,
             self._point.recovery_point if self._point else log_start_offset,
@@ -154,9 +164,8 @@ class Recovery:
         segments = (*closed, active)
         if DAMAGED in names:
             self._verify(segments)
-        must_save_epochs = False
-        if epochs is None or epochs.epoch_of(log_start_offset) == NO_LEADER_EPOCH:
-            must_save_epochs = True
+        must_save_epochs = not self._fits(epochs, segments, log_start_offset)
+        if epochs is None or must_save_epochs:
             epochs = LeaderEpochs()
             for header in self._headers(segments, log_start_offset):
                 epochs.append(header.leader_epoch, header.base_offset)
@@ -170,7 +179,6 @@ class Recovery:
         damage = ""
         try:
             for header in active.rescan(
-                self._topic_partition,
                 file_bytes,
                 epochs.epoch_of(Offset(active.next_offset - 1)),
                 self._index_interval_bytes,
@@ -197,7 +205,7 @@ class Recovery:
         must_save_epochs |= epochs.truncate_from_end(active.next_offset)
         must_save_epochs |= epochs.truncate_from_start(log_start_offset)
         if must_save_epochs and epochs.entries:
-            write_epochs(self._files, self._directory, epochs)
+            write_epochs(self._files, self._directory, self._topic_partition, epochs)
         return RecoveredLog(
             segments,
             epochs,
@@ -208,11 +216,12 @@ class Recovery:
             names_are_durable=self._is_clean,
             scanned_bytes=file_bytes - scan_from,
             truncated_bytes=file_bytes - active.size,
+            mended=tuple(self._mended),
         )
 
     def _begin(self, names: list[str]) -> RecoveredLog:
-        snapshots = ProducerSnapshots(self._files, self._directory, names)
-        epochs = read_epochs(self._files, self._directory)
+        snapshots = self._snapshots(names)
+        epochs = read_epochs(self._files, self._directory, self._topic_partition)
         had_records = (
             snapshots.offsets
             or (epochs is not None and epochs.entries)
@@ -222,7 +231,7 @@ class Recovery:
             raise self._corrupt("all its segments are missing")
         path = f"{self._directory}/{offset_name(Offset(0))}{segment.SUFFIX}"
         self._files.open(path, create=True, writable=True).close()
-        active = Segment(self._files, self._directory, Offset(0), self._cache)
+        active = self._segment(Offset(0))
         return RecoveredLog(
             (active,),
             LeaderEpochs(),
@@ -233,11 +242,18 @@ class Recovery:
             names_are_durable=False,
             scanned_bytes=0,
             truncated_bytes=0,
+            mended=(),
         )
+
+    def _read_epochs(self, names: list[str]) -> LeaderEpochs | None:
+        epochs = read_epochs(self._files, self._directory, self._topic_partition)
+        if epochs is None and EPOCHS in names:
+            self._mended.append(f"{self._directory}/{EPOCHS}")
+        return epochs
 
     def _open_closed(self, base: Offset, next_base: Offset) -> Segment:
         """Open a segment that another one follows; rebuild its index if it does not fit."""
-        found = Segment(self._files, self._directory, base, self._cache)
+        found = self._segment(base)
         size = found.file.size()
         coverage = found.index.open(whole=False)
         if (
@@ -249,8 +265,9 @@ class Recovery:
             if coverage.closed_at != NO_TIMESTAMP:
                 return found
         else:
+            self._note_damaged(found.index)
             found.index.reset()
-            rebuild(found, self._topic_partition, size, self._index_interval_bytes, self._now)
+            rebuild(found, size, self._index_interval_bytes, self._now)
             if found.size != size or found.next_offset != next_base:
                 raise self._corrupt(
                     f"{found.path} is damaged at byte {found.size}: it ends at offset "
@@ -262,9 +279,10 @@ class Recovery:
 
     def _open_active(self, base: Offset) -> Segment:
         """Open the last segment as far as its index knows it."""
-        found = Segment(self._files, self._directory, base, self._cache)
+        found = self._segment(base)
         coverage = found.index.open(whole=True)
         if coverage is None:
+            self._note_damaged(found.index)
             return found
         if coverage.end_position > found.file.size():
             raise self._corrupt(
@@ -275,6 +293,10 @@ class Recovery:
         found.closed_at = NO_TIMESTAMP
         return found
 
+    def _note_damaged(self, index: SparseIndex) -> None:
+        if self._files.exists(index.path):
+            self._mended.append(index.path)
+
     def _orphans(self, names: list[str], bases: list[Offset]) -> Offset:
         """Return up to where indexes of missing segments say that the log was flushed."""
         known = Offset(0)
@@ -282,7 +304,8 @@ class Recovery:
             base = parse_offset_name(name, sparse_index.SUFFIX)
             if base is not None and base > bases[-1]:
                 stem = f"{self._directory}/{offset_name(base)}"
-                coverage = SparseIndex(self._files, stem, base, self._cache).open(whole=True)
+                index = SparseIndex(self._files, stem, self._topic_partition, base, self._cache)
+                coverage = index.open(whole=True)
                 if coverage is not None:
                     known = max(known, coverage.next_offset)
         return known
@@ -297,21 +320,52 @@ class Recovery:
     def _verify(self, segments: tuple[Segment, ...]) -> None:
         """Verify all that indexes know, and remove the mark; the rest is scanned in any case."""
         for found in segments:
-            try:
-                for _ in scan.verified_batches(
-                    found.file,
-                    self._topic_partition,
-                    position=0,
-                    end_position=found.size,
-                    next_offset=found.base_offset,
-                    leader_epoch=NO_LEADER_EPOCH,
-                ):
-                    pass
-            except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
-                if isinstance(error, OSError) and is_passing(error):
-                    raise
-                raise self._corrupt(f"{found.path}: {error}") from None
+            for _ in self._verified(found, Place(found.base_offset, 0)):
+                pass
         self._files.unlink(f"{self._directory}/{DAMAGED}")
+
+    def _fits(
+        self,
+        epochs: LeaderEpochs | None,
+        segments: tuple[Segment, ...],
+        log_start_offset: Offset,
+    ) -> bool:
+        """Verify the last batch that indexes know; return whether the epochs are the log's."""
+        last = self._last_batch(segments)
+        if epochs is None or epochs.epoch_of(log_start_offset) == NO_LEADER_EPOCH:
+            return False
+        if last is None or last.next_offset <= log_start_offset:
+            return True
+        if epochs.epoch_of(max(last.base_offset, log_start_offset)) == last.leader_epoch:
+            return True
+        self._mended.append(f"{self._directory}/{EPOCHS}")
+        return False
+
+    def _last_batch(self, segments: tuple[Segment, ...]) -> BatchHeader | None:
+        """Verify the last batch that indexes know, with the few before it; None: there is none."""
+        last = None
+        for found in reversed(segments):
+            if found.size:
+                *_, last = self._verified(found, found.index.floor_of_position(found.size - 1))
+                break
+        return last
+
+    def _verified(self, found: Segment, place: Place) -> Iterator[BatchHeader]:
+        """Yield the headers of the batches from `place` on, as far as the index knows them."""
+        try:
+            for _, header in scan.verified_batches(
+                found.file,
+                self._topic_partition,
+                position=place.position,
+                end_position=found.size,
+                next_offset=place.offset,
+                leader_epoch=NO_LEADER_EPOCH,
+            ):
+                yield header
+        except (*scan.DAMAGE, scan.ScanStop, OSError) as error:
+            if isinstance(error, OSError) and is_passing(error):
+                raise
+            raise self._corrupt(f"{found.path}: {error}") from None
 
     def _remove_leftovers(self, bases: list[Offset]) -> None:
         """Remove what a deletion or the writing of a file left behind when it was interrupted."""
@@ -322,13 +376,18 @@ class Recovery:
             if name.endswith(TEMPORARY_SUFFIX) or (base is not None and base not in bases):
                 self._files.unlink(f"{self._directory}/{name}")
 
+    def _segment(self, base: Offset) -> Segment:
+        return Segment(self._files, self._directory, self._topic_partition, base, self._cache)
+
+    def _snapshots(self, names: list[str]) -> ProducerSnapshots:
+        return ProducerSnapshots(self._files, self._directory, self._topic_partition, names)
+
     def _corrupt(self, reason: str) -> CorruptLogError:
         return corrupt_log(self._topic_partition, self._directory, reason)
 
 
 def rebuild(
     found: Segment,
-    topic_partition: TopicPartition,
     end_position: int,
     index_interval_bytes: int,
     now: WallMs,
@@ -336,9 +395,7 @@ def rebuild(
     """Read an opened segment, whose index is empty, from its first byte as far as it is sound."""
     found.restore(found.empty_coverage)
     try:
-        for _ in found.rescan(
-            topic_partition, end_position, NO_LEADER_EPOCH, index_interval_bytes, now
-        ):
+        for _ in found.rescan(end_position, NO_LEADER_EPOCH, index_interval_bytes, now):
             pass
     except scan.ScanStop:
         return

@@ -2,7 +2,8 @@
 
 One line of text, then the payload: `millrace KIND VERSION LENGTH CRC-32C`, so that a person can
 look at it. Written beside, flushed, renamed, and the directory flushed: a crash leaves the old file
-or the new one (P69).
+or the new one (P69). The kind of a partition's file names the partition, so that one that was put
+beside another log is refused, as any other that is not what was written there (P66).
 """
 
 import errno
@@ -31,7 +32,8 @@ def write_sealed(
     Args:
         files: where.
         path: which file.
-        kind: what it holds; a file of another kind is refused when it is read.
+        kind: what it holds, and of which partition if it is one's; a file of another kind is
+            refused when it is read.
         payload: its contents.
         durable: whether it must survive a power cut. A cache need not: a torn one is recognised.
     """

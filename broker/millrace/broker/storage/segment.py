@@ -56,6 +56,7 @@ class Segment:
     It only ever grows: a log that is cut goes on with a `successor`.
 
     Attributes:
+        topic_partition: whose batches these must be.
         size: bytes of whole batches; never more than the file has.
         next_offset: offset behind the last batch.
         largest_timestamp: of all its batches, -1 when it is empty.
@@ -75,13 +76,20 @@ class Segment:
         "next_offset",
         "path",
         "size",
+        "topic_partition",
     )
 
     def __init__(
-        self, files: FileSystem, directory: str, base_offset: Offset, cache: IndexCache
+        self,
+        files: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        base_offset: Offset,
+        cache: IndexCache,
     ) -> None:
         stem = f"{directory}/{offset_name(base_offset)}"
         self.path = stem + SUFFIX
+        self.topic_partition = topic_partition
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
@@ -89,7 +97,7 @@ class Segment:
         self.created_at = NO_TIMESTAMP
         self.closed_at = NO_TIMESTAMP
         self.file: File = files.open(self.path, writable=True)
-        self.index = SparseIndex(files, stem, base_offset, cache)
+        self.index = SparseIndex(files, stem, topic_partition, base_offset, cache)
         self._last_indexed = 0
         # Positions of batches that somebody will soon ask for: where appends and reads ended.
         self._known: dict[Offset, int] = {}
@@ -154,7 +162,6 @@ class Segment:
 
     def rescan(
         self,
-        topic_partition: TopicPartition,
         end_position: int,
         leader_epoch: LeaderEpoch,
         index_interval_bytes: int,
@@ -167,7 +174,7 @@ class Segment:
         """
         for _, header in scan.verified_batches(
             self.file,
-            topic_partition,
+            self.topic_partition,
             position=self.size,
             end_position=end_position,
             next_offset=self.next_offset,
@@ -184,7 +191,7 @@ class Segment:
         It knows the batches before the last entry of the index that is left; those between that
         and the place are for `rescan`. The file is the caller's to cut. Who reads this one goes on.
         """
-        made = Segment(files, directory, self.base_offset, cache)
+        made = Segment(files, directory, self.topic_partition, self.base_offset, cache)
         last = made.index.take_before(self.index, place.position)
         if last is not None:
             start, largest_timestamp = last

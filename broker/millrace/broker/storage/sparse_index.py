@@ -10,7 +10,7 @@ since the one before; closing the segment replaces all by one. Little-endian:
 
 | offset | size | field                                                                        |
 |-------:|-----:|------------------------------------------------------------------------------|
-|      0 |    4 | magic `MRX` and the version, 1                                               |
+|      0 |    4 | magic `MRX` and the version, 2                                               |
 |      4 |    4 | entries in this chunk                                                        |
 |      8 |    8 | base offset of the segment                                                   |
 |     16 |    8 | next offset: end of what is covered, exclusive                               |
@@ -19,8 +19,11 @@ since the one before; closing the segment replaces all by one. Little-endian:
 |     40 |    8 | ms UTC of the first append to the segment                                    |
 |     48 |    8 | ms UTC when the segment was closed, -1 while it is open                      |
 |     56 |    4 | CRC-32C of the entries                                                       |
-|     60 |    4 | CRC-32C of bytes 0 to 59                                                     |
+|     60 |    4 | CRC-32C of the topic id, the partition (i32), and bytes 0 to 59              |
 |     64 |   16 | each entry: u32 offset - base offset, u32 position, i64 timestamp            |
+
+The checksums bind a chunk to its partition, the base offset to its segment: an index that was put
+beside another one is as damaged as any (P66).
 
 An index is a cache: it is verified when it is read and rebuilt from the log when it does not fit
 (P68). But it is also a witness: what a chunk covers was flushed before the chunk was written, so a
@@ -43,15 +46,16 @@ import numpy.typing as npt
 
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.sealed_file import read_whole, replace_file
-from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
+from millrace.core.ids import NO_TIMESTAMP, Offset, TopicPartition, WallMs
 
 SUFFIX: Final = ".index"
 CHUNKS_MAX: Final = 1024
 """Then they are replaced by one, so that a slow partition's index stays quick to open."""
 
-_MAGIC: Final = b"MRX\x01"
+_MAGIC: Final = b"MRX\x02"
 _CHUNK: Final = struct.Struct("<4sIqqqqqqI")
 _CRC: Final = struct.Struct("<I")
+_BINDING: Final = struct.Struct("<16si")
 _CHUNK_BYTES: Final = _CHUNK.size + _CRC.size
 _ENTRY: Final = np.dtype([("offset", "<u4"), ("position", "<u4"), ("timestamp", "<i8")])
 assert _CHUNK_BYTES == 64
@@ -179,27 +183,35 @@ class SparseIndex:
     """See the module. Changed by one thread at a time; searched by any.
 
     Attributes:
+        path: of the file.
         is_damaged: the file was found damaged after it had been opened; searches then begin at the
             segment's first byte, until the owner rebuilds it.
     """
 
     __slots__ = (
         "_base_offset",
+        "_binding",
         "_cache",
         "_chunks",
         "_coverage",
         "_file_bytes",
         "_files",
-        "_path",
         "_pending",
         "is_damaged",
+        "path",
     )
 
     def __init__(
-        self, files: FileSystem, segment_path: str, base_offset: Offset, cache: IndexCache
+        self,
+        files: FileSystem,
+        segment_path: str,
+        topic_partition: TopicPartition,
+        base_offset: Offset,
+        cache: IndexCache,
     ) -> None:
         self._files = files
-        self._path = segment_path + SUFFIX
+        self.path = segment_path + SUFFIX
+        self._binding = crc32c.crc32c(_BINDING.pack(*topic_partition))
         self._base_offset = base_offset
         self._cache = cache
         self._chunks = 0
@@ -222,8 +234,8 @@ class SparseIndex:
                 coverage = found_whole.coverage
                 self._chunks, self._file_bytes = found_whole.chunks, found_whole.nbytes
             else:
-                size = self._files.size(self._path)
-                file = self._files.open(self._path)
+                size = self._files.size(self.path)
+                file = self._files.open(self.path)
                 try:
                     head = file.pread(_CHUNK_BYTES, 0)
                 finally:
@@ -252,8 +264,8 @@ class SparseIndex:
         self._chunks = self._file_bytes = 0
         self.is_damaged = False
         self._cache.drop(self)
-        if self._files.exists(self._path):
-            self._files.unlink(self._path)
+        if self._files.exists(self.path):
+            self._files.unlink(self.path)
 
     def save(self, coverage: Coverage) -> None:
         """Write the entries that are in memory alone and covered, which means flushed already.
@@ -266,12 +278,12 @@ class SparseIndex:
             if self._chunks:
                 rows = np.concatenate([self._read().rows, rows])
             chunk = self._chunk(coverage, rows)
-            replace_file(self._files, self._path, chunk, durable=False)
+            replace_file(self._files, self.path, chunk, durable=False)
             self._chunks, self._file_bytes = 1, len(chunk)
             self.is_damaged = False
         else:
             chunk = self._chunk(coverage, rows)
-            file = self._files.open(self._path, create=True, writable=True)
+            file = self._files.open(self.path, create=True, writable=True)
             try:
                 file.truncate(self._file_bytes)  # Without what a crash or a full disk left behind.
                 if file.append([chunk]) != len(chunk):
@@ -414,7 +426,7 @@ class SparseIndex:
 
     def _read(self) -> "_Contents":
         """Read all chunks up to the first that is damaged."""
-        data = read_whole(self._files, self._path)
+        data = read_whole(self._files, self.path)
         at = chunks = 0
         coverage = None
         parts = [np.empty(0, _ENTRY)]
@@ -435,7 +447,7 @@ class SparseIndex:
             return None
         head = data[at : at + _CHUNK.size]
         (crc,) = _CRC.unpack_from(data, at + _CHUNK.size)
-        if crc32c.crc32c(head) != crc:
+        if crc32c.crc32c(head, self._binding) != crc:
             return None
         magic, count, base_offset, *coverage, entries_crc = _CHUNK.unpack(head)
         if magic != _MAGIC or base_offset != self._base_offset:
@@ -445,7 +457,7 @@ class SparseIndex:
     def _chunk(self, coverage: Coverage, rows: npt.NDArray[np.void]) -> bytes:
         body = rows.tobytes()
         head = _CHUNK.pack(_MAGIC, len(rows), self._base_offset, *coverage, crc32c.crc32c(body))
-        return head + _CRC.pack(crc32c.crc32c(head)) + body
+        return head + _CRC.pack(crc32c.crc32c(head, self._binding)) + body
 
 
 def _u32(number: int) -> np.uint32:

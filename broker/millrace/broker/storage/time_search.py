@@ -24,7 +24,6 @@ class TimestampedOffset(NamedTuple):
 
 def first_record(
     segment: Segment,
-    topic_partition: TopicPartition,
     timestamp: WallMs,
     start_offset: Offset,
     limit_offset: Offset,
@@ -33,7 +32,6 @@ def first_record(
 
     Args:
         segment: where to look.
-        topic_partition: whose segment it is.
         timestamp: what to look for.
         start_offset, limit_offset: only records in `[start_offset, limit_offset)`.
 
@@ -49,7 +47,7 @@ def first_record(
         if header.largest_timestamp < timestamp or header.next_offset <= start_offset:
             continue
         data = segment.file.pread(header.length, position)
-        record = _first_in_batch(header, data, topic_partition, timestamp, start_offset)
+        record = _first_in_batch(header, data, segment.topic_partition, timestamp, start_offset)
         if record is not None:
             return record if record.offset < limit_offset else None
     return None

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 
 import pytest
 from tests.fakes.disk import Disk
+from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.broker.storage.sparse_index import (
     CHUNKS_MAX,
@@ -12,14 +13,14 @@ from millrace.broker.storage.sparse_index import (
     Place,
     SparseIndex,
 )
-from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
+from millrace.core.ids import NO_TIMESTAMP, Offset, TopicId, WallMs
 
 BASE = Offset(1000)
 STEP = 7
 
 
 def index_on(disk: Disk, cache_bytes: int = 1 << 20) -> SparseIndex:
-    return SparseIndex(disk, "/segment", BASE, IndexCache(cache_bytes))
+    return SparseIndex(disk, "/segment", TOPIC_PARTITION, BASE, IndexCache(cache_bytes))
 
 
 def coverage(entries: int, closed_at: int = NO_TIMESTAMP) -> Coverage:
@@ -115,8 +116,19 @@ def test_an_index_of_many_chunks_is_made_one() -> None:
 def test_a_missing_file_or_one_of_another_segment_covers_nothing(whole: bool) -> None:
     disk = Disk()
     assert index_on(disk).open(whole=whole) is None
-    SparseIndex(disk, "/segment", Offset(5), IndexCache(0)).save(coverage(1))
+    SparseIndex(disk, "/segment", TOPIC_PARTITION, Offset(5), IndexCache(0)).save(coverage(1))
     assert index_on(disk).open(whole=whole) is None
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_index_of_the_same_segment_of_another_partition_covers_nothing(whole: bool) -> None:
+    disk = Disk()
+    for other in (
+        TOPIC_PARTITION._replace(partition=TOPIC_PARTITION.partition + 1),
+        TOPIC_PARTITION._replace(topic_id=TopicId(bytes(16))),
+    ):
+        SparseIndex(disk, "/segment", other, BASE, IndexCache(0)).save(coverage(1))
+        assert index_on(disk).open(whole=whole) is None
 
 
 def test_a_chunk_that_was_torn_is_overwritten_by_the_next() -> None:
@@ -151,7 +163,7 @@ def test_a_full_disk_leaves_the_entries_in_memory() -> None:
 def test_the_cache_drops_what_was_idle_longest() -> None:
     disk = Disk()
     cache = IndexCache(bytes_max=16 * 25)
-    indexes = [SparseIndex(disk, f"/{n}", BASE, cache) for n in range(3)]
+    indexes = [SparseIndex(disk, f"/{n}", TOPIC_PARTITION, BASE, cache) for n in range(3)]
     for index in indexes:
         add(index, range(1, 11))
         index.save(coverage(11))
