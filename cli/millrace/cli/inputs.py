@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
+from millrace.cli.failures import Failure
+
 if TYPE_CHECKING:
     from millrace.cli.records.sources import RecordColumns, RecordMapping
 
@@ -17,6 +19,8 @@ STDIN = "-"
 class Inputs:
     """Files to read in order, `-` for standard input; a context manager that closes them.
 
+    Entering it raises `Failure` for a file that cannot be read, before any other has been.
+
     Args:
         names: the files.
         file_format: what they are; None: what the name of each says.
@@ -25,16 +29,22 @@ class Inputs:
     def __init__(self, names: Sequence[str], file_format: str | None) -> None:
         self._names, self._format = names, file_format
         self._streams: list[BinaryIO] = []
+        self._contents: list[BinaryIO] = []
         self._closing = ExitStack()
         self.bytes_total: int | None = None
         """Size of all files, None when one is a pipe."""
 
     def __enter__(self) -> Self:
-        for name in self._names:
-            if name == STDIN:
-                self._streams.append(sys.stdin.buffer)
-            else:
-                self._streams.append(self._closing.enter_context(open(name, "rb")))
+        from millrace.cli.records.file_names import inflated
+
+        with ExitStack() as closing:
+            for name in self._names:
+                if name == STDIN:
+                    self._streams.append(_standard_input())
+                else:
+                    self._streams.append(closing.enter_context(open(name, "rb")))
+                self._contents.append(inflated(self._streams[-1], name))
+            self._closing = closing.pop_all()
         sizes = [_size(stream) for stream in self._streams]
         if None not in sizes:
             self.bytes_total = sum(size for size in sizes if size is not None)
@@ -61,14 +71,24 @@ class Inputs:
         Raises:
             Failure: a file is not what its format promises.
         """
-        from millrace.cli.records import sources
+        from millrace.cli.records.file_names import format_of
+        from millrace.cli.records.sources import read_records
 
-        for name, stream in zip(self._names, self._streams, strict=True):
+        for name, contents in zip(self._names, self._contents, strict=True):
             shown = "standard input" if name == STDIN else name
-            file_format = self._format or sources.format_of(name)
-            yield from sources.read_records(
-                sources.inflated(stream, name), shown, file_format, mapping
-            )
+            file_format = self._format or format_of(name)
+            yield from read_records(contents, shown, file_format, mapping)
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:  # As after `<&-`.
+        raise Failure("standard input is closed", "name a file, or write into a pipe")
+    return sys.stdin.buffer
+
+
+def is_regular(stream: BinaryIO) -> bool:
+    """Return whether a stream is a file, and no pipe or terminal."""
+    return _size(stream) is not None
 
 
 def _size(stream: BinaryIO) -> int | None:

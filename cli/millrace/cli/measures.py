@@ -3,6 +3,10 @@
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MEGABYTE = 1_000_000
 _GROWTH = math.log(1.01)  # Neighbouring buckets are one per cent apart.
@@ -91,3 +95,11 @@ class Transfer:
             "records_per_second": round(self.records_per_second, 1),
             "megabytes_per_second": round(self.megabytes_per_second, 3),
         }
+
+
+def payload_bytes(records: "pa.RecordBatch") -> int:
+    """Return the bytes of all keys and values."""
+    import pyarrow.compute as pc
+
+    lengths = (pc.sum(pc.binary_length(records.column(name))).as_py() for name in ("key", "value"))
+    return sum(length or 0 for length in lengths)

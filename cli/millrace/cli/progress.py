@@ -18,15 +18,16 @@ class Progress:
     Args:
         title: what is going on, in two or three words.
         total: the whole, in the caller's unit; None: not known.
+        is_shown: whether to show it at all: not where the terminal has something else to show.
     """
 
-    def __init__(self, title: str, total: float | None = None) -> None:
-        self._title, self._total = title, total
+    def __init__(self, title: str, total: float | None = None, *, is_shown: bool = True) -> None:
+        self._title, self._total, self._is_shown = title, total, is_shown
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
+        if self._is_shown and sys.stderr.isatty():
             self._bar = _new_bar()
             self._task = self._bar.add_task(self._title, total=self._total, rate="")
             self._bar.start()

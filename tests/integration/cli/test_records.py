@@ -58,6 +58,25 @@ def test_a_file_of_records_is_a_copy_of_the_topic(
     )
 
 
+@pytest.mark.parametrize("name", ["x.txt.gz", "x.jsonl.zst", "x.csv.bz2", "x.arrow.lz4"])
+def test_a_file_that_is_compressed_by_its_name_is_written_and_read(
+    millrace: CommandLine, topic: str, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    millrace.ok("produce", topic, stdin="first\nsecond\n")
+    written = millrace.run("consume", topic, "--file", str(path))
+    assert (written.exit_code, written.stderr) == (ExitCode.DONE, f"2 records to {path}\n")
+    read = millrace.run("produce", topic, str(path))
+    assert read.exit_code == ExitCode.DONE
+    assert read.stderr.startswith(f"2 records to {topic}")
+
+
+def test_no_parquet_file_is_compressed_once_more(millrace: CommandLine, topic: str) -> None:
+    result = millrace.run("consume", topic, "--file", "x.parquet.gz")
+    assert result.exit_code == ExitCode.FAILED
+    assert "compressed inside" in result.stderr
+
+
 def test_reading_begins_and_ends_where_it_should(millrace: CommandLine, topic: str) -> None:
     millrace.ok("produce", topic, stdin="".join(f"{i}\n" for i in range(100)))
     assert millrace.ok("consume", topic, "--from", "97") == "97\n98\n99\n"

@@ -1,4 +1,3 @@
-import gzip
 import io
 import os
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from millrace.cli.failures import Failure
-from millrace.cli.records.sources import RecordMapping, format_of, inflated, read_records
+from millrace.cli.records.sources import RecordMapping, read_records
 
 Records = dict[str, list[Any] | None]
 
@@ -38,23 +37,6 @@ def arrow_bytes(table: pa.Table, new_writer: Callable[..., Any] = pa.ipc.new_str
     with new_writer(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("name", "file_format"),
-    [
-        ("flights.csv", "csv"),
-        ("flights.CSV.gz", "csv"),
-        ("events.jsonl", "json"),
-        ("events.ndjson.zst", "json"),
-        ("a.parquet", "parquet"),
-        ("a.feather", "arrow"),
-        ("README", "lines"),
-        ("-", "lines"),
-    ],
-)
-def test_the_name_of_a_file_says_its_format(name: str, file_format: str) -> None:
-    assert format_of(name) == file_format
 
 
 def test_lines_are_values_byte_for_byte_and_the_last_needs_no_newline() -> None:
@@ -192,9 +174,3 @@ def test_a_file_that_is_something_else_is_refused(file_format: str) -> None:
 def test_a_column_of_words_is_no_timestamp() -> None:
     with pytest.raises(Failure, match="holds no times"):
         read(parquet_bytes(pa.table({"t": ["soon"]})), "parquet", timestamp="t")
-
-
-def test_compressed_files_are_inflated_by_their_name() -> None:
-    stream = inflated(io.BytesIO(gzip.compress(b"a\nb\n")), "lines.txt.gz")
-    (columns,) = read_records(stream, "lines.txt.gz", "lines", RecordMapping())
-    assert columns.values.to_pylist() == [b"a", b"b"]

@@ -2,7 +2,9 @@
 
 import sys
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -10,6 +12,9 @@ import click
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Command, bootstrap_option, separator_bytes
 from millrace.cli.failures import ExitCode, Failure
+from millrace.cli.inputs import is_regular
+from millrace.cli.interruption import Interruption
+from millrace.cli.measures import Transfer, payload_bytes
 from millrace.cli.output import say
 from millrace.cli.places import listed
 from millrace.cli.positions import (
@@ -22,16 +27,20 @@ from millrace.cli.positions import (
     Position,
     position_value,
 )
+from millrace.cli.progress import Progress
 from millrace.cli.stalls import Reading, Stall
+from millrace.cli.whole_file import WholeFile
+from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:
     from millrace.cli.records.writers import RecordWriter
-    from millrace.client import SyncConsumer
+    from millrace.client import FetchedRecords, SyncConsumer
 
 POLL_MS = 500
 FORMATS = ("lines", "json", "csv", "arrow", "parquet", "table")
 
 TopicPartition = tuple[str, int]
+_OpenWriter = Callable[..., AbstractContextManager["RecordWriter"]]
 
 
 @click.command(
@@ -44,6 +53,7 @@ TopicPartition = tuple[str, int]
     millrace consume flights --from 2h --max 1000 --output json | jq .value
     millrace consume flights --key-separator '\t' | sort | head
     millrace consume flights --file flights.parquet             # pandas and Spark read it
+    millrace consume flights --file flights.jsonl.gz
     """,
 )
 @topic_argument("topics", nargs=-1, required=True)
@@ -73,7 +83,11 @@ TopicPartition = tuple[str, int]
     help="Form of the records.  [default: what the name of --file says, else lines]",
 )
 @click.option(
-    "--file", "path", type=click.Path(dir_okay=False), help="Write there, not to standard output."
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False),
+    help="Write there, not to standard output; compressed if its name ends in .gz, .bz2, .zst or "
+    ".lz4.",
 )
 @click.option(
     "--key-separator", metavar="TEXT", help=r"In lines: write the key and this first; \t is a tab."
@@ -112,40 +126,86 @@ def command(
 ) -> None:
     """Read the records of TOPICS, in order within each partition.
 
-    Without --follow the command ends with the records that were there when it began.
+    Without --follow the command ends with the records that were there when it began. A file is
+    there when all of it is: what was there before stays until then, and for good after Ctrl-C. With
+    --follow, Ctrl-C is the end.
     """
-    from millrace.cli.records.writers import open_writer
+    from millrace.cli.records.file_names import check_written
     from millrace.client import SyncConsumer
 
     output = output or _format_of(path)
-    if output in ("arrow", "parquet") and path is None and sys.stdout.isatty():
+    if path:
+        check_written(path, output)
+    elif output in ("arrow", "parquet") and sys.stdout.isatty():
         raise click.UsageError(f"{output} is not for terminals: use --file, or redirect the output")
+    opened = partial(
+        _opened,
+        output=output,
+        key_separator=separator_bytes(key_separator),
+        null_value=null_value,
+    )
     with connect_admin(bootstrap) as admin:
         ranges = {
             (topic, partition): offsets
             for topic in dict.fromkeys(topics)
             for partition, offsets in ranges_of(admin, topic, partitions).items()
         }
-    with ExitStack() as stack:
-        consumer = stack.enter_context(
-            SyncConsumer(bootstrap, client_id=CLIENT_ID, client_rack=rack)
-        )
-        stream = stack.enter_context(open(path, "wb")) if path else sys.stdout.buffer
-        writer = stack.enter_context(
-            closing(
-                open_writer(
-                    output,
-                    stream,
-                    key_separator=separator_bytes(key_separator),
-                    null_value=null_value,
-                )
-            )
-        )
+    with SyncConsumer(bootstrap, client_id=CLIENT_ID, client_rack=rack) as consumer:
         place(consumer, ranges, start)
         ends = None if follow else {each: end for each, (_, end) in ranges.items()}
-        count = _copy(consumer, writer, stream, ends, records_max=records_max, timeout_s=timeout_s)
-        if not count and not follow:
-            say("no records there; --follow waits for new ones")
+        copying = _Copying(consumer, ends, records_max=records_max, timeout_s=timeout_s)
+        if path:
+            _write_file(copying, path, opened, is_endless=follow)
+        else:
+            with opened(sys.stdout.buffer) as writer:
+                copying.run(writer, sys.stdout.buffer)
+    if not copying.transfer.records and not follow:
+        say("no records there; --follow waits for new ones")
+
+
+@contextmanager
+def _opened(
+    stream: BinaryIO,
+    path: str = "",
+    *,
+    output: str,
+    key_separator: bytes | None,
+    null_value: str | None,
+) -> "Iterator[RecordWriter]":
+    """Yield what writes records to a stream, compressed as the name of the file says."""
+    from millrace.cli.records.file_names import deflating
+    from millrace.cli.records.writers import open_writer
+
+    with (
+        deflating(stream, path) as contents,
+        closing(
+            open_writer(output, contents, key_separator=key_separator, null_value=null_value)
+        ) as writer,
+    ):
+        yield writer
+
+
+def _write_file(copying: "_Copying", path: str, opened: _OpenWriter, *, is_endless: bool) -> None:
+    """Write records into a file, which is there when all of it is; raise what ended it early.
+
+    What has no end of its own is whole however it ended.
+    """
+    problem: Exception | None = None
+    with WholeFile(path) as file, Interruption() as interruption:
+        with opened(file.stream, path) as writer:
+            try:
+                copying.run(writer, file.stream, interruption)
+            except (MillraceError, Failure) as error:
+                problem = error
+        is_whole = is_endless or not (problem or interruption.came)
+        if is_whole:
+            file.finish()
+    count = copying.transfer.count
+    say(f"{count} to {path}" if is_whole else f"{count} read, and {path} left as it was")
+    if problem is not None:
+        raise problem
+    if interruption.came:
+        raise KeyboardInterrupt
 
 
 def place(
@@ -187,51 +247,97 @@ def place(
                 consumer.seek(each, max(first, end - records))
 
 
-def _copy(
-    consumer: "SyncConsumer",
-    writer: "RecordWriter",
-    stream: BinaryIO,
-    ends: dict[TopicPartition, int] | None,
-    *,
-    records_max: int | None,
-    timeout_s: float | None,
-) -> int:
-    """Write records until the ends are reached, or for ever; return how many.
+class _Copying:
+    """Writes records until the ends are reached, or for ever.
 
-    Raises:
-        Failure: nothing came for too long.
+    Args:
+        consumer: has its partitions, and stands where to begin.
+        ends: of each partition; None: there are none.
+        records_max: end after so many; None: do not.
+        timeout_s: give up when nothing came for so long; None: never.
     """
-    count = 0
-    until = ends or {}
-    reading = Reading(until)
-    stall = Stall(reading, say)
-    last_came = time.monotonic()
-    while ends is None or reading.left:
-        batches = consumer.poll_batches(POLL_MS)
-        for batch in batches:
-            records = batch.records
-            if ends is not None:  # What came after the beginning is for the next time.
-                end = ends[batch.topic, batch.partition]
-                records = records.slice(0, int((records.column("offset").to_numpy() < end).sum()))
-            if records_max is not None:
-                records = records.slice(0, records_max - count)
-            if records.num_rows:
-                writer.write(batch.topic, batch.partition, records)
-                count += records.num_rows
-            if count == records_max:
-                return count
-        stream.flush()  # Somebody may be watching.
-        reading.count += len(batches)
-        reading.left = [each for each in reading.left if consumer.position(each) < until[each]]
-        now = time.monotonic()
-        stall.look(now)
-        if batches:
-            last_came = now
-        elif (
-            timeout_s is not None and now - last_came > timeout_s and (ends is None or reading.left)
-        ):
-            raise _nothing_came(timeout_s, reading)
-    return count
+
+    def __init__(
+        self,
+        consumer: "SyncConsumer",
+        ends: dict[TopicPartition, int] | None,
+        *,
+        records_max: int | None,
+        timeout_s: float | None,
+    ) -> None:
+        self._consumer, self._ends = consumer, ends
+        self._records_max, self._timeout_s = records_max, timeout_s
+        self.transfer = Transfer()
+
+    def run(
+        self,
+        writer: "RecordWriter",
+        stream: BinaryIO,
+        interruption: Interruption | None = None,
+    ) -> None:
+        """Write the records.
+
+        Args:
+            writer: takes the records.
+            stream: is flushed when nothing more is there for the moment: somebody may be watching.
+            interruption: ends it, too.
+
+        Raises:
+            Failure: nothing came for too long.
+        """
+        consumer, ends = self._consumer, self._ends
+        until = ends or {}
+        reading = Reading(until)
+        stall = Stall(reading, say)
+        started = last_came = time.monotonic()
+        # Not where the terminal shows records, or another program reads them and may draw there.
+        is_shown = is_regular(stream)
+        total = self._total() if is_shown else None
+        with Progress("read", total, is_shown=is_shown) as progress:
+            while (ends is None or reading.left) and not (interruption and interruption.came):
+                batches = consumer.poll_batches(POLL_MS)
+                for batch in batches:
+                    self._write(writer, batch)
+                    if self.transfer.records == self._records_max:
+                        break
+                now = time.monotonic()
+                self.transfer.seconds = now - started
+                if self.transfer.records == self._records_max:
+                    return
+                stream.flush()
+                progress.update(self.transfer.records, self.transfer)
+                reading.count += len(batches)
+                reading.left = [
+                    each for each in reading.left if consumer.position(each) < until[each]
+                ]
+                stall.look(now)
+                if batches:
+                    last_came = now
+                elif (
+                    self._timeout_s is not None
+                    and now - last_came > self._timeout_s
+                    and (ends is None or reading.left)
+                ):
+                    raise _nothing_came(self._timeout_s, reading)
+
+    def _total(self) -> int | None:
+        """Return how many records there will be, as far as that is known."""
+        if self._ends is None:
+            return self._records_max
+        left = sum(max(0, end - self._consumer.position(each)) for each, end in self._ends.items())
+        return left if self._records_max is None else min(left, self._records_max)
+
+    def _write(self, writer: "RecordWriter", batch: "FetchedRecords") -> None:
+        records = batch.records
+        if self._ends is not None:  # What came after the beginning is for the next time.
+            end = self._ends[batch.topic, batch.partition]
+            records = records.slice(0, int((records.column("offset").to_numpy() < end).sum()))
+        if self._records_max is not None:
+            records = records.slice(0, self._records_max - self.transfer.records)
+        if records.num_rows:
+            writer.write(batch.topic, batch.partition, records)
+            self.transfer.records += records.num_rows
+            self.transfer.size_bytes += payload_bytes(records)
 
 
 def _nothing_came(timeout_s: float, reading: Reading) -> Failure:
@@ -244,6 +350,6 @@ def _nothing_came(timeout_s: float, reading: Reading) -> Failure:
 
 
 def _format_of(path: str | None) -> str:
-    from millrace.cli.records.sources import format_of
+    from millrace.cli.records.file_names import format_of
 
     return "lines" if path is None else format_of(path)

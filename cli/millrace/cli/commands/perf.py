@@ -14,7 +14,7 @@ from millrace.cli.cluster import CLIENT_ID, check_topic, connect_admin, ranges_o
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.commands.consume import place
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.measures import Latencies, Transfer
+from millrace.cli.measures import Latencies, Transfer, payload_bytes
 from millrace.cli.output import print_json, print_table, say
 from millrace.cli.positions import Position, position_value
 from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
@@ -185,18 +185,11 @@ def consume(
             elif now - last_seen > timeout:
                 break
             for batch in batches:
-                report.add(batch.records.num_rows, _payload_bytes(batch.records))
+                report.add(batch.records.num_rows, payload_bytes(batch.records))
             report.add_latency((now - asked) * 1000)
     report.finish(output)
     if report.transfer.records < records:
         raise Failure(f"nothing came for {timeout:g} s", exit_code=ExitCode.TIMED_OUT)
-
-
-def _payload_bytes(records: "pa.RecordBatch") -> int:
-    import pyarrow.compute as pc
-
-    lengths = (pc.sum(pc.binary_length(records.column(name))).as_py() for name in ("key", "value"))
-    return sum(length or 0 for length in lengths)
 
 
 def _random_values(size: int, count: int) -> Sequence["pa.Array"]:

@@ -18,35 +18,22 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import PurePath
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.cli.failures import Failure, did_you_mean
+from millrace.cli.records.file_names import BLOCK_BYTES, Unbuffered
 from millrace.cli.records.json_cells import json_rows, plain_cells
 
 FORMATS: Final = ("lines", "json", "csv", "parquet", "arrow")
 RECORDS_MARK: Final = {b"millrace": b"records"}
 """Schema metadata of an Arrow or Parquet file whose columns are records, not their values."""
 
-BLOCK_BYTES: Final = 1 << 20
 LINE_BYTES_MAX: Final = 64 << 20
 ROWS_MAX: Final = 16_384
 """Rows of a Parquet file that become one batch of columns: bounds memory for wide rows."""
-
-_SUFFIXES: Final = {
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-}
-_CODECS: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,22 +66,6 @@ class RecordColumns:
         """Bytes of keys and values."""
         cells = [column for column in (self.keys, self.values) if column is not None]
         return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in cells)
-
-
-def format_of(name: str) -> str:
-    """Return the format that a file's name promises; lines, when it promises none."""
-    path = PurePath(name)
-    if path.suffix.lower() in _CODECS:
-        path = path.with_suffix("")
-    return _SUFFIXES.get(path.suffix.lower(), "lines")
-
-
-def inflated(stream: BinaryIO, name: str) -> BinaryIO:
-    """Return the contents of a file that its name says to be compressed."""
-    codec = _CODECS.get(PurePath(name).suffix.lower())
-    if codec is None:
-        return stream
-    return io.BufferedReader(_Inflating(pa.CompressedInputStream(stream, codec)), BLOCK_BYTES)
 
 
 def read_records(
@@ -217,7 +188,7 @@ def _json_time(cell: Any, name: str) -> int:
 def _read_csv(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[RecordColumns]:
     import pyarrow.csv as arrow_csv
 
-    buffered = io.BufferedReader(_Raw(stream), BLOCK_BYTES)
+    buffered = io.BufferedReader(Unbuffered(stream), BLOCK_BYTES)
     header = buffered.peek(BLOCK_BYTES).decode(errors="replace").splitlines()
     if not header:
         return
@@ -255,7 +226,7 @@ def _read_parquet(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterat
 
 
 def _read_arrow(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[RecordColumns]:
-    buffered = io.BufferedReader(_Raw(stream), BLOCK_BYTES)
+    buffered = io.BufferedReader(Unbuffered(stream), BLOCK_BYTES)
     if buffered.peek(6)[:6] == b"ARROW1":
         file = pa.ipc.open_file(stream if _at_start(stream) else buffered.read())
         batches = (file.get_batch(i) for i in range(file.num_record_batches))
@@ -338,25 +309,3 @@ def _blocks_of_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, list[by
             raise Failure(f"{name}, line {number}: longer than {LINE_BYTES_MAX} bytes")
     if rest:
         yield number, [rest]
-
-
-class _Raw(io.RawIOBase):
-    """A stream without its own buffer, so that its head can be looked at before it is read."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._read = getattr(stream, "read1", stream.read)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data: bytes = self._read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-class _Inflating(_Raw):
-    """Arrow's decompressor as a stream of Python."""
-
-    def __init__(self, stream: pa.NativeFile) -> None:
-        super().__init__(stream)

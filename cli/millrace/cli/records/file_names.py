@@ -1,0 +1,123 @@
+"""What the name of a file says: the format of its records, and what it is compressed with."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import Any, BinaryIO, Final, cast
+
+import pyarrow as pa
+
+from millrace.cli.failures import Failure
+
+BLOCK_BYTES: Final = 1 << 20
+
+_FORMATS: Final = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_CODECS: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_UNKNOWN_CODECS: Final = frozenset(
+    (".xz", ".lzma", ".br", ".sz", ".z", ".zip", ".7z", ".rar", ".tar", ".tgz")
+)
+"""Of files that are certainly not the text that their names promise behind it."""
+
+
+def format_of(name: str) -> str:
+    """Return the format that a file's name promises; lines, when it promises none."""
+    path = PurePath(name)
+    if path.suffix.lower() in _CODECS:
+        path = path.with_suffix("")
+    return _FORMATS.get(path.suffix.lower(), "lines")
+
+
+def codec_of(name: str) -> str | None:
+    """Return what a file's name says that it is compressed with; None: nothing.
+
+    Raises:
+        Failure: it is, or should be, compressed with something that is not known here.
+    """
+    suffix = PurePath(name).suffix.lower()
+    if suffix in _UNKNOWN_CODECS:
+        raise Failure(
+            f"{name}: {suffix} files are neither read nor written",
+            f"compressed ones may be {', '.join(_CODECS)}",
+        )
+    return _CODECS.get(suffix)
+
+
+def check_written(name: str, file_format: str) -> None:
+    """Refuse a name under which a format cannot be written.
+
+    Raises:
+        Failure: it says what to do.
+    """
+    if codec_of(name) is not None and file_format == "parquet":
+        raise Failure(
+            f"{name}: a Parquet file is compressed inside, and nobody reads it from another one",
+            "name it without the last ending",
+        )
+
+
+def inflated(stream: BinaryIO, name: str) -> BinaryIO:
+    """Return the contents of a file that its name says to be compressed; the file stays open.
+
+    Reading raises `Failure` where the file is damaged, or compressed with something else.
+    """
+    codec = codec_of(name)
+    return (
+        stream if codec is None else io.BufferedReader(_Inflating(stream, name, codec), BLOCK_BYTES)
+    )
+
+
+@contextmanager
+def deflating(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    """Yield where to write the contents of a file that its name says to be compressed."""
+    codec = codec_of(name)
+    if codec is None:
+        yield stream
+    else:
+        with pa.CompressedOutputStream(Unbuffered(stream), codec) as contents:
+            yield cast(BinaryIO, contents)
+
+
+class Unbuffered(io.RawIOBase):
+    """A stream without a buffer of its own; when it is closed the one behind it stays open."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._read = getattr(stream, "read1", stream.read)
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data: bytes = self._read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def write(self, data: Any) -> int:
+        return int(self._stream.write(data))
+
+
+class _Inflating(Unbuffered):
+    def __init__(self, stream: BinaryIO, name: str, codec: str) -> None:
+        super().__init__(pa.CompressedInputStream(Unbuffered(stream), codec))
+        self._name, self._codec = name, codec
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            if error.errno is not None:  # The disk's, and not the decompressor's.
+                raise
+            raise Failure(f"{self._name} cannot be read as {self._codec}: {error}") from error

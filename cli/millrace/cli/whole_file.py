@@ -1,0 +1,58 @@
+"""A file that takes the place of another one only when it is whole.
+
+It is written beside its place, under a name of this process, and renamed at the end. What is no
+file, such as a pipe or `/dev/null`, has no place to take and is written at once.
+"""
+
+import os
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+
+class WholeFile:
+    """See the module; a context manager.
+
+    Args:
+        path: the place. A link stays, and the file that it names is replaced.
+    """
+
+    stream: BinaryIO
+    """Where to write."""
+
+    def __init__(self, path: str) -> None:
+        self._place = Path(path).resolve()
+        self._beside: Path | None = None
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        written = self._place
+        if self._place.is_file() or not self._place.exists():
+            written = self._place.with_name(f"{self._place.name}.{os.getpid()}.part")
+            self._beside = written
+        self.stream = self._closing.enter_context(open(written, "wb"))
+        return self
+
+    def finish(self) -> None:
+        """Put the file into its place, with everything that was written, durably."""
+        self.stream.flush()
+        if self._beside is not None:
+            os.fsync(self.stream.fileno())
+            if self._place.exists():
+                shutil.copymode(self._place, self._beside)
+            self._beside.replace(self._place)
+            self._beside = None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._closing.close()
+        finally:
+            if self._beside is not None:
+                self._beside.unlink(missing_ok=True)

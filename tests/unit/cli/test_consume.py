@@ -1,0 +1,104 @@
+"""Files of records are whole: also after Ctrl-C, and when nothing more comes."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from millrace.cli.commands.consume import _Copying, _opened, _write_file
+from millrace.cli.failures import Failure
+from millrace.client import FetchedRecords, SyncConsumer
+from millrace.core.ids import LeaderEpoch, Offset, TopicId
+from millrace.core.records.columns import SCHEMA
+
+PLACE = ("flights", 0)
+
+
+class Consumer:
+    """Has three records; then something happens at each further poll."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._then = then
+        self._position = 0
+
+    def position(self, place: tuple[str, int]) -> int:
+        return self._position
+
+    def poll_batches(self, timeout_ms: int) -> list[FetchedRecords]:
+        if self._position == 3:
+            self._then()
+            return []
+        self._position = 3
+        row: dict[str, Any] = {"timestamp": 1000, "key": None, "value": b"v", "headers": []}
+        records = pa.RecordBatch.from_pylist([{"offset": i, **row} for i in range(3)], SCHEMA)
+        return [
+            FetchedRecords(*PLACE, records, LeaderEpoch(0), Offset(3), TopicId(bytes(16)), False)
+        ]
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def write(path: Path, consumer: Consumer, end: int | None, timeout_s: float | None = None) -> None:
+    """Read up to an end, or for ever."""
+    copying = _Copying(
+        cast(SyncConsumer, consumer),
+        None if end is None else {PLACE: end},
+        records_max=None,
+        timeout_s=timeout_s,
+    )
+
+    def opened(stream: Any, name: str) -> Any:
+        return _opened(stream, name, output="lines", key_separator=None, null_value=None)
+
+    _write_file(copying, str(path), opened, is_endless=end is None)
+
+
+def test_a_file_is_there_when_all_of_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "flights.txt"
+    write(path, Consumer(interrupt), 3)
+    assert path.read_bytes() == b"v\nv\nv\n"
+    assert capsys.readouterr().err == f"3 records to {path}\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_ctrl_c_leaves_what_was_there_and_says_how_many_were_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "flights.txt"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        write(path, Consumer(interrupt), 10)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+    assert capsys.readouterr().err == f"3 records read, and {path} left as it was\n"
+
+
+def test_what_was_not_read_to_its_end_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "flights.txt"
+    with pytest.raises(Failure, match="nothing came for 0 s"):
+        write(path, Consumer(lambda: None), 10, timeout_s=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("then", "timeout_s", "error"),
+    [(interrupt, None, KeyboardInterrupt), (lambda: None, 0, Failure)],
+)
+def test_what_has_no_end_is_whole_however_it_ended(
+    tmp_path: Path,
+    then: Callable[[], object],
+    timeout_s: float | None,
+    error: type[BaseException],
+) -> None:
+    path = tmp_path / "flights.txt"
+    with pytest.raises(error):
+        write(path, Consumer(then), None, timeout_s)
+    assert path.read_bytes() == b"v\nv\nv\n"
