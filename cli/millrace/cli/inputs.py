@@ -59,6 +59,11 @@ class Inputs:
         self._closing.close()
 
     @property
+    def is_typed(self) -> bool:
+        """Return whether a person types at least one of them."""
+        return any(stream.isatty() for stream in self._streams)
+
+    @property
     def bytes_read(self) -> int:
         """How far the files are read; 0 when one is a pipe."""
         if self.bytes_total is None:

@@ -1,7 +1,11 @@
 """Records through the command line and a real broker."""
 
 import json
+import os
+import pty
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet
@@ -169,7 +173,69 @@ def test_bad_input_is_refused_by_its_line_and_what_was_written_before_is_told(
     result = millrace.run("produce", topic, "--format", "json", stdin='{"a": 1}\nnonsense\n')
     assert result.exit_code == ExitCode.FAILED
     assert "standard input, line 2: not JSON" in result.stderr
-    assert "0 records written before" in result.stderr
+    assert "0 records written\n" in result.stderr
+
+
+def test_a_record_that_is_refused_is_named_by_its_line_and_what_was_written_is_told(
+    millrace: CommandLine, topic: str
+) -> None:
+    result = millrace.run("produce", topic, stdin=b"ok1\n" + b"x" * 3_000_000 + b"\nok2\n")
+    assert result.exit_code == ExitCode.FAILED
+    assert "error: standard input, line 2: " in result.stderr
+    assert "(MESSAGE_TOO_LARGE)" in result.stderr
+    written = millrace.ok("consume", topic).splitlines()
+    counts = {  # The last line may have been on its way already.
+        "ok1": "1 record written, the last from standard input, line 1; 1 refused\n",
+        "ok2": "2 records written, the last from standard input, line 3; 1 refused\n",
+    }
+    assert result.stderr.startswith(counts[written[-1]])
+
+
+def test_a_standard_input_that_is_closed_is_told_without_a_trace(
+    millrace: CommandLine, topic: str
+) -> None:
+    command = f"{sys.executable} -m millrace.cli.main produce {topic} <&-"
+    environment = os.environ | {"MILLRACE_BOOTSTRAP": millrace.address}
+    result = subprocess.run(
+        command, shell=True, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == ExitCode.FAILED
+    assert result.stderr.startswith("error: standard input is closed\n")
+
+
+@pytest.mark.parametrize(
+    ("is_ended", "code", "told"),
+    [
+        (True, ExitCode.DONE, "1 record to {}"),
+        (False, ExitCode.INTERRUPTED, "1 record written, the last from standard input, line 1"),
+    ],
+    ids=["ctrl-d", "ctrl-c"],
+)
+def test_what_is_typed_is_sent_by_lines_and_a_person_is_told_how_to_end(
+    millrace: CommandLine, topic: str, is_ended: bool, code: ExitCode, told: str
+) -> None:
+    terminal, own = pty.openpty()
+    with open(terminal, "wb", buffering=0) as keyboard:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "millrace.cli.main", "produce", topic],
+            stdin=own,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"MILLRACE_BOOTSTRAP": millrace.address},
+            text=True,
+        )
+        os.close(own)
+        with process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "a record a line; end with Ctrl-D\n"
+            keyboard.write(b"hello\n")
+            assert millrace.ok("consume", topic, "--follow", "--max", "1") == "hello\n"
+            if is_ended:
+                keyboard.write(b"\x04")
+            else:
+                process.send_signal(signal.SIGINT)
+            assert process.stderr.readline() == told.format(topic) + "\n"
+            assert process.wait(30) == code
 
 
 @pytest.mark.parametrize("command", ["produce", "consume", "offsets"])

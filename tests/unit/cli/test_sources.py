@@ -53,6 +53,31 @@ def test_a_line_is_split_at_the_first_separator_into_key_and_value() -> None:
     assert records["values"] == [b"v\tw", b"", None]
 
 
+def test_the_text_for_null_stands_for_it_in_keys_too() -> None:
+    assert read(b"NULL:1\nk:2\n", "lines", key_separator=b":", null_value="NULL")["keys"] == [
+        None,
+        b"k",
+    ]
+
+
+def test_records_are_named_by_their_lines_or_rows() -> None:
+    def places(data: bytes, file_format: str) -> list[str]:
+        return [
+            columns.place(index)
+            for columns in read_records(io.BytesIO(data), "x", file_format, RecordMapping())
+            for index in range(len(columns.values))
+        ]
+
+    assert places(b"a\n" + b"b" * 3_000_000 + b"\nc", "lines") == [
+        "x, line 1",
+        "x, line 2",
+        "x, line 3",
+    ]
+    assert places(b"{}\n\n{}\n", "json") == ["x, line 1", "x, line 3"]
+    table = pa.table({"id": range(16_385)})
+    assert places(parquet_bytes(table), "parquet")[-1] == "x, row 16,385"
+
+
 def test_a_line_without_separator_is_named_by_its_number() -> None:
     with pytest.raises(Failure, match="input, line 2: no key separator ':'"):
         read(b"a:1\nb\n", "lines", key_separator=b":")

@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ from millrace.cli.output import print_json, say
 from millrace.cli.producing import Acks, acks_option, compression_option, open_producer
 from millrace.cli.progress import Progress
 from millrace.cli.stalls import StallNotices
+from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:
     from millrace.cli.records.sources import RecordColumns, RecordMapping
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 BLOCKS_IN_FLIGHT_MAX = 64
 """Blocks of records that wait for their acknowledgement; `buffer_memory` bounds their bytes."""
 RATE_SECONDS_MIN = 0.5
-"""What took less time has no rate worth telling."""
+"""What took less time has no rate worth telling; nor has a typist."""
 
 
 @click.command(
@@ -103,11 +105,14 @@ def command(
         open_producer(bootstrap, acks=acks, compression=compression) as producer,
     ):
         check_topic(producer, topic, partition)
+        if inputs.is_typed:
+            say("a record a line; end with Ctrl-D")
         transfer = _produce(producer, topic, partition, inputs, mapping)
+        has_rate = transfer.seconds > RATE_SECONDS_MIN and not inputs.is_typed
     if output == "json":
         print_json({"topic": topic, **transfer.as_json()})
     else:
-        pace = f" {transfer.pace}" if transfer.seconds > RATE_SECONDS_MIN else ""
+        pace = f" {transfer.pace}" if has_rate else ""
         say(f"{transfer.count} to {topic}{pace}")
 
 
@@ -118,24 +123,34 @@ def _produce(
     inputs: Inputs,
     mapping: "RecordMapping",
 ) -> Transfer:
-    """Send everything and return what was acknowledged."""
-    transfer = Transfer()
+    """Send everything and return what was acknowledged.
+
+    Raises:
+        MillraceError: why the first record was refused that was, with its place in the input.
+    """
+    from millrace.cli.records.outcomes import Outcomes
+
+    outcomes = Outcomes()
     in_flight: deque[tuple[BatchHandle, RecordColumns]] = deque()
     started = time.monotonic()
 
-    def acknowledge_oldest() -> None:
-        handle, columns = in_flight.popleft()
-        handle.result()
-        transfer.records += len(columns.values)
-        transfer.size_bytes += columns.size_bytes
-        transfer.seconds = time.monotonic() - started
-        progress.update(inputs.bytes_read, transfer)
+    def settle_oldest() -> None:
+        handle, columns = in_flight[0]
+        with suppress(MillraceError):  # `errors` tells of which records.
+            handle.result()
+        in_flight.popleft()
+        outcomes.add(columns, handle.errors())
+        outcomes.written.seconds = time.monotonic() - started
+        progress.update(inputs.bytes_read, outcomes.written)
 
-    def acknowledge_all() -> None:
+    def settle_all() -> None:
         while in_flight:
-            acknowledge_oldest()
+            settle_oldest()
 
-    with Progress(f"to {topic}", inputs.bytes_total) as progress, StallNotices(producer):
+    with (
+        Progress(f"to {topic}", inputs.bytes_total, is_shown=not inputs.is_typed) as progress,
+        StallNotices(producer),
+    ):
         try:
             for columns in inputs.records(mapping):
                 handle = producer.send_batch(
@@ -150,13 +165,25 @@ def _produce(
                 while in_flight and (
                     in_flight[0][0].done() or len(in_flight) > BLOCKS_IN_FLIGHT_MAX
                 ):
-                    acknowledge_oldest()
-            acknowledge_all()
+                    settle_oldest()
+                if outcomes.problem is not None:
+                    break  # What is in flight is told of; nothing more is sent.
+            settle_all()
         except Failure:  # The rest of the input cannot be read; what was sent before is good.
-            acknowledge_all()
-            say(f"{transfer.count} written before")
+            settle_all()
+            say(outcomes.summary())
             raise
-        except BaseException:
-            say(f"{transfer.count} acknowledged before")
+        except MillraceError as error:  # Refused before it was sent, as it can never be.
+            settle_all()
+            outcomes.add(columns, dict.fromkeys(range(len(columns.values)), error))
+        except BaseException:  # Ctrl-C: nobody wants to wait.
+            while in_flight and in_flight[0][0].done():
+                settle_oldest()
+            for _, columns in in_flight:
+                outcomes.add_unsettled(columns)
+            say(outcomes.summary())
             raise
-    return transfer
+    if outcomes.problem is not None:
+        say(outcomes.summary())
+        raise outcomes.problem
+    return outcomes.written

@@ -15,7 +15,7 @@ back the records that it was made of, headers and timestamps included.
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final
@@ -60,6 +60,16 @@ class RecordColumns:
     timestamps: pa.Array | None = None
     """int64, ms UTC."""
     headers: pa.Array | None = None
+    numbers: Sequence[int] = ()
+    """Of the lines or rows that they come from, counted from 1."""
+    unit: str = "row"
+    """What is numbered."""
+    name: str = ""
+    """The file's, for messages."""
+
+    def place(self, index: int) -> str:
+        """Return where a record comes from, for messages."""
+        return f"{self.name}, {self.unit} {self.numbers[index]:,}"
 
     @property
     def size_bytes(self) -> int:
@@ -82,20 +92,21 @@ def read_records(
     Raises:
         Failure: the file is not what its format promises, or lacks a column.
     """
+    read = {
+        "lines": _read_lines,
+        "json": _read_json,
+        "csv": _read_csv,
+        "parquet": _read_parquet,
+        "arrow": _read_arrow,
+    }[file_format]
+    row = 1
     try:
-        match file_format:
-            case "lines":
-                yield from _read_lines(stream, name, mapping)
-            case "json":
-                yield from _read_json(stream, name, mapping)
-            case "csv":
-                yield from _read_csv(stream, name, mapping)
-            case "parquet":
-                yield from _read_parquet(stream, name, mapping)
-            case "arrow":
-                yield from _read_arrow(stream, name, mapping)
-            case _:
-                raise AssertionError(f"no reader for {file_format}")
+        for columns in read(stream, name, mapping):
+            if not columns.numbers:
+                columns.numbers = range(row, row + len(columns.values))
+                row += len(columns.values)
+            columns.name = name
+            yield columns
     except pa.ArrowInvalid as error:
         hint = ""
         if file_format == "csv":
@@ -105,10 +116,13 @@ def read_records(
 
 def _read_lines(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[RecordColumns]:
     for first, lines in _blocks_of_lines(stream, name):
-        values, keys = pa.array(lines, pa.binary()), None
+        records = RecordColumns(pa.array(lines, pa.binary()), unit="line")
+        records.numbers = range(first, first + len(lines))
         if mapping.key_separator is not None:
-            keys, values = _split_keys(values, mapping.key_separator, first, name)
-        yield RecordColumns(_with_nulls(values, mapping), keys)
+            keys, values = _split_keys(records.values, mapping.key_separator, first, name)
+            records.keys, records.values = _with_nulls(keys, mapping), values
+        records.values = _with_nulls(records.values, mapping)
+        yield records
 
 
 def _split_keys(
@@ -128,11 +142,12 @@ def _read_json(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[
     # Not through Arrow's reader: it would take "2013-01-01" for a date and long numbers for
     # doubles, and keys must come out as they went in.
     for first, lines in _blocks_of_lines(stream, name):
-        rows, kept = [], []
+        rows, kept, numbers = [], [], []
         for number, line in enumerate(lines, first):
             if line.strip():
                 rows.append(_json_object(line, f"{name}, line {number}"))
                 kept.append(line)
+                numbers.append(number)
         if not kept:
             continue
 
@@ -142,7 +157,8 @@ def _read_json(stream: BinaryIO, name: str, mapping: RecordMapping) -> Iterator[
             return [row.get(wanted) for row in rows]
 
         values = kept if mapping.value is None else list(map(_json_cell, column(mapping.value)))
-        records = RecordColumns(_with_nulls(pa.array(values, pa.binary()), mapping))
+        records = RecordColumns(_with_nulls(pa.array(values, pa.binary()), mapping), unit="line")
+        records.numbers = numbers
         if mapping.key is not None:
             keys = pa.array(map(_json_cell, column(mapping.key)), pa.binary())
             records.keys = _with_nulls(keys, mapping)

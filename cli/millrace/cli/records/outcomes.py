@@ -1,0 +1,57 @@
+"""What became of the records of an input: how many were written, which one was refused."""
+
+from collections.abc import Mapping
+from copy import copy
+
+from millrace.cli.measures import Transfer
+from millrace.cli.records.sources import RecordColumns
+from millrace.core.errors import Appended, MillraceError
+
+
+class Outcomes:
+    """Counts blocks of records, which are added in the order of the input."""
+
+    def __init__(self) -> None:
+        self.written = Transfer()
+        self.problem: MillraceError | None = None
+        """Why the first record was refused that was, with its place in the input."""
+        self._last = ""
+        """Place of the last record that was written."""
+        self._refused = 0
+        self._unknown = 0
+
+    def add(self, columns: RecordColumns, errors: Mapping[int, MillraceError]) -> None:
+        """Count a block that is settled.
+
+        Args:
+            columns: the block.
+            errors: of its records, by their index, that were not written.
+        """
+        count = len(columns.values)
+        unknown = sum(error.appended is Appended.MAYBE for error in errors.values())
+        self._unknown += unknown
+        self._refused += len(errors) - unknown
+        if errors and self.problem is None:
+            index = min(errors)
+            self.problem = copy(errors[index])
+            self.problem.message = f"{columns.place(index)}: {self.problem.message}"
+        if len(errors) < count:
+            self.written.records += count - len(errors)
+            self._last = columns.place(max(set(range(count)).difference(errors)))
+        if not errors:  # Nobody is told the bytes of what failed.
+            self.written.size_bytes += columns.size_bytes
+
+    def add_unsettled(self, columns: RecordColumns) -> None:
+        """Count a block that nobody waits for any more."""
+        self._unknown += len(columns.values)
+
+    def summary(self) -> str:
+        """Return what a person is told where not all was written."""
+        text = f"{self.written.count} written"
+        if self._last:
+            text += f", the last from {self._last}"
+        if self._refused:
+            text += f"; {self._refused:,} refused"
+        if self._unknown:
+            text += f"; of {self._unknown:,} it is not known"
+        return text

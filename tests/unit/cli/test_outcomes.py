@@ -1,0 +1,40 @@
+import pyarrow as pa
+
+from millrace.cli.records.outcomes import Outcomes
+from millrace.cli.records.sources import RecordColumns
+from millrace.core.errors import Appended, MessageTooLargeError, RequestTimedOutError
+
+LARGE = MessageTooLargeError("too large")
+
+
+def block(first: int, count: int) -> RecordColumns:
+    columns = RecordColumns(pa.array([b"v"] * count), unit="line", name="x.txt")
+    columns.numbers = range(first, first + count)
+    return columns
+
+
+def test_what_is_written_has_a_count_and_no_problem() -> None:
+    outcomes = Outcomes()
+    outcomes.add(block(1, 3), {})
+    assert (outcomes.written.records, outcomes.written.size_bytes) == (3, 3)
+    assert outcomes.problem is None
+    assert outcomes.summary() == "3 records written, the last from x.txt, line 3"
+
+
+def test_the_first_record_that_is_refused_is_the_problem_with_its_place() -> None:
+    outcomes = Outcomes()
+    outcomes.add(block(1, 3), {1: LARGE, 2: LARGE})
+    outcomes.add(block(4, 2), {1: LARGE})
+    assert outcomes.problem is not None
+    assert outcomes.problem.message == "x.txt, line 2: too large"
+    assert LARGE.message == "too large"  # It is others' too.
+    assert outcomes.summary() == "2 records written, the last from x.txt, line 4; 3 refused"
+
+
+def test_what_may_be_written_or_nobody_waits_for_is_not_known() -> None:
+    outcomes = Outcomes()
+    outcomes.add(block(1, 2), {1: RequestTimedOutError("late", appended=Appended.MAYBE)})
+    outcomes.add_unsettled(block(3, 2))
+    assert outcomes.summary() == (
+        "1 record written, the last from x.txt, line 1; of 3 it is not known"
+    )
