@@ -6,13 +6,13 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help setup check lint test test-spark api-server sim mutants faults nightly fuzz bench figure figures demo proto wire docs lock
+.PHONY: help crds setup check lint test test-spark api-server sim mutants faults nightly fuzz bench figure figures demo proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with the locked requirements and this checkout, for developers
-	$(INSTALL) runtime dev
+	$(INSTALL) runtime dev operator
 
 demo: ## The main job: a year of real flights through three brokers, then through Spark; a leader is killed on the way
 	$(INSTALL) runtime demo spark
@@ -86,10 +86,13 @@ wire: setup ## When a release is tagged: keep its wire, which later ones must no
 docs: setup ## Write docs/configuration.md, metrics.md and spark-options.md from the code
 	@$(PYTHON_RUN) -m docs.generate
 
+crds: setup ## Write the definitions of Cluster and Topic from the operator's types
+	@$(PYTHON_RUN) -m crds.generate
+
 # One resolution of everything first, so that the groups agree on versions. Present pins are kept; UPGRADE=1 renews them.
 LOCK := $(PYTHON_RUN) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --custom-compile-command 'make lock'
-GROUPS := build dev bench demo spark go lock
+GROUPS := build dev bench demo operator spark go lock
 
 lock: ## Renew requirements/*.txt from pyproject.toml; UPGRADE=1 takes the newest versions
 	$(INSTALL) runtime lock

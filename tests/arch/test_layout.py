@@ -1,7 +1,7 @@
 """The one package `millrace` is spread over top-level folders; these are the traps of that layout.
 
 A folder on `sys.path` that holds an `__init__.py` or a loose module can hide the other folders, or
-the standard library: the coming `operator/` would shadow `operator`.
+the standard library: `operator/` would shadow `operator`.
 """
 
 import importlib

@@ -14,6 +14,7 @@ from millrace.cli.commands import (
     elect_leaders,
     log,
     offsets,
+    operator,
     perf,
     positions,
     produce,
@@ -48,7 +49,7 @@ def cli() -> None:
 
 for _module in (
     *(up, broker, topic, produce, consume, offsets, positions),
-    *(cluster, reassign, elect_leaders, log, perf, completion),
+    *(cluster, reassign, elect_leaders, log, perf, operator, completion),
 ):
     cli.add_command(_module.command)
 

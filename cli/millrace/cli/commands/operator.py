@@ -1,0 +1,40 @@
+"""`millrace operator`: the Kubernetes operator."""
+
+import click
+
+from millrace.cli.command import Command
+from millrace.cli.failures import Failure
+
+
+@click.command(
+    "operator",
+    cls=Command,
+    examples="""
+    millrace operator --image registry.example.org/millrace:0.1.0
+    """,
+)
+@click.option(
+    "--image",
+    envvar="MILLRACE_OPERATOR_IMAGE",
+    required=True,
+    help="Image of the brokers, where a Cluster names none.",
+)
+@click.option(
+    "--namespace",
+    envvar="MILLRACE_OPERATOR_NAMESPACE",
+    help="Where the operator keeps its Lease.  [default: the pod's, or `default`]",
+)
+def command(image: str, namespace: str | None) -> None:
+    """Keep clusters and topics as their resources in Kubernetes say.
+
+    In a pod it uses the service account, elsewhere the current context of the kubeconfig. It needs
+    what `pip install 'millrace[operator]'` installs. Several may run: one of them acts.
+    """
+    try:
+        from millrace.operator import app
+    except ImportError as error:
+        raise Failure(
+            f"the operator's libraries are not installed: {error}",
+            "install them: pip install 'millrace[operator]'",
+        ) from error
+    app.run(app.config_from_environment(image, namespace))

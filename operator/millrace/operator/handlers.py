@@ -1,0 +1,58 @@
+"""What is watched, by kopf: each event only says which cluster to look at again."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import kopf
+
+from millrace.operator.kube.kinds import CLUSTER, POD, STATEFUL_SET, TOPIC, Kind
+from millrace.operator.model.objects import CLUSTER_LABEL
+
+Changed = Callable[[str, str, str], None]
+"""Called with the kind of work, `cluster` or `topics`, and the namespace and name of a Cluster."""
+
+WATCH_SECONDS_MAX: Final = 300
+"""After which the API server ends a watch, and another one begins: none is silent for ever."""
+_CONNECT_SECONDS_MAX: Final = 30
+
+
+def settings() -> kopf.OperatorSettings:
+    """Return how kopf works: it watches, and leaves nothing on any object."""
+    chosen = kopf.OperatorSettings()
+    chosen.peering.standalone = True  # A Lease of our own says who acts.
+    chosen.posting.enabled = False
+    chosen.watching.server_timeout = WATCH_SECONDS_MAX
+    chosen.watching.client_timeout = WATCH_SECONDS_MAX + 10
+    chosen.watching.connect_timeout = _CONNECT_SECONDS_MAX
+    return chosen
+
+
+def registry(on_event: Changed) -> kopf.OperatorRegistry:
+    """Return the handlers."""
+    made = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=made)
+    def login(**given: Any) -> object:
+        return kopf.login_via_client(**given)
+
+    def watch(kind: Kind, handle: Callable[..., None], **options: Any) -> None:
+        group, _, version = kind.api_version.rpartition("/")
+        kopf.on.event(group, version, kind.plural, registry=made, id=kind.name, **options)(handle)
+
+    def on_cluster(namespace: str, name: str, **_: Any) -> None:
+        on_event("cluster", namespace, name)
+        on_event("topics", namespace, name)
+
+    def on_topic(namespace: str, spec: Any, **_: Any) -> None:
+        reference = spec.get("clusterRef") or {}
+        on_event("topics", reference.get("namespace") or namespace, reference.get("name", ""))
+
+    def on_part(namespace: str, labels: Any, **_: Any) -> None:
+        on_event("cluster", namespace, labels[CLUSTER_LABEL])
+
+    ours = {CLUSTER_LABEL: kopf.PRESENT}
+    watch(CLUSTER, on_cluster)
+    watch(TOPIC, on_topic)
+    watch(STATEFUL_SET, on_part, labels=ours)
+    watch(POD, on_part, labels=ours)
+    return made

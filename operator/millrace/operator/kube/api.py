@@ -1,0 +1,219 @@
+"""Objects of the API server: read, applied, patched, deleted.
+
+The official client knows how to log in everywhere and keeps the connections. Its classes for each
+kind are not used: objects are documents, as everywhere in the operator.
+
+Each call blocks one of a fixed number of threads, for at most `TIMEOUT_S`. Objects are applied by
+the server (server-side apply) under the operator's own name, so that fields of others stay.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Self
+from urllib.parse import urlencode
+
+import kubernetes.client
+import kubernetes.config
+import urllib3
+
+from millrace.operator.kube.kinds import EVENT, Kind, kind_of
+from millrace.operator.model.objects import Document
+
+FIELD_MANAGER: Final = "millrace-operator"
+TIMEOUT_S: Final = 10.0
+_THREADS: Final = 8
+
+_APPLY: Final = "application/apply-patch+yaml"
+_MERGE: Final = "application/merge-patch+json"
+_PLAIN: Final = "application/json"
+
+
+class ApiError(Exception):
+    """The API server refused a request, or did not answer.
+
+    Attributes:
+        status: of HTTP; 0: there was no answer, and it is not known whether the request was done.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Api:
+    """See the module."""
+
+    def __init__(self, client: "kubernetes.client.ApiClient") -> None:
+        self._client = client
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="api")
+
+    @classmethod
+    def connect(cls) -> Self:
+        """Return the API server that the pod, or the kubeconfig, says.
+
+        Raises:
+            kubernetes.config.ConfigException: neither does.
+        """
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            kubernetes.config.load_incluster_config()
+        else:
+            kubernetes.config.load_kube_config()
+        return cls(kubernetes.client.ApiClient())
+
+    def close(self) -> None:
+        """End the threads; waits for what is under way."""
+        self._threads.shutdown()
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
+        """Return an object; None: there is none."""
+        try:
+            return await self._call("GET", kind.path(namespace, name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Document]:
+        """Return all objects of a kind; without `kind` and `apiVersion`, as lists have them."""
+        query = {}
+        if labels:
+            query["labelSelector"] = ",".join(f"{key}={value}" for key, value in labels.items())
+        answer = await self._call("GET", kind.path(namespace), query)
+        items: list[Document] = answer["items"]
+        return items
+
+    async def apply(self, document: Document, *, subresource: str = "") -> Document:
+        """Have the object be so in the fields that are named; make it if need be."""
+        path = _path(document) + (f"/{subresource}" if subresource else "")
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._call("PATCH", path, query, document, content_type=_APPLY)
+
+    async def create(self, document: Document) -> Document:
+        """Make an object.
+
+        Raises:
+            ApiError: with status 409: there is one of that name.
+        """
+        metadata = document["metadata"]
+        path = kind_of(document).path(metadata.get("namespace"))
+        return await self._call("POST", path, {"fieldManager": FIELD_MANAGER}, document)
+
+    async def replace(self, document: Document) -> Document:
+        """Replace an object as it was read.
+
+        Raises:
+            ApiError: with status 409: it has changed since.
+        """
+        return await self._call("PUT", _path(document), {"fieldManager": FIELD_MANAGER}, document)
+
+    async def patch(self, kind: Kind, namespace: str, name: str, change: Document) -> Document:
+        """Merge a change into an object; None removes a field."""
+        path = kind.path(namespace, name)
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self._call("PATCH", path, query, change, content_type=_MERGE)
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, *, uid: str, orphan: bool = False
+    ) -> None:
+        """Delete exactly this object; one that is gone, or another one by now, is let be.
+
+        Args:
+            orphan: leave what it owns.
+        """
+        body: Document = {"preconditions": {"uid": uid}}
+        if orphan:
+            body["propagationPolicy"] = "Orphan"
+        try:
+            await self._call("DELETE", kind.path(namespace, name), None, body)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+
+    async def record(
+        self, about: Document, *, reason: str, message: str, is_warning: bool = False, now: str
+    ) -> None:
+        """Tell people of something that was done to an object, by an Event."""
+        metadata = about["metadata"]
+        await self.create(
+            {
+                "apiVersion": EVENT.api_version,
+                "kind": EVENT.name,
+                "metadata": {
+                    "generateName": f"{metadata['name']}.",
+                    "namespace": metadata["namespace"],
+                },
+                "involvedObject": {
+                    "apiVersion": about["apiVersion"],
+                    "kind": about["kind"],
+                    "name": metadata["name"],
+                    "namespace": metadata["namespace"],
+                    "uid": metadata["uid"],
+                },
+                "reason": reason,
+                "message": message[:1024],
+                "type": "Warning" if is_warning else "Normal",
+                "source": {"component": FIELD_MANAGER},
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": 1,
+            }
+        )
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Document | None = None,
+        *,
+        content_type: str = _PLAIN,
+    ) -> Document:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, self._call_blocking, method, path, query, body, content_type
+        )
+
+    def _call_blocking(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Document | None,
+        content_type: str,
+    ) -> Document:
+        configuration = self._client.configuration
+        headers = {"Accept": _PLAIN, "Content-Type": content_type}
+        self._client.update_params_for_auth(
+            headers, [], ["BearerToken"], path, method, body, request_auth=None
+        )
+        url = configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        try:
+            response = self._client.call_api(
+                method, url, headers, body, _request_timeout=(TIMEOUT_S, TIMEOUT_S)
+            )
+            content = response.read()
+        except (urllib3.exceptions.HTTPError, OSError, kubernetes.client.ApiException) as error:
+            raise ApiError(0, f"{method} {path}: the API server did not answer: {error}") from error
+        document = _parsed(content)
+        if not 200 <= response.status < 300:
+            message = document.get("message") or content[:200].decode("utf-8", "replace")
+            raise ApiError(response.status, f"{method} {path}: {message}")
+        return document
+
+
+def _path(document: Document) -> str:
+    metadata = document["metadata"]
+    return kind_of(document).path(metadata.get("namespace"), metadata["name"])
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,67 @@
+"""Objects that are kept as they should be, without a write where nothing is to do.
+
+What was applied is remembered with the version that came of it: the object's generation where it
+has one, which changes of a status leave alone, else its resource version. While both are the same
+nothing is sent. So an object that somebody changes is put right, and an idle operator only reads.
+"""
+
+import hashlib
+import json
+
+from millrace.operator.kube.api import Api
+from millrace.operator.kube.kinds import kind_of
+from millrace.operator.model.objects import Document
+
+
+class NameTakenError(Exception):
+    """An object of the name that one of ours should have belongs to somebody else."""
+
+
+class Applied:
+    """See the module."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._settled: dict[tuple[str, str, str], tuple[str, str]] = {}
+
+    async def ensure(self, document: Document) -> Document:
+        """Have an object be as it should be, and return it.
+
+        Raises:
+            NameTakenError: there is one which has another owner, or none.
+            ApiError: the API server refuses it, or does not answer.
+        """
+        metadata = document["metadata"]
+        key = (document["kind"], metadata["namespace"], metadata["name"])
+        wanted = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        found = await self._api.get(kind_of(document), metadata["namespace"], metadata["name"])
+        if found is not None:
+            _check_owner(document, found)
+            if self._settled.get(key) == (wanted, _version(found)):
+                return found
+        result = await self._api.apply(document)
+        self._settled[key] = (wanted, _version(result))
+        return result
+
+    def forget(self, namespace: str, names: set[str]) -> None:
+        """Forget objects that are gone."""
+        for key in [each for each in self._settled if each[1] == namespace and each[2] in names]:
+            del self._settled[key]
+
+
+def _version(document: Document) -> str:
+    metadata = document["metadata"]
+    return f"{metadata['uid']} {metadata.get('generation') or metadata['resourceVersion']}"
+
+
+def _check_owner(document: Document, found: Document) -> None:
+    (owner,) = document["metadata"]["ownerReferences"]
+    owners = found["metadata"].get("ownerReferences") or ()
+    if any(each["uid"] == owner["uid"] for each in owners):
+        return
+    metadata = document["metadata"]
+    belongs = next((f"belongs to {each['kind']} {each['name']}" for each in owners), "is not ours")
+    raise NameTakenError(
+        f"{document['kind']} {metadata['namespace']}/{metadata['name']} is there already and "
+        f"{belongs}: rename it or delete it, or give the Cluster another name"
+    )

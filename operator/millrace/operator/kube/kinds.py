@@ -1,0 +1,58 @@
+"""The kinds of object that the operator reads or writes, and where the API server has them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.operator.model.objects import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object.
+
+    Attributes:
+        plural: its name in paths.
+        is_namespaced: whether its objects lie in namespaces.
+    """
+
+    api_version: str
+    name: str
+    plural: str
+    is_namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """Return the path of one object, or of all of them."""
+        root = "api" if self.api_version == "v1" else "apis"
+        where = f"/namespaces/{namespace}" if namespace and self.is_namespaced else ""
+        which = f"/{name}" if name else ""
+        return f"/{root}/{self.api_version}{where}/{self.plural}{which}"
+
+
+CLUSTER: Final = Kind("millrace.dev/v1beta1", "Cluster", "clusters")
+TOPIC: Final = Kind("millrace.dev/v1beta1", "Topic", "topics")
+STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
+POD: Final = Kind("v1", "Pod", "pods")
+CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+NODE: Final = Kind("v1", "Node", "nodes", is_namespaced=False)
+NAMESPACE: Final = Kind("v1", "Namespace", "namespaces", is_namespaced=False)
+EVENT: Final = Kind("v1", "Event", "events")
+LEASE: Final = Kind("coordination.k8s.io/v1", "Lease", "leases")
+
+_ALL: Final = {
+    (each.api_version, each.name): each
+    for each in (
+        *(CLUSTER, TOPIC, STATEFUL_SET, POD, CLAIM, NODE, NAMESPACE, EVENT, LEASE),
+        Kind("v1", "ConfigMap", "configmaps"),
+        Kind("v1", "Service", "services"),
+        Kind("v1", "ServiceAccount", "serviceaccounts"),
+        Kind("rbac.authorization.k8s.io/v1", "Role", "roles"),
+        Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
+        Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
+        Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    )
+}
+
+
+def kind_of(document: Document) -> Kind:
+    """Return the kind of an object."""
+    return _ALL[document["apiVersion"], document["kind"]]

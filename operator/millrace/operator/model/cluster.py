@@ -1,0 +1,281 @@
+"""The resource `Cluster`: brokers in pools, their volumes, settings, and who may have topics."""
+
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, Struct, field
+
+from millrace.operator.model.fields import Anything, DnsLabel, PartName, Quantity, Rule, Text
+
+POOLS_MAX = 16
+VOLUMES_MAX = 16
+REPLICAS_MAX = 250
+
+
+class Media(StrEnum):
+    """What a volume is made of."""
+
+    SSD = "ssd"
+    HDD = "hdd"
+
+
+class VolumeDeletion(StrEnum):
+    """What becomes of the volumes when the Cluster is deleted."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+class LostVolumes(StrEnum):
+    """What is done when a broker's node, and its local volumes with it, do not come back."""
+
+    WAIT = "Wait"
+    REPLACE = "Replace"
+
+
+class NamespacesFrom(StrEnum):
+    """Which namespaces are meant."""
+
+    SAME = "Same"
+    ALL = "All"
+    SELECTOR = "Selector"
+
+
+class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A volume that each broker of the pool has: one log directory. Several of one media share the
+    broker's partitions, and one that fails takes only its own offline.
+    """
+
+    RULES: ClassVar = (
+        Rule(
+            "self.media == oldSelf.media",
+            "a volume's media cannot change: add a pool with other volumes, and remove this one",
+        ),
+        Rule(
+            "has(self.storageClassName) == has(oldSelf.storageClassName) && "
+            "(!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
+            "a volume's storageClassName cannot change: add a pool, and remove this one",
+        ),
+        Rule(
+            "quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",
+            "a volume cannot shrink",
+        ),
+    )
+
+    name: Annotated[
+        PartName, Meta(description="Its name in the pool. Claims are called `<name>-<broker>`.")
+    ]
+    media: Annotated[
+        Media,
+        Meta(description="What it is made of. Topics may ask for `ssd` or `hdd`."),
+    ] = Media.SSD
+    size: Annotated[
+        Quantity,
+        Meta(
+            description="How large it is, as `100Gi`. It may grow later where the storage class "
+            "allows that; it never shrinks."
+        ),
+    ]
+    storage_class_name: Annotated[
+        DnsLabel | None,
+        Meta(description="Storage class of the claim. Unset: the Kubernetes cluster's default."),
+    ] = None
+
+
+class PodTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the pool's pods get beside what the operator decides: mostly where they may run."""
+
+    labels: Annotated[
+        dict[str, str], Meta(description="Further labels of the pods.", max_length=32)
+    ] = field(default_factory=dict)
+    annotations: Annotated[
+        dict[str, str], Meta(description="Annotations of the pods.", max_length=32)
+    ] = field(default_factory=dict)
+    node_selector: Annotated[
+        dict[str, str], Meta(description="Labels that a node must have.", max_length=32)
+    ] = field(default_factory=dict)
+    tolerations: Annotated[
+        list[Anything], Meta(description="Taints that the pods tolerate.", max_length=32)
+    ] = field(default_factory=list)
+    affinity: Annotated[
+        Anything,
+        Meta(
+            description="Affinity of the pods. Unset: brokers of the cluster keep off each other's "
+            "nodes where they can."
+        ),
+    ] = field(default_factory=dict)
+    topology_spread_constraints: Annotated[
+        list[Anything], Meta(description="How the pods spread.", max_length=8)
+    ] = field(default_factory=list)
+    priority_class_name: Annotated[
+        DnsLabel | None, Meta(description="Priority class of the pods.")
+    ] = None
+    runtime_class_name: Annotated[
+        DnsLabel | None, Meta(description="Runtime class of the pods.")
+    ] = None
+
+
+class Resources(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What each broker may use, as in a container of a pod."""
+
+    requests: Annotated[
+        dict[str, Quantity], Meta(description="What it gets for sure.", max_length=16)
+    ] = field(default_factory=dict)
+    limits: Annotated[
+        dict[str, Quantity], Meta(description="What it gets at the most.", max_length=16)
+    ] = field(default_factory=dict)
+
+
+class Pool(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Brokers that are alike. Each becomes a pod `<cluster>-<pool>-<number>`."""
+
+    name: Annotated[PartName, Meta(description="Its name in the cluster.")]
+    replicas: Annotated[
+        int,
+        Meta(
+            description="How many brokers. With fewer, those that go are drained first.",
+            ge=0,
+            le=REPLICAS_MAX,
+        ),
+    ] = 3
+    zone: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=63)] | None,
+        Meta(
+            description="Zone that the pool stands in: pods run on nodes with this "
+            "`topology.kubernetes.io/zone`, and replicas of a partition are spread over zones. "
+            "Unset: each broker takes the zone of its node."
+        ),
+    ] = None
+    volumes: Annotated[
+        list[Volume],
+        Meta(
+            description="Volumes of each broker.",
+            min_length=1,
+            max_length=VOLUMES_MAX,
+            extra_json_schema={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        ),
+    ]
+    resources: Annotated[Resources, Meta(description="What each broker may use.")] = field(
+        default_factory=Resources
+    )
+    template: Annotated[
+        PodTemplate, Meta(description="What its pods get beside, as where they may run.")
+    ] = field(default_factory=PodTemplate)
+
+    RULES: ClassVar = (
+        Rule(
+            "self.volumes.map(v, v.name) == oldSelf.volumes.map(v, v.name)",
+            "volumes of a pool can be neither added nor removed: add a pool, and remove this one",
+        ),
+    )
+
+
+class AllowedNamespaces(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Namespaces whose Topics may name the cluster, as `allowedRoutes` of the Gateway API."""
+
+    RULES: ClassVar = (
+        Rule(
+            "(self.from == 'Selector') == has(self.selector)",
+            "selector goes with `from: Selector`, and only with that",
+        ),
+    )
+
+    from_: Annotated[
+        NamespacesFrom,
+        Meta(
+            description="`Same`: the cluster's own namespace. `All`: every one. `Selector`: those "
+            "that `selector` chooses by their labels."
+        ),
+    ] = field(default=NamespacesFrom.SAME, name="from")
+    selector: Annotated[
+        Anything | None, Meta(description="A label selector: `matchLabels`, `matchExpressions`.")
+    ] = None
+
+
+class AllowedTopics(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which Topics the cluster takes."""
+
+    namespaces: Annotated[
+        AllowedNamespaces, Meta(description="Namespaces that may have Topics of this cluster.")
+    ] = field(default_factory=AllowedNamespaces)
+
+
+class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the cluster should be."""
+
+    RULES: ClassVar = (
+        Rule(
+            "self.pools.exists(p, p.replicas > 0)",
+            "a cluster needs a broker: set replicas of a pool to 1 or more",
+        ),
+    )
+
+    image: Annotated[
+        Text | None,
+        Meta(
+            description="Image of the brokers. Unset: the operator's own. Another one is rolled "
+            "out, a broker at a time."
+        ),
+    ] = None
+    image_pull_policy: Annotated[
+        Literal["Always", "IfNotPresent", "Never"] | None,
+        Meta(description="When nodes pull the image. Unset: Kubernetes decides by the tag."),
+    ] = None
+    image_pull_secrets: Annotated[
+        list[DnsLabel],
+        Meta(description="Names of Secrets with which nodes pull the image.", max_length=8),
+    ] = field(default_factory=list)
+    pools: Annotated[
+        list[Pool],
+        Meta(
+            description="The brokers.",
+            min_length=1,
+            max_length=POOLS_MAX,
+            extra_json_schema={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        ),
+    ]
+    config: Annotated[
+        dict[str, dict[str, Any]],
+        Meta(
+            description="Settings of the brokers, by section and name as in "
+            "docs/configuration.md. A change is rolled out, a broker at a time."
+        ),
+    ] = field(default_factory=dict)
+    allowed_topics: Annotated[
+        AllowedTopics, Meta(description="Which Topics the cluster takes.")
+    ] = field(default_factory=AllowedTopics)
+    volume_deletion: Annotated[
+        VolumeDeletion,
+        Meta(
+            description="What becomes of the volumes when the Cluster is deleted. `Retain`: they "
+            "stay, and a Cluster of the same name takes them up again. `Delete`: all data is lost."
+        ),
+    ] = VolumeDeletion.RETAIN
+    lost_volumes: Annotated[
+        LostVolumes,
+        Meta(
+            description="What is done when a broker cannot be scheduled because the node of its "
+            "local volumes is gone. `Wait`: nothing, until it is back. `Replace`: when the Node "
+            "was deleted, the claims are deleted, and the broker begins again on another node with "
+            "empty volumes, if every partition has another replica in sync."
+        ),
+    ] = LostVolumes.WAIT
+    paused: Annotated[
+        bool, Meta(description="The operator changes nothing of the cluster while this is true.")
+    ] = False
+
+
+class Cluster(Struct, frozen=True, kw_only=True):
+    """A cluster and where it is."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    spec: ClusterSpec

@@ -1,0 +1,148 @@
+"""The definitions of `Cluster` and `Topic`, with the settings of brokers and topics in them."""
+
+from enum import StrEnum
+from typing import Any
+
+from millrace.core import settings
+from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
+from millrace.core.settings import NamedSetting, Unit
+from millrace.operator.model.cluster import ClusterSpec
+from millrace.operator.model.schema import Schema, definition, structural_schema
+from millrace.operator.model.topic import TopicSpec
+
+CLUSTER_NAME_MAX = 30
+"""Longest name of a Cluster: with a pool's and a number it is still the name of a host."""
+
+OPERATOR_SECTIONS = frozenset({"node", "coordination", "listener", "replica_listener", "metrics"})
+"""Sections of a broker's settings that the operator fills in, so that nobody else can."""
+
+
+def topic_definition() -> Schema:
+    """Return the definition of `Topic`."""
+    schema = definition(
+        kind="Topic",
+        plural="topics",
+        short_name="mrt",
+        description="A topic of a Millrace cluster, called <namespace>/<name> there.",
+        spec=structural_schema(
+            TopicSpec, {"config": settings_schema(TopicConfig, separator=SEPARATOR)}
+        ),
+        status={
+            "topicName": {
+                "description": "The topic's name in the cluster.",
+                "type": "string",
+            },
+            "topicId": {
+                "description": "Identity of the topic: one that was made again has another.",
+                "type": "string",
+            },
+            "partitions": {"description": "How many there are.", "type": "integer"},
+            "replicas": {"description": "How many brokers hold each.", "type": "integer"},
+            "moving": {
+                "description": "Partitions whose replicas are being moved.",
+                "type": "integer",
+            },
+        },
+        columns=[
+            ("Cluster", "string", ".spec.clusterRef.name"),
+            ("Partitions", "integer", ".status.partitions"),
+            ("Replicas", "integer", ".status.replicas"),
+            ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
+            ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ],
+    )
+    return schema
+
+
+def cluster_definition(broker_config: type) -> Schema:
+    """Return the definition of `Cluster`.
+
+    Args:
+        broker_config: the class of a broker's settings, by whose sections users set them.
+    """
+    sections = {
+        name: settings_schema(section) | {"description": _first_line(section)}
+        for name, section in settings.sections_of(broker_config).items()
+        if name not in OPERATOR_SECTIONS
+    }
+    schema = definition(
+        kind="Cluster",
+        plural="clusters",
+        short_name="mrc",
+        description="A Millrace cluster: brokers in pools, their volumes and settings.",
+        spec=structural_schema(ClusterSpec, {"config": {"type": "object", "properties": sections}}),
+        status={
+            "brokers": {"description": "Brokers that should be there.", "type": "integer"},
+            "readyBrokers": {"description": "Brokers that are ready.", "type": "integer"},
+            "clusterId": {"description": "Identity of the cluster.", "type": "string"},
+            "controller": {
+                "description": "The broker that is the controller now.",
+                "type": "string",
+            },
+            "bootstrap": {
+                "description": "Where clients in this Kubernetes cluster connect first.",
+                "type": "string",
+            },
+        },
+        columns=[
+            ("Brokers", "integer", ".status.brokers"),
+            ("Up", "integer", ".status.readyBrokers"),
+            ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
+            ("Healthy", "string", ".status.conditions[?(@.type=='Healthy')].status"),
+            ("Rolled Out", "string", ".status.conditions[?(@.type=='RolledOut')].status"),
+            ("Bootstrap", "string", ".status.bootstrap"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ],
+    )
+    root = schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    root["x-kubernetes-validations"] = [
+        {
+            "rule": f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && "
+            f"self.metadata.name.size() <= {CLUSTER_NAME_MAX}",
+            "message": f"the name must be at most {CLUSTER_NAME_MAX} of a-z, 0-9 and -, and begin "
+            "with a letter: pods and hosts are called after it",
+        }
+    ]
+    return schema
+
+
+def settings_schema(cls: type, *, separator: str = "_") -> Schema:
+    """Return the schema of a class of settings, typed one by one."""
+    return {
+        "type": "object",
+        "properties": {
+            name: _setting_schema(each)
+            for name, each in settings.settings_of(cls, separator=separator).items()
+        },
+    }
+
+
+def _setting_schema(each: NamedSetting) -> Schema:
+    description = each.description
+    default = f" Default: {settings.to_text(each.default) or 'empty'}."
+    schema: dict[str, Any] = {"description": description.meaning + default}
+    if each.kind is bool:
+        return {**schema, "type": "boolean"}
+    if issubclass(each.kind, StrEnum):
+        return {**schema, "type": "string", "enum": list(each.kind)}
+    if each.kind is not int:
+        return {**schema, "type": "string", "maxLength": 1024}
+    bounds: Schema = {"minimum": description.minimum, "maximum": description.maximum}
+    if description.minus_one:
+        schema["description"] += f" -1: {description.minus_one}."
+        bounds = {"maximum": description.maximum, "anyOf": [{"enum": [-1]}, bounds]}
+    if description.unit is Unit.COUNT:
+        return {**schema, "type": "integer", "format": "int64", **bounds}
+    suffixes = "|".join(description.unit.suffixes)
+    return {
+        **schema,
+        "x-kubernetes-int-or-string": True,
+        **bounds,
+        "pattern": rf"^(-1|[0-9]+(\.[0-9]+)? ?({suffixes})?)$",
+        "maxLength": 32,
+    }
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,439 @@
+"""The objects that a Cluster needs, as the API server takes them.
+
+    <cluster>-broker      ServiceAccount, Role, RoleBinding: brokers keep metadata in the API server
+    <cluster>-brokers     Service without an address of its own: each pod has a name in it
+    <cluster>-bootstrap   Service that clients connect to first
+    <cluster>             PodDisruptionBudget, NetworkPolicy
+    <cluster>-<pool>      ConfigMap with the brokers' settings, StatefulSet of the pool
+
+All are owned by the Cluster, so that they go with it. Everything follows from the Cluster and what
+`Observed` adds; nothing here asks anybody.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from millrace.core.metadata.model import SHARD_KEYS
+from millrace.operator.model.cluster import Cluster, Pool, Volume, VolumeDeletion
+
+Document = dict[str, Any]
+
+CLIENT_PORT: Final = 7092
+METRICS_PORT: Final = 7093
+REPLICA_PORT: Final = 7094
+
+CLUSTER_LABEL: Final = "millrace.dev/cluster"
+POOL_LABEL: Final = "millrace.dev/pool"
+CONFIG_ANNOTATION: Final = "millrace.dev/config"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+
+USER_ID: Final = 65532
+"""Of the image's user, which is not root."""
+
+_DATA: Final = "/var/lib/millrace"
+_CONFIG: Final = "/etc/millrace"
+_STOP_SECONDS: Final = 120
+"""How long a broker may take to hand over and to close its logs before it is killed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decided:
+    """What the operator decides for a cluster from how it is, beside what its resource says.
+
+    Attributes:
+        image: of brokers where the resource names none.
+        replicas: brokers of each pool now, by name: while some are being drained, more than asked.
+        may_be_disrupted: whether a broker may be evicted now.
+    """
+
+    image: str
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    may_be_disrupted: bool = False
+
+
+def desired_objects(cluster: Cluster, decided: Decided) -> list[Document]:
+    """Return the objects, those that others rest on first."""
+    return [
+        *_access(cluster),
+        *_services(cluster),
+        _network_policy(cluster),
+        _disruption_budget(cluster, decided),
+        *(
+            each
+            for pool in cluster.spec.pools
+            for each in (_config_map(cluster, pool), _stateful_set(cluster, pool, decided))
+        ),
+    ]
+
+
+def pool_object_name(cluster: str, pool: str) -> str:
+    """Return the name of a pool's StatefulSet, and what its pods' names begin with."""
+    return f"{cluster}-{pool}"
+
+
+def bootstrap_address(cluster: Cluster) -> str:
+    """Return where clients in the Kubernetes cluster connect first."""
+    return f"{cluster.name}-bootstrap.{cluster.namespace}.svc:{CLIENT_PORT}"
+
+
+def labels(cluster_name: str) -> dict[str, str]:
+    """Return the labels by which all objects of a cluster are found."""
+    return {
+        "app.kubernetes.io/name": "millrace",
+        "app.kubernetes.io/instance": cluster_name,
+        "app.kubernetes.io/managed-by": "millrace-operator",
+        CLUSTER_LABEL: cluster_name,
+    }
+
+
+def selector(cluster_name: str) -> dict[str, str]:
+    """Return the labels that brokers' pods have, and nothing else of the cluster."""
+    return {CLUSTER_LABEL: cluster_name, "app.kubernetes.io/component": "broker"}
+
+
+def _object(
+    cluster: Cluster, api_version: str, kind: str, name: str, **content: object
+) -> Document:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": cluster.namespace,
+            "labels": labels(cluster.name),
+            "ownerReferences": [
+                {
+                    "apiVersion": "millrace.dev/v1beta1",
+                    "kind": "Cluster",
+                    "name": cluster.name,
+                    "uid": cluster.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        **content,
+    }
+
+
+def _access(cluster: Cluster) -> Iterator[Document]:
+    """What brokers may do with the API server: read and write this cluster's metadata."""
+    name = f"{cluster.name}-broker"
+    shards = [f"{cluster.name}-{key.rpartition('/')[2]}" for key in SHARD_KEYS]
+    rbac = "rbac.authorization.k8s.io"
+    yield _object(cluster, "v1", "ServiceAccount", name)
+    yield _object(
+        cluster,
+        f"{rbac}/v1",
+        "Role",
+        name,
+        rules=[
+            # Names cannot be told apart when an object is made.
+            _rule("millrace.dev", ["clusterstates", "stateshards"], ["create"]),
+            _rule("millrace.dev", ["clusterstates"], ["get", "update"], [cluster.name]),
+            _rule("millrace.dev", ["stateshards"], ["get", "update"], shards),
+            _rule("coordination.k8s.io", ["leases"], ["create"]),
+            _rule(
+                "coordination.k8s.io",
+                ["leases"],
+                ["get", "watch", "update"],
+                [f"{cluster.name}-controller"],
+            ),
+        ],
+    )
+    yield _object(
+        cluster,
+        f"{rbac}/v1",
+        "RoleBinding",
+        name,
+        roleRef={"apiGroup": rbac, "kind": "Role", "name": name},
+        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": cluster.namespace}],
+    )
+
+
+def _rule(
+    group: str, resources: list[str], verbs: list[str], names: list[str] | None = None
+) -> Document:
+    rule: Document = {"apiGroups": [group], "resources": resources, "verbs": verbs}
+    if names is not None:
+        rule["resourceNames"] = names
+    return rule
+
+
+def _services(cluster: Cluster) -> Iterator[Document]:
+    client = _service_port("client", CLIENT_PORT)
+    ports = [
+        client,
+        _service_port("replica", REPLICA_PORT),
+        _service_port("metrics", METRICS_PORT),
+    ]
+    yield _object(
+        cluster,
+        "v1",
+        "Service",
+        f"{cluster.name}-brokers",
+        spec={
+            "clusterIP": "None",
+            "selector": selector(cluster.name),
+            "ports": ports,
+            # Brokers have to reach each other before they are ready, or none ever is.
+            "publishNotReadyAddresses": True,
+        },
+    )
+    yield _object(
+        cluster,
+        "v1",
+        "Service",
+        f"{cluster.name}-bootstrap",
+        spec={"selector": selector(cluster.name), "ports": [client]},
+    )
+
+
+def _service_port(name: str, port: int) -> Document:
+    return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+
+
+def _network_policy(cluster: Cluster) -> Document:
+    """Everybody may be a client and read metrics; only brokers reach the replica listener."""
+    brokers = {"matchLabels": selector(cluster.name)}
+
+    def tcp(*ports: str) -> list[Document]:
+        return [{"protocol": "TCP", "port": port} for port in ports]
+
+    return _object(
+        cluster,
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        cluster.name,
+        spec={
+            "podSelector": brokers,
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"ports": tcp("client", "metrics")},
+                {"ports": tcp("replica"), "from": [{"podSelector": brokers}]},
+            ],
+        },
+    )
+
+
+def _disruption_budget(cluster: Cluster, decided: Decided) -> Document:
+    return _object(
+        cluster,
+        "policy/v1",
+        "PodDisruptionBudget",
+        cluster.name,
+        spec={
+            "selector": {"matchLabels": selector(cluster.name)},
+            "maxUnavailable": 1 if decided.may_be_disrupted else 0,
+        },
+    )
+
+
+def _config_map(cluster: Cluster, pool: Pool) -> Document:
+    return _object(
+        cluster,
+        "v1",
+        "ConfigMap",
+        pool_object_name(cluster.name, pool.name),
+        data={"broker.toml": _broker_toml(cluster, pool)},
+    )
+
+
+def _broker_toml(cluster: Cluster, pool: Pool) -> str:
+    """Return the settings that the pool's brokers share; each gets its name by the environment."""
+    sections: dict[str, dict[str, object]] = {
+        "node": {"rack": pool.zone} if pool.zone else {},
+        "coordination": {"kind": "kubernetes"},
+        "coordination.kubernetes": {
+            "cluster_name": cluster.name,
+            "namespace": cluster.namespace,
+        },
+        "listener": {"host": "0.0.0.0", "port": CLIENT_PORT},
+        "replica_listener": {"host": "0.0.0.0", "port": REPLICA_PORT},
+        "metrics": {"host": "0.0.0.0", "port": METRICS_PORT},
+        **cluster.spec.config,
+    }
+    lines = [f"log_dirs = {json.dumps([_log_dir(each) for each in pool.volumes])}"]
+    for section, settings in sections.items():
+        if settings:
+            # Texts, numbers and truth values are written alike in JSON and TOML.
+            lines += ["", f"[{section}]"]
+            lines += [f"{name} = {json.dumps(value)}" for name, value in sorted(settings.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _log_dir(volume: Volume) -> str:
+    # Not the volume's root, where a file system keeps `lost+found`.
+    return f"{_DATA}/{volume.name}/log"
+
+
+def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
+    name = pool_object_name(cluster.name, pool.name)
+    pod_labels = {
+        **pool.template.labels,
+        **labels(cluster.name),
+        **selector(cluster.name),
+        POOL_LABEL: pool.name,
+    }
+    on_deletion = "Delete" if cluster.spec.volume_deletion is VolumeDeletion.DELETE else "Retain"
+    document = _object(
+        cluster,
+        "apps/v1",
+        "StatefulSet",
+        name,
+        spec={
+            "replicas": decided.replicas.get(pool.name, pool.replicas),
+            "serviceName": f"{cluster.name}-brokers",
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "selector": {"matchLabels": {**selector(cluster.name), POOL_LABEL: pool.name}},
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": on_deletion,
+                "whenScaled": "Retain",  # Until the broker is drained nothing of it may go.
+            },
+            "template": {
+                "metadata": {
+                    "labels": pod_labels,
+                    "annotations": {
+                        **pool.template.annotations,
+                        CONFIG_ANNOTATION: _digest(_broker_toml(cluster, pool)),
+                    },
+                },
+                "spec": _pod(cluster, pool, decided),
+            },
+            "volumeClaimTemplates": [_claim(cluster, each) for each in pool.volumes],
+        },
+    )
+    document["metadata"]["labels"][POOL_LABEL] = pool.name
+    return document
+
+
+def _claim(cluster: Cluster, volume: Volume) -> Document:
+    spec: Document = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    if volume.storage_class_name is not None:
+        spec["storageClassName"] = volume.storage_class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": volume.name, "labels": labels(cluster.name)},
+        "spec": spec,
+    }
+
+
+def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
+    template = pool.template
+    spec: Document = {
+        "serviceAccountName": f"{cluster.name}-broker",
+        "terminationGracePeriodSeconds": _STOP_SECONDS,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(cluster, pool, decided)],
+        "volumes": [
+            {"name": "config", "configMap": {"name": pool_object_name(cluster.name, pool.name)}},
+            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+        ],
+        "affinity": template.affinity or _apart(cluster),
+    }
+    node_selector = dict(template.node_selector)
+    if pool.zone is not None:
+        node_selector[ZONE_LABEL] = pool.zone
+    chosen = {
+        "imagePullSecrets": [{"name": each} for each in cluster.spec.image_pull_secrets],
+        "nodeSelector": node_selector,
+        "tolerations": template.tolerations,
+        "topologySpreadConstraints": template.topology_spread_constraints,
+        "priorityClassName": template.priority_class_name,
+        "runtimeClassName": template.runtime_class_name,
+    }
+    return spec | {name: value for name, value in chosen.items() if value}
+
+
+def _apart(cluster: Cluster) -> Document:
+    """Brokers keep off each other's nodes, and each other's zones, where they can."""
+
+    def term(weight: int, topology_key: str) -> Document:
+        return {
+            "weight": weight,
+            "podAffinityTerm": {
+                "topologyKey": topology_key,
+                "labelSelector": {"matchLabels": selector(cluster.name)},
+            },
+        }
+
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                term(100, "kubernetes.io/hostname"),
+                term(50, ZONE_LABEL),
+            ]
+        }
+    }
+
+
+def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
+    host = f"$(POD_NAME).{cluster.name}-brokers.{cluster.namespace}.svc"
+    environment = [
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "MILLRACE_BROKER__NODE__NAME", "value": "$(POD_NAME)"},
+        {"name": "MILLRACE_BROKER__LISTENER__ADVERTISED_HOST", "value": host},
+        {"name": "MILLRACE_BROKER__REPLICA_LISTENER__ADVERTISED_HOST", "value": host},
+    ]
+    is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
+    container: Document = {
+        "name": "broker",
+        "image": cluster.spec.image or decided.image,
+        "args": ["broker", "--config", f"{_CONFIG}/broker.toml"],
+        "env": environment,
+        "ports": [
+            {"name": "client", "containerPort": CLIENT_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+            {"name": "replica", "containerPort": REPLICA_PORT},
+        ],
+        # A start may have to read many logs: it is given an hour, and looked at every second.
+        "startupProbe": {**is_serving, "periodSeconds": 1, "failureThreshold": 3600},
+        "readinessProbe": {**is_serving, "periodSeconds": 5, "failureThreshold": 3},
+        # Whether the process is there at all. One that is slow must never be killed for it: its
+        # session ends, others lead, and it comes back.
+        "livenessProbe": {
+            "tcpSocket": {"port": METRICS_PORT},
+            "periodSeconds": 20,
+            "timeoutSeconds": 10,
+            "failureThreshold": 6,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "config", "mountPath": _CONFIG, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            *({"name": each.name, "mountPath": f"{_DATA}/{each.name}"} for each in pool.volumes),
+        ],
+    }
+    if cluster.spec.image_pull_policy is not None:
+        container["imagePullPolicy"] = cluster.spec.image_pull_policy
+    resources = {name: each for name, each in msgspec.to_builtins(pool.resources).items() if each}
+    if resources:
+        container["resources"] = resources
+    return container
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

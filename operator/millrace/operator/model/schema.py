@@ -1,0 +1,176 @@
+"""Definitions of the public resources, made from their types: what `kubectl explain` tells.
+
+A structural schema, which is what the API server takes, knows no references, no `null` and no
+choice between types but "number or text". Everything else of JSON Schema is as msgspec makes it
+from a type. Rules in CEL come from the `RULES` of a class.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+Schema = dict[str, Any]
+
+_STRING: Schema = {"type": "string"}
+_CONDITIONS: Schema = {
+    "description": "What is known of it, each with the reason and what to do.",
+    "type": "array",
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["type"],
+    "items": {
+        "type": "object",
+        "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+        "properties": {
+            "type": {**_STRING, "description": "Which condition.", "maxLength": 316},
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "observedGeneration": {
+                "description": "Of which state of the resource it tells.",
+                "type": "integer",
+                "format": "int64",
+            },
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+            "reason": {**_STRING, "description": "Why, as one word.", "maxLength": 1024},
+            "message": {**_STRING, "description": "Why, and what to do.", "maxLength": 32768},
+        },
+    },
+}
+
+
+def structural_schema(spec: type[Struct], inserted: Mapping[str, Schema]) -> Schema:
+    """Return the schema of a type.
+
+    Args:
+        inserted: schemas of fields of `spec` whose content no type says, by their JSON names.
+    """
+    (reference,), components = msgspec.json.schema_components([spec], ref_template="{name}")
+    rules = {each.__name__: each for each in _structs(spec)}
+
+    def resolved(part: Schema) -> Schema:
+        part = dict(part)
+        if (name := part.pop("$ref", None)) is not None:
+            found = dict(components[name])
+            if name in rules and (of_class := getattr(rules[name], "RULES", ())):
+                found["x-kubernetes-validations"] = [each._asdict() for each in of_class]
+            part = {**found, **part}
+        part.pop("title", None)
+        options = [each for each in part.pop("anyOf", ()) if each.get("type") != "null"]
+        kinds = {each.get("type") for each in options}
+        if kinds == {"integer", "string"}:
+            part["x-kubernetes-int-or-string"] = True
+        elif options:
+            (option,) = options
+            part = {**resolved(option), **part}
+        if part.get("default", 0) in (None, {}, [], ()):
+            del part["default"]
+        if "enum" in part:
+            part["type"] = "string"
+        for name, inner in part.get("properties", {}).items():
+            part["properties"] = {**part["properties"], name: resolved(inner)}
+        for name in ("items", "additionalProperties"):
+            if isinstance(part.get(name), dict):
+                part[name] = resolved(part[name])
+        if part.get("x-kubernetes-preserve-unknown-fields"):
+            part.pop("additionalProperties", None)
+        return part
+
+    schema = resolved(reference)
+    for name, content in inserted.items():
+        described = schema["properties"][name]
+        schema["properties"][name] = {"description": described["description"], **content}
+    return schema
+
+
+def definition(
+    *,
+    kind: str,
+    plural: str,
+    short_name: str,
+    spec: Schema,
+    status: Mapping[str, Schema],
+    columns: list[tuple[str, str, str]],
+    description: str,
+) -> Schema:
+    """Return a CustomResourceDefinition.
+
+    Args:
+        columns: what `kubectl get` shows: name, type and JSON path.
+    """
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.millrace.dev"},
+        "spec": {
+            "group": "millrace.dev",
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short_name],
+                "categories": ["millrace"],
+            },
+            "versions": [
+                {
+                    "name": "v1beta1",
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": kind_, "jsonPath": path}
+                        for name, kind_, path in columns
+                    ],
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "description": description,
+                            "type": "object",
+                            "required": ["spec"],
+                            "properties": {
+                                "apiVersion": _STRING,
+                                "kind": _STRING,
+                                "metadata": {"type": "object"},
+                                "spec": spec,
+                                "status": {
+                                    "description": "What was found, written by the operator.",
+                                    "type": "object",
+                                    "properties": {
+                                        "observedGeneration": {
+                                            "description": "The state of the resource that the "
+                                            "rest of the status tells of.",
+                                            "type": "integer",
+                                            "format": "int64",
+                                        },
+                                        "conditions": _CONDITIONS,
+                                        **status,
+                                    },
+                                },
+                            },
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+def _structs(of: type[Struct]) -> list[type[Struct]]:
+    """Return a type and all types of its fields."""
+    found: list[type[Struct]] = []
+
+    def visit(each: msgspec.inspect.Type) -> None:
+        if isinstance(each, msgspec.inspect.StructType):
+            found.append(each.cls)
+            for inner in each.fields:
+                visit(inner.type)
+        elif isinstance(each, msgspec.inspect.Metadata):
+            visit(each.type)
+        elif isinstance(each, msgspec.inspect.ListType):
+            visit(each.item_type)
+        elif isinstance(each, msgspec.inspect.UnionType):
+            for option in each.types:
+                visit(option)
+
+    visit(msgspec.inspect.type_info(of))
+    return found

@@ -1,0 +1,116 @@
+"""The resource `Topic`: a topic of a cluster, named `<namespace>/<name>` there."""
+
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta, Struct, field
+
+from millrace.operator.model.cluster import Media
+from millrace.operator.model.fields import DnsLabel, Rule
+
+PARTITIONS_MAX = 100_000
+
+
+class Deletion(StrEnum):
+    """What becomes of the topic when its resource is deleted."""
+
+    DELETE = "Delete"
+    RETAIN = "Retain"
+
+
+class ClusterReference(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which cluster has the topic."""
+
+    name: Annotated[DnsLabel, Meta(description="Name of the Cluster.")]
+    namespace: Annotated[
+        DnsLabel | None,
+        Meta(
+            description="Namespace of the Cluster, which has to allow Topics of this one. Unset: "
+            "the Topic's own."
+        ),
+    ] = None
+
+
+class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the topic should be."""
+
+    RULES: ClassVar = (
+        Rule(
+            "self.clusterRef == oldSelf.clusterRef",
+            "clusterRef cannot change: make another Topic, and copy the records",
+        ),
+        Rule(
+            "has(self.topicName) == has(oldSelf.topicName) && "
+            "(!has(self.topicName) || self.topicName == oldSelf.topicName)",
+            "topicName cannot change: make another Topic, and copy the records",
+        ),
+        Rule(
+            "!has(oldSelf.partitions) || (has(self.partitions) && "
+            "self.partitions >= oldSelf.partitions)",
+            "partitions never become fewer: make another Topic, and copy the records",
+        ),
+        Rule(
+            "!has(self.topicName) || (!self.topicName.startsWith('__') && "
+            "self.topicName != '.' && self.topicName != '..')",
+            "names that begin with __ are the cluster's own, and . and .. are none",
+        ),
+    )
+
+    cluster_ref: Annotated[
+        ClusterReference, Meta(description="Which cluster has the topic. It cannot change.")
+    ]
+    topic_name: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)] | None,
+        Meta(
+            description="Name of the topic, without namespace, where it cannot be the resource's: "
+            "one with capital letters or `_`. Unset: the resource's name. It cannot change."
+        ),
+    ] = None
+    partitions: Annotated[
+        Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None,
+        Meta(
+            description="How many partitions. More may be added later, which changes the "
+            "partition of keys; they never become fewer. Unset: the cluster's "
+            "`default_partitions`."
+        ),
+    ] = None
+    replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=32_767)] | None,
+        Meta(
+            description="How many brokers hold each partition. A change moves replicas in the "
+            "background; status says how far that is. Unset: the cluster's "
+            "`default_replication_factor`."
+        ),
+    ] = None
+    media: Annotated[
+        Media | None,
+        Meta(
+            description="Where its replicas lie. A change moves them in the background. Unset: on "
+            "any volume."
+        ),
+    ] = None
+    config: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Settings of the topic, by Kafka's names. What is not set follows the "
+            "cluster's default, and what is taken away does so again."
+        ),
+    ] = field(default_factory=dict)
+    deletion_policy: Annotated[
+        Deletion,
+        Meta(
+            description="What becomes of the topic when this resource is deleted. `Delete`: it "
+            "goes with all records. `Retain`: it stays, and a Topic of the same name takes it up "
+            "again."
+        ),
+    ] = Deletion.DELETE
+
+
+class Topic(Struct, frozen=True, kw_only=True):
+    """A topic's resource: where it is, and what it asks for."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    spec: TopicSpec

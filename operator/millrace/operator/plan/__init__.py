@@ -1,0 +1,1 @@
+"""What to do next: from what was found and what should be, pure decisions, one step at a time."""

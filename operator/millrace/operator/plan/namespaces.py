@@ -1,0 +1,41 @@
+"""Whether a cluster takes Topics of a namespace."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.operator.model.cluster import Cluster, NamespacesFrom
+
+
+def allows(cluster: Cluster, namespace: str, labels: Mapping[str, str]) -> bool:
+    """Return whether Topics of a namespace with these labels may name the cluster."""
+    allowed = cluster.spec.allowed_topics.namespaces
+    match allowed.from_:
+        case NamespacesFrom.ALL:
+            return True
+        case NamespacesFrom.SAME:
+            return namespace == cluster.namespace
+        case NamespacesFrom.SELECTOR:
+            return selects(allowed.selector or {}, labels)
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Return whether a label selector of Kubernetes selects these labels; an empty one does."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if labels.get(key) != value:
+            return False
+    return all(_meets(each, labels) for each in selector.get("matchExpressions") or ())
+
+
+def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, values = expression.get("key", ""), expression.get("values") or ()
+    match expression.get("operator"):
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+        case _:
+            return False  # Unknown: nobody is let in by a mistake.

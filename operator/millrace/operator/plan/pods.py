@@ -1,0 +1,80 @@
+"""A broker's pod as the plans know it, read from the objects of the API server."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from millrace.operator.model.objects import Document
+from millrace.operator.plan.rolling import BrokerPod
+
+_BROKEN_AFTER_RESTARTS: Final = 2
+_BROKEN_REASONS: Final = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+"""Why a container waits that does not get better by waiting."""
+
+
+def broker_pods(pods: Iterable[Document], stateful_sets: Iterable[Document]) -> list[BrokerPod]:
+    """Return the pods by name."""
+    revisions = {each["metadata"]["name"]: _update_revision(each) for each in stateful_sets}
+    found = [_broker_pod(each, revisions) for each in pods]
+    return sorted(found, key=lambda each: each.name)
+
+
+def _update_revision(stateful_set: Document) -> str | None:
+    """Return the newest revision; None while the controller has yet to work it out."""
+    status = stateful_set.get("status") or {}
+    if status.get("observedGeneration", 0) < stateful_set["metadata"].get("generation", 0):
+        return None
+    revision: str | None = status.get("updateRevision")
+    return revision
+
+
+def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    owners = [each["name"] for each in metadata.get("ownerReferences") or ()]
+    revision = revisions.get(owners[0]) if owners else None
+    runs = metadata.get("labels", {}).get("controller-revision-hash")
+    is_ready = any(
+        each.get("type") == "Ready" and each.get("status") == "True"
+        for each in status.get("conditions") or ()
+    )
+    is_broken, problem = _trouble(status) if not is_ready else (False, "")
+    return BrokerPod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        is_current=revision is None or runs == revision,
+        is_ready=is_ready,
+        is_terminating="deletionTimestamp" in metadata,
+        is_broken=is_broken,
+        problem=problem,
+    )
+
+
+def _trouble(status: Mapping[str, Any]) -> tuple[bool, str]:
+    """Return whether a pod does not work, and what its status says of why it is not ready."""
+    for each in status.get("containerStatuses") or ():
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        ended = (each.get("lastState") or {}).get("terminated") or (each.get("state") or {}).get(
+            "terminated"
+        )
+        reason = waiting.get("reason", "")
+        told = [reason, waiting.get("message", ""), (ended or {}).get("message", "")]
+        text = ": ".join(part.strip() for part in told if part and part.strip())
+        is_broken = reason in _BROKEN_REASONS or (
+            ended is not None and each.get("restartCount", 0) >= _BROKEN_AFTER_RESTARTS
+        )
+        if is_broken or text:
+            return is_broken, text
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return False, f"it cannot be scheduled: {each.get('message', '')}"
+    return False, ""

@@ -1,0 +1,156 @@
+"""Which broker to restart next, and what a restart has to wait for.
+
+A pod that does not run its StatefulSet's newest revision has to be made again: after another image,
+other settings, or `kubectl rollout restart`. Kubernetes would take them by number; it knows nothing
+of replicas. So the StatefulSets say `OnDelete`, and the operator deletes pods, one at a time:
+
+1. a pod that is broken already is restarted first, wherever it stands: it serves nobody, and a new
+   revision may be what mends it;
+2. while another pod is not ready, or the cluster has no controller, nothing is restarted;
+3. a broker waits while a partition would fall under its `min.insync.replicas` without it, and some
+   other replica of that partition is still to come back in sync. A partition that would fall under
+   it even with all replicas in sync, such as one with a single replica, holds nothing up: it would
+   for ever;
+4. the controller's broker comes last, so that the controller moves once.
+
+A restarted broker that does not become ready holds up all others by rule 2: a bad image or setting
+stops at the first one.
+
+Source: the idea of Strimzi's KafkaRoller, with the ISR rule of KIP-966.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPod:
+    """A broker's pod as it was found.
+
+    Attributes:
+        uid: of the pod, so that no other one of its name is deleted.
+        is_current: it runs its StatefulSet's newest revision.
+        is_broken: its container cannot start, or ends again and again.
+        problem: why it is not ready, in words, as far as its status says.
+    """
+
+    name: str
+    uid: str
+    is_current: bool
+    is_ready: bool
+    is_terminating: bool = False
+    is_broken: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionHealth:
+    """A partition, by names of brokers.
+
+    Attributes:
+        place: how people call it.
+    """
+
+    place: str
+    replicas: Collection[str]
+    in_sync: Collection[str]
+    min_in_sync: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Delete this pod, which is then made again."""
+
+    pod: BrokerPod
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Do nothing now.
+
+    Attributes:
+        is_stuck: it will not go on by itself: somebody has to do something.
+    """
+
+    why: str
+    is_stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Every pod is as it should be."""
+
+
+def next_step(
+    pods: Sequence[BrokerPod],
+    partitions: Iterable[PartitionHealth] | None,
+    *,
+    pods_wanted: int,
+    controller: str | None,
+) -> Restart | Wait | Done:
+    """Return what to do about the pods.
+
+    Args:
+        partitions: None: the brokers did not say.
+        controller: name of the broker that is the controller; None: there is none now.
+    """
+    outdated = [each for each in pods if not each.is_current and not each.is_terminating]
+    for each in outdated:
+        if each.is_broken:
+            return Restart(each, f"it does not work, and is of an older revision: {each.problem}")
+    away = [each for each in pods if not each.is_ready or each.is_terminating]
+    if away or len(pods) < pods_wanted:
+        return _wait_for(away, pods_wanted - len(pods))
+    if not outdated:
+        return Done()
+    if partitions is None or controller is None:
+        return Wait("the brokers do not say how partitions are, or there is no controller now")
+    partitions = list(partitions)
+    ordered = sorted(outdated, key=lambda each: (each.name == controller, each.name))
+    blocked = ""
+    for pod in ordered:
+        if pod.name == controller and len(ordered) > 1:
+            break
+        needing = [each.place for each in partitions if _needs(each, pod.name)]
+        if not needing:
+            return Restart(pod, "it is of an older revision")
+        blocked = blocked or (
+            f"{pod.name} waits: without it {_some(needing)} would fall under min.insync.replicas"
+        )
+    return Wait(blocked)
+
+
+def may_be_disrupted(
+    pods: Sequence[BrokerPod], partitions: Iterable[PartitionHealth] | None, *, pods_wanted: int
+) -> bool:
+    """Return whether any one broker may be evicted now without a partition losing its minimum."""
+    if partitions is None or len(pods) < pods_wanted or not all(each.is_ready for each in pods):
+        return False
+    return not any(_needs(each, name) for each in partitions for name in each.replicas)
+
+
+def _needs(partition: PartitionHealth, broker: str) -> bool:
+    """Whether a partition would fall under its minimum, and waiting can change that."""
+    if broker not in partition.in_sync:
+        return False
+    left = len(partition.in_sync) - 1
+    can_be_more = len(partition.in_sync) < len(partition.replicas)
+    return left < partition.min_in_sync and can_be_more
+
+
+def _wait_for(away: Sequence[BrokerPod], missing: int) -> Wait:
+    broken = [each for each in away if each.is_broken]
+    if broken:
+        first = broken[0]
+        return Wait(f"{first.name} does not work: {first.problem}", is_stuck=True)
+    if away:
+        first = away[0]
+        problem = f": {first.problem}" if first.problem else ""
+        return Wait(f"{first.name} is not ready yet{problem}")
+    return Wait(f"{missing} pods are still to be made")
+
+
+def _some(places: Sequence[str]) -> str:
+    shown = ", ".join(places[:3])
+    return shown if len(places) <= 3 else f"{shown} and {len(places) - 3} more"

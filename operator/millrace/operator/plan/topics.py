@@ -1,0 +1,126 @@
+"""What a Topic asks for against what the cluster has: the actions that are left.
+
+A resource is the truth for what it names. A setting that it does not name follows the cluster's
+default, also when somebody set it at the command line: so drift is put right. What has no resource
+is left alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millrace.core.metadata.topic_config import canonical_overrides
+from millrace.operator.model.topic import Topic
+
+MEDIA_SETTING = "media"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTopic:
+    """A topic as the cluster has it.
+
+    Attributes:
+        overrides: settings that somebody set, in canonical form.
+        replication_factor: of the partition with the most.
+        replicas: broker ids of each partition, without those that are about to go.
+        moving: partitions whose replicas are being moved.
+    """
+
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    overrides: Mapping[str, str]
+    replicas: tuple[tuple[int, ...], ...] = ()
+    moving: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """Make the topic; None: by the cluster's default."""
+
+    name: str
+    partitions: int | None
+    replication_factor: int | None
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alter:
+    """Change settings, add partitions."""
+
+    name: str
+    set_config: Mapping[str, str] = field(default_factory=dict)
+    unset_config: tuple[str, ...] = ()
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeReplicas:
+    """Have each partition held by so many brokers."""
+
+    name: str
+    replication_factor: int
+
+
+class CannotBeError(Exception):
+    """What the resource asks for cannot be; says what to do."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def topic_name(topic: Topic) -> str:
+    """Return the topic's full name in the cluster."""
+    return f"{topic.namespace}/{topic.spec.topic_name or topic.name}"
+
+
+def wanted_overrides(topic: Topic) -> dict[str, str]:
+    """Return the settings that the resource sets, in canonical form.
+
+    Raises:
+        InvalidConfigError: a setting is wrong, or two do not go together.
+    """
+    overrides = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in topic.spec.config.items()
+        if value is not None
+    }
+    if topic.spec.media is not None:
+        overrides[MEDIA_SETTING] = topic.spec.media
+    return canonical_overrides(overrides)
+
+
+def actions(topic: Topic, found: FoundTopic | None) -> list[Create | Alter | ChangeReplicas]:
+    """Return what has to be done, in this order.
+
+    Raises:
+        CannotBeError: the topic has more partitions already.
+        InvalidConfigError: as `wanted_overrides`.
+    """
+    spec, name = topic.spec, topic_name(topic)
+    wanted = wanted_overrides(topic)
+    if found is None:
+        return [
+            Create(
+                name=name,
+                partitions=spec.partitions,
+                replication_factor=spec.replicas,
+                config=wanted,
+            )
+        ]
+    if spec.partitions is not None and spec.partitions < found.partitions:
+        raise CannotBeError(
+            "TooManyPartitions",
+            f"the topic has {found.partitions} partitions, and they never become fewer: set "
+            f"spec.partitions to {found.partitions}, or make another Topic and copy the records",
+        )
+    steps: list[Create | Alter | ChangeReplicas] = []
+    changed = {key: value for key, value in wanted.items() if found.overrides.get(key) != value}
+    gone = tuple(sorted(set(found.overrides) - set(wanted)))
+    more = spec.partitions if (spec.partitions or 0) > found.partitions else None
+    if changed or gone or more:
+        steps.append(Alter(name=name, set_config=changed, unset_config=gone, partitions=more))
+    if spec.replicas not in (None, found.replication_factor) and not found.moving:
+        assert spec.replicas is not None
+        steps.append(ChangeReplicas(name=name, replication_factor=spec.replicas))
+    return steps

@@ -1,0 +1,83 @@
+"""What the brokers of a cluster say, and who to ask: one administration client for each cluster."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millrace.client import Admin, ClusterDescription, TopicDescription
+from millrace.core.errors import MillraceError
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.objects import bootstrap_address
+from millrace.operator.plan.rolling import PartitionHealth
+
+_REQUEST_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the brokers say of themselves."""
+
+    cluster: ClusterDescription
+    topics: Mapping[str, TopicDescription]
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The brokers' names by id."""
+        return {each.broker_id: each.name for each in self.cluster.brokers}
+
+    @property
+    def controller(self) -> str | None:
+        """Name of the broker that is the controller; None: there is none now."""
+        return self.names.get(self.cluster.controller_id)
+
+    def partitions(self) -> list[PartitionHealth]:
+        """Return all partitions, by names of brokers."""
+        names = self.names
+        return [
+            PartitionHealth(
+                place=f"{topic.name}-{each.partition}",
+                replicas=[names.get(broker, str(broker)) for broker in each.replicas],
+                in_sync=[names.get(broker, str(broker)) for broker in each.isr],
+                min_in_sync=topic.min_insync_replicas(each),
+            )
+            for topic in self.topics.values()
+            for each in topic.partitions
+        ]
+
+
+class Brokers:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._admins: dict[tuple[str, str], Admin] = {}
+
+    def admin(self, cluster: Cluster) -> Admin:
+        """Return the client for a cluster. It is kept, and connects when it is used."""
+        key = (cluster.namespace, cluster.name)
+        if key not in self._admins:
+            self._admins[key] = Admin(
+                bootstrap_address(cluster),
+                client_id="millrace-operator",
+                request_timeout_ms=_REQUEST_TIMEOUT_MS,
+            )
+        return self._admins[key]
+
+    async def find(self, cluster: Cluster) -> Found | None:
+        """Return what the brokers say; None: none of them answers in time."""
+        admin = self.admin(cluster)
+        try:
+            async with asyncio.timeout(_REQUEST_TIMEOUT_MS / 1000):
+                return Found(await admin.describe_cluster(), await admin.describe_topics())
+        except (MillraceError, TimeoutError):
+            return None
+
+    async def forget(self, namespace: str, name: str) -> None:
+        """Close the client of a cluster that is gone."""
+        admin = self._admins.pop((namespace, name), None)
+        if admin is not None:
+            await admin.close()
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for key in list(self._admins):
+            await self.forget(*key)

@@ -1,0 +1,76 @@
+"""Public resources: read from documents of the API server; and their status, written there."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from millrace.operator.kube.api import Api
+from millrace.operator.model.cluster import Cluster, ClusterSpec
+from millrace.operator.model.conditions import Condition, merged
+from millrace.operator.model.objects import Document
+from millrace.operator.model.topic import Topic, TopicSpec
+
+_S = TypeVar("_S", ClusterSpec, TopicSpec)
+
+
+def cluster_of(document: Document) -> Cluster:
+    """Return a Cluster.
+
+    Raises:
+        msgspec.ValidationError: the definition that the API server has is not of this release.
+    """
+    return Cluster(spec=_spec(document, ClusterSpec), **_identity(document))
+
+
+def topic_of(document: Document) -> Topic:
+    """Return a Topic.
+
+    Raises:
+        msgspec.ValidationError: as `cluster_of`.
+    """
+    return Topic(spec=_spec(document, TopicSpec), **_identity(document))
+
+
+async def write_status(
+    api: Api, document: Document, conditions: Iterable[Condition], content: Mapping[str, object]
+) -> None:
+    """Write the status where it says something else than the one that is there."""
+    metadata = document["metadata"]
+    before: dict[str, Any] = document.get("status") or {}
+    status = {
+        "observedGeneration": metadata["generation"],
+        "conditions": merged(
+            before.get("conditions") or (),
+            conditions,
+            generation=metadata["generation"],
+            now=now(),
+        ),
+        **{name: value for name, value in content.items() if value is not None},
+    }
+    if status == before:
+        return
+    await api.apply(
+        {
+            "apiVersion": document["apiVersion"],
+            "kind": document["kind"],
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            "status": status,
+        },
+        subresource="status",
+    )
+
+
+def now() -> str:
+    """Return the time as the API server writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _spec(document: Document, cls: type[_S]) -> _S:
+    return msgspec.convert(document.get("spec") or {}, cls)
+
+
+def _identity(document: Document) -> dict[str, Any]:
+    metadata = document["metadata"]
+    return {name: metadata[name] for name in ("namespace", "name", "uid", "generation")}

@@ -1,0 +1,365 @@
+"""All Topics of one Cluster, in one look: five hundred at once are a few requests each, no storm.
+
+A Topic has a finalizer from before its topic is made, so that the topic goes with it. It never
+holds a deletion up for long: when the Cluster is gone, or goes too, the Topic is let go.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from millrace.client import Admin, TopicDescription
+from millrace.core.errors import InvalidConfigError, MillraceError, RetriableError
+from millrace.core.ids import BrokerId
+from millrace.core.metadata.placement import Candidate
+from millrace.core.metadata.reassignment_plan import planned
+from millrace.core.topics import parse_topic_name
+from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.kube.kinds import CLUSTER, NAMESPACE, TOPIC
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.conditions import Condition
+from millrace.operator.model.objects import Document
+from millrace.operator.model.topic import Deletion, Topic
+from millrace.operator.plan.namespaces import allows
+from millrace.operator.plan.topics import (
+    Alter,
+    CannotBeError,
+    ChangeReplicas,
+    Create,
+    FoundTopic,
+    actions,
+    topic_name,
+)
+from millrace.operator.reconcile.brokers import Brokers, Found
+from millrace.operator.reconcile.resources import cluster_of, topic_of, write_status
+
+_log = logging.getLogger(__name__)
+
+FINALIZER: Final = "millrace.dev/topic"
+
+_AT_ONCE: Final = 16
+"""How many topics are worked on side by side."""
+STEADY_S: Final = 60.0
+BUSY_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """How a topic was left: its condition, and whether it should be looked at again soon."""
+
+    condition: Condition
+    is_settled: bool = True
+
+
+class TopicsReconciler:
+    """See the module."""
+
+    def __init__(self, api: Api, brokers: Brokers) -> None:
+        self._api = api
+        self._brokers = brokers
+
+    async def reconcile(self, namespace: str, name: str) -> float | None:
+        """Bring all Topics of a cluster to what they should be, as far as that goes now.
+
+        Returns:
+            In how many seconds to look again; None: not before something changes.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        documents = [
+            each for each in await self._api.list(TOPIC) if _cluster_key(each) == (namespace, name)
+        ]
+        if not documents:
+            return None
+        document = await self._api.get(CLUSTER, namespace, name)
+        if document is None or "deletionTimestamp" in document["metadata"]:
+            await self._each(documents, self._without_cluster)
+            return None
+        try:
+            cluster = cluster_of(document)
+        except msgspec.ValidationError:
+            return STEADY_S  # The Cluster's own condition says so.
+        if cluster.spec.paused:
+            return None
+        found = await self._brokers.find(cluster)
+        namespaces = await self._namespaces(cluster, documents)
+        names = _owners(documents)
+        work = _Work(self._api, cluster, self._brokers.admin(cluster), found, namespaces, names)
+        outcomes = await self._each(documents, work.topic)
+        return STEADY_S if all(outcomes) else BUSY_S
+
+    async def _without_cluster(self, document: Document) -> bool:
+        if "deletionTimestamp" in document["metadata"]:
+            await _release(self._api, document)
+            return True
+        reference = document["spec"]["clusterRef"]
+        condition = Condition(
+            "Ready",
+            False,
+            "NoCluster",
+            f"there is no Cluster {reference['name']} in namespace "
+            f"{reference.get('namespace') or document['metadata']['namespace']}: create it, or "
+            "correct spec.clusterRef in another Topic",
+        )
+        await write_status(self._api, document, [condition], {})
+        return True
+
+    async def _namespaces(
+        self, cluster: Cluster, documents: Iterable[Document]
+    ) -> Mapping[str, Mapping[str, str]]:
+        """Return labels of the namespaces that are concerned, where the cluster asks for them."""
+        if cluster.spec.allowed_topics.namespaces.selector is None:
+            return {}
+        names = {each["metadata"]["namespace"] for each in documents}
+        found = {name: await self._api.get(NAMESPACE, None, name) for name in names}
+        return {
+            name: each["metadata"].get("labels") or {}
+            for name, each in found.items()
+            if each is not None
+        }
+
+    async def _each(
+        self, documents: Iterable[Document], work: Callable[[Document], Awaitable[bool]]
+    ) -> list[bool]:
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(document: Document) -> bool:
+            async with room:
+                try:
+                    return await work(document)
+                except ApiError as error:
+                    if error.status not in (404, 409):  # It changed meanwhile: the next look.
+                        raise
+                    return False
+
+        return await asyncio.gather(*map(one, documents))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is known in one look, and what is done with each Topic."""
+
+    api: Api
+    cluster: Cluster
+    admin: Admin
+    found: Found | None
+    namespaces: Mapping[str, Mapping[str, str]]
+    owners: Mapping[str, str]
+
+    async def topic(self, document: Document) -> bool:
+        """Work on one Topic; return whether it is settled."""
+        try:
+            topic = topic_of(document)
+            name = str(parse_topic_name(topic_name(topic)))
+        except (msgspec.ValidationError, MillraceError) as error:
+            await self._tell(document, Condition("Ready", False, "Invalid", str(error)))
+            return True
+        is_ours = self.owners[topic_name(topic)] == topic.uid and allows(
+            self.cluster, topic.namespace, self.namespaces.get(topic.namespace, {})
+        )
+        if "deletionTimestamp" in document["metadata"]:
+            return await self._delete(document, topic, name, is_ours=is_ours)
+        if not is_ours:
+            await self._tell(document, self._why_not(topic))
+            return True
+        if self.found is None:
+            reason = "none of the cluster's brokers answers: see the Cluster's conditions"
+            if not _is_observed(document):
+                await self._tell(document, Condition("Ready", None, "NoBrokerAnswers", reason))
+            return False
+        if FINALIZER not in (document["metadata"].get("finalizers") or ()):
+            document = await _patch_finalizers(self.api, document, [FINALIZER], add=True)
+        outcome, described = await self._work(topic, self.found.topics.get(name), name)
+        await self._tell(document, outcome.condition, described)
+        return outcome.is_settled
+
+    async def _work(
+        self, topic: Topic, described: TopicDescription | None, name: str
+    ) -> tuple[_Outcome, TopicDescription | None]:
+        try:
+            steps = actions(topic, None if described is None else found_topic(described))
+            for step in steps:
+                await self._perform(step, name)
+            if steps:
+                described = (await self.admin.describe_topics([name]))[name]
+        except CannotBeError as error:
+            return _Outcome(Condition("Ready", False, error.reason, str(error))), described
+        except InvalidConfigError as error:
+            return _Outcome(Condition("Ready", False, "InvalidConfig", str(error))), described
+        except MillraceError as error:
+            reason = type(error).__name__.removesuffix("Error")
+            condition = Condition("Ready", False, reason, str(error))
+            return _Outcome(condition, not isinstance(error, RetriableError)), described
+        assert described is not None
+        moving = sum(each.is_reassigning for each in described.partitions)
+        if moving:
+            message = f"replicas of {moving} partitions are being moved"
+            return _Outcome(Condition("Ready", True, "Moving", message), False), described
+        return _Outcome(Condition("Ready", True, "Ready", "it is as it should be")), described
+
+    async def _perform(self, step: Create | Alter | ChangeReplicas, name: str) -> None:
+        match step:
+            case Create():
+                await self.admin.create_topic(
+                    name, step.partitions, step.replication_factor, step.config
+                )
+            case Alter():
+                await self.admin.alter_topic(
+                    name,
+                    set_config=step.set_config,
+                    unset_config=step.unset_config,
+                    partitions=step.partitions,
+                )
+            case ChangeReplicas():
+                await self._change_replicas(name, step.replication_factor)
+        _log.info("topic changed", extra={"topic": name, "step": repr(step)})
+
+    async def _change_replicas(self, name: str, replication_factor: int) -> None:
+        assert self.found is not None
+        others: Counter[BrokerId] = Counter()
+        leaders: Counter[BrokerId] = Counter()
+        for topic in self.found.topics.values():
+            if topic.name != name:
+                for each in topic.partitions:
+                    others.update(each.target_replicas)
+                    leaders[each.preferred_leader] += 1
+        brokers = self.found.cluster.brokers
+        plan = planned(
+            {
+                (name, each.partition): each.target_replicas
+                for each in self.found.topics[name].partitions
+            },
+            [
+                Candidate(each.broker_id, each.rack)
+                for each in brokers
+                if not each.is_fenced and not each.is_draining
+            ],
+            replication_factor=replication_factor,
+            other_replicas=others,
+            other_leaders=leaders,
+        )
+        for refused in (await self.admin.reassign_partitions(plan)).values():
+            if refused is not None:
+                raise refused
+
+    async def _delete(self, document: Document, topic: Topic, name: str, *, is_ours: bool) -> bool:
+        if FINALIZER not in (document["metadata"].get("finalizers") or ()):
+            return True
+        if is_ours and topic.spec.deletion_policy is Deletion.DELETE:
+            if self.found is None:
+                return await self._cannot_delete(document, "none of the brokers answers")
+            if name in self.found.topics:
+                try:
+                    await self.admin.delete_topic(name)
+                except MillraceError as error:
+                    return await self._cannot_delete(document, str(error))
+        await _release(self.api, document)
+        return True
+
+    async def _cannot_delete(self, document: Document, why: str) -> bool:
+        await self._tell(
+            document,
+            Condition(
+                "Ready",
+                False,
+                "CannotDelete",
+                f"the topic cannot be deleted now: {why}. It is tried again. Not to wait for it, "
+                "set spec.deletionPolicy to Retain: then the topic stays",
+            ),
+        )
+        return False
+
+    def _why_not(self, topic: Topic) -> Condition:
+        if self.owners[topic_name(topic)] != topic.uid:
+            return Condition(
+                "Ready",
+                False,
+                "NameClash",
+                f"an older Topic of namespace {topic.namespace} has the name {topic_name(topic)} "
+                "in this cluster: delete one of the two, with deletionPolicy Retain",
+            )
+        return Condition(
+            "Ready",
+            False,
+            "NotAllowed",
+            f"Cluster {self.cluster.namespace}/{self.cluster.name} takes no Topics of namespace "
+            f"{topic.namespace}: have its spec.allowedTopics.namespaces allow it",
+        )
+
+    async def _tell(
+        self, document: Document, condition: Condition, described: TopicDescription | None = None
+    ) -> None:
+        content: dict[str, Any] = {}
+        if described is not None:
+            content = {
+                "topicName": described.name,
+                "topicId": described.topic_id.hex(),
+                "partitions": len(described.partitions),
+                "replicas": described.replication_factor,
+                "moving": sum(each.is_reassigning for each in described.partitions) or None,
+            }
+        await write_status(self.api, document, [condition], content)
+
+
+def found_topic(described: TopicDescription) -> FoundTopic:
+    """Return a topic as the plan knows it."""
+    return FoundTopic(
+        topic_id=described.topic_id.hex(),
+        partitions=len(described.partitions),
+        replication_factor=described.replication_factor,
+        overrides={
+            name: each.value for name, each in described.config.items() if each.source == "topic"
+        },
+        replicas=tuple(each.target_replicas for each in described.partitions),
+        moving=sum(each.is_reassigning for each in described.partitions),
+    )
+
+
+def _cluster_key(document: Document) -> tuple[str, str]:
+    reference = document["spec"]["clusterRef"]
+    return reference.get("namespace") or document["metadata"]["namespace"], reference["name"]
+
+
+def _owners(documents: Iterable[Document]) -> dict[str, str]:
+    """Return which Topic, by uid, has each topic: the oldest that names it."""
+    owners: dict[str, str] = {}
+    for each in sorted(documents, key=_age):
+        metadata = each["metadata"]
+        name = f"{metadata['namespace']}/{each['spec'].get('topicName') or metadata['name']}"
+        owners.setdefault(name, metadata["uid"])
+    return owners
+
+
+def _age(document: Document) -> tuple[str, str]:
+    metadata = document["metadata"]
+    return metadata["creationTimestamp"], metadata["name"]
+
+
+def _is_observed(document: Document) -> bool:
+    status = document.get("status") or {}
+    return bool(status.get("observedGeneration") == document["metadata"]["generation"])
+
+
+async def _release(api: Api, document: Document) -> None:
+    if FINALIZER in (document["metadata"].get("finalizers") or ()):
+        await _patch_finalizers(api, document, [FINALIZER], add=False)
+
+
+async def _patch_finalizers(
+    api: Api, document: Document, ours: list[str], *, add: bool
+) -> Document:
+    metadata = document["metadata"]
+    others = [each for each in metadata.get("finalizers") or () if each not in ours]
+    change = {
+        "metadata": {
+            "resourceVersion": metadata["resourceVersion"],  # Nobody else's gets lost.
+            "finalizers": others + ours if add else others,
+        }
+    }
+    return await api.patch(TOPIC, metadata["namespace"], metadata["name"], change)

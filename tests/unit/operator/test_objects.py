@@ -1,0 +1,110 @@
+"""The objects that a Cluster needs."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from millrace.broker import config as broker_config
+from millrace.operator.model.objects import CONFIG_ANNOTATION, Decided, desired_objects
+from millrace.operator.reconcile.resources import cluster_of
+
+POOL = {"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}
+
+
+def objects(*, decided: Decided | None = None, **spec: Any) -> dict[tuple[str, str], Any]:
+    cluster = cluster_of(
+        {
+            "metadata": {"namespace": "logs", "name": "c", "uid": "u1", "generation": 1},
+            "spec": {"pools": [POOL], **spec},
+        }
+    )
+    made = desired_objects(cluster, decided or Decided(image="millrace:1"))
+    return {(each["kind"], each["metadata"]["name"]): each for each in made}
+
+
+def pod_of(stateful_set: Any) -> Any:
+    return stateful_set["spec"]["template"]["spec"]
+
+
+def test_every_object_is_owned_by_the_cluster_so_that_it_goes_with_it() -> None:
+    for each in objects().values():
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("Cluster", "u1", True)
+        assert each["metadata"]["namespace"] == "logs"
+
+
+def test_a_broker_takes_the_settings_that_are_written_for_it(tmp_path: Path) -> None:
+    settings = {"storage": {"slow_flush_ms": "3s"}, "cluster": {"default_partitions": 6}}
+    text = objects(config=settings)["ConfigMap", "c-b"]["data"]["broker.toml"]
+    path = tmp_path / "broker.toml"
+    path.write_text(text)
+    loaded = broker_config.load(path, {"MILLRACE_BROKER__NODE__NAME": "c-b-0"})
+    assert loaded.storage.slow_flush_ms == 3000
+    assert loaded.cluster.default_partitions == 6
+    assert loaded.coordination.kubernetes.cluster_name == "c"
+    assert loaded.coordination.kubernetes.namespace == "logs"
+    assert loaded.node.name == "c-b-0"
+    assert tomllib.loads(text)["listener"]["host"] == "0.0.0.0"
+
+
+def test_other_settings_make_another_revision_of_the_pods() -> None:
+    def annotation(**spec: Any) -> str:
+        template = objects(**spec)["StatefulSet", "c-b"]["spec"]["template"]
+        found: str = template["metadata"]["annotations"][CONFIG_ANNOTATION]
+        return found
+
+    assert annotation() == annotation()
+    assert annotation() != annotation(config={"threads": {"check": 3}})
+
+
+def test_pods_are_not_root_and_can_change_nothing_but_their_volumes() -> None:
+    pod = pod_of(objects()["StatefulSet", "c-b"])
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_only_brokers_reach_the_replica_listener() -> None:
+    policy = objects()["NetworkPolicy", "c"]["spec"]
+    for_replicas = [
+        rule
+        for rule in policy["ingress"]
+        if {"protocol": "TCP", "port": "replica"} in rule["ports"]
+    ]
+    assert [rule["from"] for rule in for_replicas] == [[{"podSelector": policy["podSelector"]}]]
+
+
+def test_no_broker_may_be_evicted_unless_that_was_decided() -> None:
+    assert objects()["PodDisruptionBudget", "c"]["spec"]["maxUnavailable"] == 0
+    decided = Decided(image="millrace:1", may_be_disrupted=True)
+    budget = objects(decided=decided)["PodDisruptionBudget", "c"]
+    assert budget["spec"]["maxUnavailable"] == 1
+
+
+def test_brokers_may_touch_the_objects_of_their_own_cluster_only() -> None:
+    for rule in objects()["Role", "c-broker"]["rules"]:
+        assert rule["verbs"] == ["create"] or all(
+            name == "c" or name.startswith("c-") for name in rule["resourceNames"]
+        )
+
+
+def test_a_pool_in_a_zone_runs_there_and_its_brokers_know() -> None:
+    made = objects(pools=[{**POOL, "zone": "a"}])
+    pod = pod_of(made["StatefulSet", "c-b"])
+    assert pod["nodeSelector"] == {"topology.kubernetes.io/zone": "a"}
+    assert tomllib.loads(made["ConfigMap", "c-b"]["data"]["broker.toml"])["node"]["rack"] == "a"
+
+
+def test_volumes_stay_unless_the_cluster_says_that_they_go() -> None:
+    def retention(**spec: Any) -> str:
+        spec_ = objects(**spec)["StatefulSet", "c-b"]["spec"]
+        found: str = spec_["persistentVolumeClaimRetentionPolicy"]["whenDeleted"]
+        return found
+
+    assert retention() == "Retain"
+    assert retention(volumeDeletion="Delete") == "Delete"
