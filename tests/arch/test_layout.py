@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.arch.repository import BESIDE, IMPORT_ROOTS, PACKAGES, ROOT, SCRIPTS, files
 
-FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "crds", "demo", "docs", "requirements", "tests"}
+FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "charts", "crds", "demo", "docs", "requirements", "tests"}
 TEST_LAYERS = {
     "api_server", "arch", "checkers", "data", "fakes", "faults", "fuzz", "integration", "model",
     "scenario", "sim", "spark_jobs", "typing", "unit",

@@ -1,11 +1,16 @@
-"""The operator's process: hears of changes, holds the Lease, and works through the queue."""
+"""The operator's process: hears of changes, holds the Lease, and works through the queue.
+
+Watches only say sooner what a look at everything every few minutes would find, too.
+"""
 
 import asyncio
 import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,16 +19,23 @@ import kopf
 
 from millrace.operator import handlers
 from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.kube.kinds import CLUSTER, TOPIC
 from millrace.operator.kube.lease import OperatorLease
+from millrace.operator.model.objects import Document
 from millrace.operator.queue import WorkQueue
 from millrace.operator.reconcile.brokers import Brokers
 from millrace.operator.reconcile.cluster import ClusterReconciler
-from millrace.operator.reconcile.topics import TopicsReconciler
+from millrace.operator.reconcile.topics import TopicsReconciler, cluster_key
+from millrace.operator.telemetry import PORT, OperatorMetrics, Signs, TelemetryPage
 
 _log = logging.getLogger(__name__)
 
 WORKERS: Final = 4
 """How many clusters are worked on side by side."""
+RESYNC_S: Final = 300
+"""Pause between two looks at everything there is."""
+_SILENT_S_MAX: Final = 60
+"""How long a part of the operator may show no sign of life."""
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -35,14 +47,18 @@ class OperatorConfig:
         image: of brokers, where a Cluster names none.
         namespace: where the Lease is.
         holder: who this process is, in the Lease.
+        port: of metrics and probes.
     """
 
     image: str
     namespace: str
     holder: str
+    port: int = PORT
 
 
 class _Key(NamedTuple):
+    """What is worked on: a cluster, or the topics of one."""
+
     work: str
     namespace: str
     name: str
@@ -58,83 +74,126 @@ def config_from_environment(image: str, namespace: str | None) -> OperatorConfig
 
 def run(config: OperatorConfig) -> None:
     """Run the operator until SIGTERM or SIGINT."""
-    asyncio.run(_Operator(config).run())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    asyncio.run(Operator(config).run())
 
 
-class _Operator:
+class Operator:
+    """See the module."""
+
     def __init__(self, config: OperatorConfig) -> None:
         self._config = config
         self._queue: WorkQueue[_Key] = WorkQueue()
+        self._metrics = OperatorMetrics()
+        self._signs = Signs()
+        self._metrics.waiting.set_function(lambda: len(self._queue))
+        self._api = Api.connect(lambda method: self._metrics.api_requests.labels(method).inc())
+        self._lease = OperatorLease(self._api, config.namespace, config.holder, self._on_lease)
         self._acts = asyncio.Event()
-        self._known: set[_Key] = set()
+        self._heard: dict[str, int] = {}
+        self._unheard: dict[str, int] = {}
+        self._reconcile: dict[str, Callable[[str, str], Awaitable[float | None]]] = {}
 
     async def run(self) -> None:
-        api, brokers = Api.connect(), Brokers()
-        lease = OperatorLease(api, self._config.namespace, self._config.holder, self._on_lease)
-        self._lease = lease
-        clusters = ClusterReconciler(api, brokers, self._config.image)
-        topics = TopicsReconciler(api, brokers)
-        self._reconcile: dict[str, Callable[[str, str], Awaitable[float | None]]] = {
-            "cluster": clusters.reconcile,
-            "topics": topics.reconcile,
-        }
+        """Run until SIGTERM or SIGINT."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        watching = asyncio.create_task(
-            kopf.operator(
-                registry=handlers.registry(self._on_event),
+        async with AsyncExitStack() as endings:
+            page = TelemetryPage(self._metrics, self._signs, self._config.port)
+            endings.callback(page.close)
+            endings.callback(self._api.close)
+            brokers = Brokers()
+            endings.push_async_callback(brokers.close)
+            clusters = ClusterReconciler(self._api, brokers, self._config.image)
+            topics = TopicsReconciler(self._api, brokers)
+            self._reconcile = {"cluster": clusters.reconcile, "topics": topics.reconcile}
+            endings.push_async_callback(self._lease.give_back)
+            for duty in (self._lease.run(), self._resync(), self._live()):
+                endings.push_async_callback(_ended, asyncio.create_task(duty))
+            for _ in range(WORKERS):
+                endings.push_async_callback(_ended, asyncio.create_task(self._work()))
+            await kopf.operator(
+                registry=handlers.registry(self._on_event, self._on_heard),
                 settings=handlers.settings(),
                 clusterwide=True,
                 standalone=True,
                 stop_flag=stop,
             )
-        )
-        workers = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
-        renewing = asyncio.create_task(lease.run())
-        try:
-            await watching
-        finally:
-            for task in (renewing, *workers):
-                task.cancel()
-            await asyncio.gather(renewing, *workers, return_exceptions=True)
-            await lease.give_back()
-            await brokers.close()
-            api.close()
 
     def _on_event(self, work: str, namespace: str, name: str) -> None:
-        key = _Key(work, namespace, name)
-        self._known.add(key)
-        self._queue.add(key)
+        self._queue.add(_Key(work, namespace, name))
+
+    def _on_heard(self, uid: str, generation: int) -> None:
+        self._heard[uid] = generation
 
     def _on_lease(self, is_held: bool) -> None:
-        _log.info("this operator acts" if is_held else "another operator acts")
+        _log.info("this operator acts" if is_held else "this operator waits")
+        self._metrics.acts.set(is_held)
         if is_held:
             self._acts.set()
-            for key in self._known:  # What the one before left undone.
-                self._queue.add(key)
         else:
             self._acts.clear()
+
+    async def _live(self) -> None:
+        while True:
+            self._signs.give("event loop", _SILENT_S_MAX)
+            await asyncio.sleep(_SILENT_S_MAX / 10)
+
+    async def _resync(self) -> None:
+        """Look at everything when this operator begins to act, and every few minutes."""
+        while True:
+            await self._acts.wait()
+            try:
+                clusters, topics = await self._api.list(CLUSTER), await self._api.list(TOPIC)
+            except ApiError as error:
+                _log.warning("resources cannot be listed: %s", error)
+                await asyncio.sleep(_SILENT_S_MAX / 10)
+                continue
+            self._signs.is_ready = True
+            self._judge_watches([*clusters, *topics])
+            for each in clusters:
+                self._on_event("cluster", each["metadata"]["namespace"], each["metadata"]["name"])
+            for namespace, name in sorted({cluster_key(each) for each in topics}):
+                self._on_event("topics", namespace, name)
+            await asyncio.sleep(RESYNC_S)
+
+    def _judge_watches(self, listed: list[Document]) -> None:
+        """Watches live unless they have not told yet of what the last look found."""
+        there = {each["metadata"]["uid"]: each["metadata"]["generation"] for each in listed}
+        if not any(self._heard.get(uid, 0) < self._unheard.get(uid, 0) for uid in there):
+            self._signs.give("watches", 2 * RESYNC_S)
+        self._heard = {uid: each for uid, each in self._heard.items() if uid in there}
+        self._unheard = there
 
     async def _work(self) -> None:
         while True:
             await self._acts.wait()
             key = await self._queue.get()
             if not self._lease.is_held:
-                self._queue.done(key, None)  # Whoever acts has heard of it, too.
+                self._queue.done(key, None)  # Whoever acts looks at everything first.
                 continue
+            work = self._metrics.reconcile_seconds.labels(key.work)
             try:
-                again_after_s = await self._reconcile[key.work](key.namespace, key.name)
+                with work.time():
+                    again_after_s = await self._reconcile[key.work](key.namespace, key.name)
             except Exception as error:
                 pause_s = self._queue.failed(key)
-                expected = isinstance(error, ApiError)
+                self._metrics.failures.labels(key.work).inc()
                 _log.warning(
-                    "could not be reconciled, and is tried again",
-                    extra={"key": "/".join(key), "why": str(error), "pause_s": pause_s},
-                    exc_info=None if expected else error,
+                    "%s is tried again in %g s: %s",
+                    "/".join(key),
+                    pause_s,
+                    error,
+                    exc_info=None if isinstance(error, ApiError) else error,
                 )
             else:
                 self._queue.done(key, again_after_s)
-                if again_after_s is None:
-                    self._known.discard(key)
+                self._metrics.last_success.labels(*key).set(time.time())
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -5,11 +5,14 @@ from typing import Any, Final
 
 import kopf
 
-from millrace.operator.kube.kinds import CLUSTER, POD, STATEFUL_SET, TOPIC, Kind
+from millrace.operator.kube.kinds import CLUSTER, STATEFUL_SET, TOPIC, Kind
 from millrace.operator.model.objects import CLUSTER_LABEL
 
 Changed = Callable[[str, str, str], None]
 """Called with the kind of work, `cluster` or `topics`, and the namespace and name of a Cluster."""
+
+Heard = Callable[[str, int], None]
+"""Called with uid and generation of each Cluster and Topic that a watch told of."""
 
 WATCH_SECONDS_MAX: Final = 300
 """After which the API server ends a watch, and another one begins: none is silent for ever."""
@@ -27,8 +30,13 @@ def settings() -> kopf.OperatorSettings:
     return chosen
 
 
-def registry(on_event: Changed) -> kopf.OperatorRegistry:
-    """Return the handlers."""
+def registry(on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
+    """Return the handlers.
+
+    Pods are not watched: in a large Kubernetes cluster nearly all of them are somebody else's, and
+    kopf chooses by labels only among what it has received. Their StatefulSets say when one is not
+    ready.
+    """
     made = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=made)
@@ -39,20 +47,20 @@ def registry(on_event: Changed) -> kopf.OperatorRegistry:
         group, _, version = kind.api_version.rpartition("/")
         kopf.on.event(group, version, kind.plural, registry=made, id=kind.name, **options)(handle)
 
-    def on_cluster(namespace: str, name: str, **_: Any) -> None:
+    def on_cluster(namespace: str, name: str, meta: Any, **_: Any) -> None:
+        on_heard(meta["uid"], meta["generation"])
         on_event("cluster", namespace, name)
         on_event("topics", namespace, name)
 
-    def on_topic(namespace: str, spec: Any, **_: Any) -> None:
+    def on_topic(namespace: str, spec: Any, meta: Any, **_: Any) -> None:
+        on_heard(meta["uid"], meta["generation"])
         reference = spec.get("clusterRef") or {}
         on_event("topics", reference.get("namespace") or namespace, reference.get("name", ""))
 
     def on_part(namespace: str, labels: Any, **_: Any) -> None:
         on_event("cluster", namespace, labels[CLUSTER_LABEL])
 
-    ours = {CLUSTER_LABEL: kopf.PRESENT}
     watch(CLUSTER, on_cluster)
     watch(TOPIC, on_topic)
-    watch(STATEFUL_SET, on_part, labels=ours)
-    watch(POD, on_part, labels=ours)
+    watch(STATEFUL_SET, on_part, labels={CLUSTER_LABEL: kopf.PRESENT})
     return made

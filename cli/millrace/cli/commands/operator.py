@@ -3,7 +3,7 @@
 import click
 
 from millrace.cli.command import Command
-from millrace.cli.failures import Failure
+from millrace.cli.failures import ExitCode, Failure
 
 
 @click.command(
@@ -11,12 +11,14 @@ from millrace.cli.failures import Failure
     cls=Command,
     examples="""
     millrace operator --image registry.example.org/millrace:0.1.0
+    millrace operator --check
     """,
 )
 @click.option(
     "--image",
     envvar="MILLRACE_OPERATOR_IMAGE",
-    required=True,
+    default="millrace",
+    show_default=True,
     help="Image of the brokers, where a Cluster names none.",
 )
 @click.option(
@@ -24,17 +26,29 @@ from millrace.cli.failures import Failure
     envvar="MILLRACE_OPERATOR_NAMESPACE",
     help="Where the operator keeps its Lease.  [default: the pod's, or `default`]",
 )
-def command(image: str, namespace: str | None) -> None:
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Only look whether the API server has the definitions, and whether an operator acts.",
+)
+def command(image: str, namespace: str | None, check: bool) -> None:
     """Keep clusters and topics as their resources in Kubernetes say.
 
     In a pod it uses the service account, elsewhere the current context of the kubeconfig. It needs
     what `pip install 'millrace[operator]'` installs. Several may run: one of them acts.
     """
     try:
-        from millrace.operator import app
+        from millrace.operator import app, installation
     except ImportError as error:
         raise Failure(
             f"the operator's libraries are not installed: {error}",
             "install them: pip install 'millrace[operator]'",
         ) from error
-    app.run(app.config_from_environment(image, namespace))
+    config = app.config_from_environment(image, namespace)
+    if not check:
+        app.run(config)
+        return
+    problem = installation.problem(config.namespace)
+    if problem is not None:
+        raise Failure(problem, exit_code=ExitCode.UNHEALTHY)
+    click.echo("the definitions are there, and an operator acts", err=True)

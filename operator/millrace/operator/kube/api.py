@@ -10,7 +10,7 @@ the server (server-side apply) under the operator's own name, so that fields of 
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -44,14 +44,21 @@ class ApiError(Exception):
 
 
 class Api:
-    """See the module."""
+    """See the module.
 
-    def __init__(self, client: "kubernetes.client.ApiClient") -> None:
+    Args:
+        on_request: called with the method of each request.
+    """
+
+    def __init__(
+        self, client: "kubernetes.client.ApiClient", on_request: Callable[[str], None]
+    ) -> None:
         self._client = client
+        self._on_request = on_request
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="api")
 
     @classmethod
-    def connect(cls) -> Self:
+    def connect(cls, on_request: Callable[[str], None] = lambda method: None) -> Self:
         """Return the API server that the pod, or the kubeconfig, says.
 
         Raises:
@@ -61,7 +68,7 @@ class Api:
             kubernetes.config.load_incluster_config()
         else:
             kubernetes.config.load_kube_config()
-        return cls(kubernetes.client.ApiClient())
+        return cls(kubernetes.client.ApiClient(), on_request)
 
     def close(self) -> None:
         """End the threads; waits for what is under way."""
@@ -173,6 +180,7 @@ class Api:
         *,
         content_type: str = _PLAIN,
     ) -> Document:
+        self._on_request(method)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._threads, self._call_blocking, method, path, query, body, content_type

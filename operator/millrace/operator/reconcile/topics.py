@@ -73,7 +73,7 @@ class TopicsReconciler:
             ApiError: the API server did not answer.
         """
         documents = [
-            each for each in await self._api.list(TOPIC) if _cluster_key(each) == (namespace, name)
+            each for each in await self._api.list(TOPIC) if cluster_key(each) == (namespace, name)
         ]
         if not documents:
             return None
@@ -321,7 +321,8 @@ def found_topic(described: TopicDescription) -> FoundTopic:
     )
 
 
-def _cluster_key(document: Document) -> tuple[str, str]:
+def cluster_key(document: Document) -> tuple[str, str]:
+    """Return namespace and name of the Cluster that a Topic names."""
     reference = document["spec"]["clusterRef"]
     return reference.get("namespace") or document["metadata"]["namespace"], reference["name"]
 

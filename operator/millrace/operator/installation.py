@@ -1,0 +1,44 @@
+"""Whether the operator is installed and works, as `millrace operator --check` tells."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from millrace.operator.kube import lease
+from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.kube.kinds import CLUSTER, LEASE, TOPIC
+
+_WAIT_S = 60
+"""How long a new operator may take to win the Lease."""
+
+
+def problem(namespace: str) -> str | None:
+    """Return what is wrong; None: nothing is.
+
+    Args:
+        namespace: where the operator runs.
+    """
+    return asyncio.run(_problem(namespace))
+
+
+async def _problem(namespace: str) -> str | None:
+    api = Api.connect()
+    try:
+        for kind in (CLUSTER, TOPIC):
+            await api.list(kind)
+        for _ in range(_WAIT_S):
+            found = await api.get(LEASE, namespace, lease.NAME)
+            if found is not None and _is_fresh(found["spec"]):
+                return None
+            await asyncio.sleep(1)
+    except ApiError as error:
+        return str(error)
+    finally:
+        api.close()
+    return f"no operator holds the Lease {lease.NAME} in namespace {namespace}: does one run?"
+
+
+def _is_fresh(spec: dict[str, str]) -> bool:
+    if not spec.get("holderIdentity") or not spec.get("renewTime"):
+        return False
+    age = datetime.now(UTC) - datetime.fromisoformat(spec["renewTime"])
+    return age.total_seconds() * 1000 < lease.TIMES.duration_ms

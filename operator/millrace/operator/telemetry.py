@@ -1,0 +1,122 @@
+"""What the operator tells of itself: metrics for Prometheus, and whether it lives.
+
+`/livez` fails when the event loop stands still, or when watches have not told of what a look at
+everything found long ago.
+`/readyz` fails until the API server was reached once.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from http.server import ThreadingHTTPServer
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, MetricsHandler
+
+PORT: Final = 7095
+_REQUEST_SECONDS_MAX: Final = 10
+
+
+class OperatorMetrics:
+    """What is counted."""
+
+    def __init__(self) -> None:
+        self.registry: Final = CollectorRegistry()
+        self.reconcile_seconds: Final = Histogram(
+            "millrace_operator_reconcile_seconds",
+            "How long one look at a cluster, or at its topics, took.",
+            ["work"],
+            registry=self.registry,
+            buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+        )
+        self.failures: Final = Counter(
+            "millrace_operator_reconcile_failures_total",
+            "Looks that failed, and were tried again.",
+            ["work"],
+            registry=self.registry,
+        )
+        self.last_success: Final = Gauge(
+            "millrace_operator_last_success_timestamp_seconds",
+            "When a cluster, or its topics, was looked at last without a failure.",
+            ["work", "namespace", "name"],
+            registry=self.registry,
+        )
+        self.waiting: Final = Gauge(
+            "millrace_operator_waiting",
+            "Clusters that wait to be looked at, or are just now.",
+            registry=self.registry,
+        )
+        self.acts: Final = Gauge(
+            "millrace_operator_acts",
+            "1 for the operator that holds the Lease, 0 for one that waits.",
+            registry=self.registry,
+        )
+        self.api_requests: Final = Counter(
+            "millrace_operator_api_requests_total",
+            "Requests to the API server, watches left out.",
+            ["method"],
+            registry=self.registry,
+        )
+
+
+class Signs:
+    """Signs of life, each with the time it may be silent for; given by any thread.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[float, float]] = {}
+        self.is_ready = False
+
+    def give(self, name: str, silent_seconds_max: float) -> None:
+        """Say that a part lives."""
+        with self._lock:
+            self._seen[name] = (self._clock(), silent_seconds_max)
+
+    def silent(self) -> list[str]:
+        """Return the parts that were silent for too long."""
+        now = self._clock()
+        with self._lock:
+            return [name for name, (at, most) in self._seen.items() if now - at > most]
+
+
+class TelemetryPage:
+    """`/metrics`, `/livez` and `/readyz`, served by threads of their own."""
+
+    def __init__(self, metrics: OperatorMetrics, signs: Signs, port: int = PORT) -> None:
+        class Handler(MetricsHandler):
+            timeout = _REQUEST_SECONDS_MAX
+            registry = metrics.registry
+
+            def do_GET(self) -> None:
+                if self.path == "/livez":
+                    silent = signs.silent()
+                    self._answer(not silent, f"silent for too long: {', '.join(silent)}")
+                elif self.path == "/readyz":
+                    self._answer(signs.is_ready, "the API server was not reached yet")
+                else:
+                    super().do_GET()
+
+            def _answer(self, is_well: bool, why: str) -> None:
+                body = b"ok\n" if is_well else f"{why}\n".encode()
+                self.send_response(200 if is_well else 503)
+                self.send_header("Content-Type", "text/plain; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self._server = ThreadingHTTPServer(("", port), Handler)
+        self._server.daemon_threads = True
+        self.port: Final = self._server.server_port
+        threading.Thread(
+            target=self._server.serve_forever, name="telemetry-page", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Serve it no more; waits for the thread."""
+        self._server.shutdown()
+        self._server.server_close()

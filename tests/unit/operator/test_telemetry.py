@@ -1,0 +1,67 @@
+"""What probes and Prometheus are told."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.operator.telemetry import OperatorMetrics, Signs, TelemetryPage
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def signs(clock: Clock) -> Signs:
+    return Signs(clock)
+
+
+@pytest.fixture
+def page(signs: Signs) -> Iterator[TelemetryPage]:
+    served = TelemetryPage(OperatorMetrics(), signs, port=0)
+    yield served
+    served.close()
+
+
+def get(page: TelemetryPage, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{page.port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_a_part_that_is_silent_for_longer_than_it_may_be_is_named(
+    page: TelemetryPage, signs: Signs, clock: Clock
+) -> None:
+    signs.give("watches", 600)
+    signs.give("event loop", 60)
+    clock.now = 59
+    assert get(page, "/livez") == (200, "ok\n")
+    clock.now = 61
+    assert get(page, "/livez") == (503, "silent for too long: event loop\n")
+
+
+def test_the_operator_is_ready_once_it_reached_the_api_server(
+    page: TelemetryPage, signs: Signs
+) -> None:
+    assert get(page, "/readyz")[0] == 503
+    signs.is_ready = True
+    assert get(page, "/readyz")[0] == 200
+
+
+def test_metrics_are_there_for_prometheus(page: TelemetryPage) -> None:
+    status, text = get(page, "/metrics")
+    assert status == 200
+    assert "# TYPE millrace_operator_acts gauge" in text
