@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds setup check lint test test-spark api-server sim mutants faults nightly fuzz bench figure figures demo proto wire docs lock
+.PHONY: help crds setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.flights
 	@$(PYTHON_RUN) -m demo.pipeline
 
-test: lint api-server ## Everything that `make check` does, then all tests, the fastest layer first
+test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first
 	$(INSTALL) bench spark demo java faults
 	@$(PYTHON_RUN) -m pytest
 
@@ -30,6 +30,9 @@ test-spark: setup ## The tests of Spark's data source and of its jobs alone
 
 api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the user's cache
 	@$(PYTHON_RUN) -m tests.api_server.binaries
+
+go-client: setup ## Build the client in Go for the tests, once, into the user's cache
+	@$(PYTHON_RUN) -m tests.interop.client_program
 
 check: lint ## Format, lint, types, import direction, layout: less than a minute
 	@$(PYTHON_RUN) -m pytest --quiet tests/arch

@@ -24,7 +24,7 @@ def running_api_server(directory: Path) -> Iterator[Mapping[str, str]]:
     """
     directory.mkdir(parents=True)
     try:
-        binaries.build()
+        binaries.PROGRAMS.build()
         server = RunningApiServer(directory, flushes=True).start()
     except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
         raise LoadFailedError(f"there is no API server: {error}") from error

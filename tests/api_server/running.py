@@ -126,7 +126,7 @@ class RunningApiServer:
     def _start(self) -> None:
         etcd_port, port = _free_port(), _free_port()
         self.url = f"https://127.0.0.1:{port}"
-        programs = binaries.folder()
+        programs = binaries.PROGRAMS.folder()
         etcd_url = f"http://127.0.0.1:{etcd_port}"
         self._spawn(
             programs / "etcd",

@@ -14,8 +14,8 @@ from tests.arch.repository import BESIDE, IMPORT_ROOTS, PACKAGES, ROOT, SCRIPTS,
 
 FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "charts", "crds", "demo", "docs", "requirements", "tests"}
 TEST_LAYERS = {
-    "api_server", "arch", "checkers", "data", "fakes", "faults", "fuzz", "integration", "model",
-    "scenario", "sim", "spark_jobs", "typing", "unit",
+    "api_server", "arch", "checkers", "data", "fakes", "faults", "fuzz", "integration", "interop",
+    "model", "scenario", "sim", "spark_jobs", "typing", "unit",
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApiServer]:
     """An API server with our definitions."""
-    if not binaries.are_built():
+    if not binaries.PROGRAMS.are_built():
         pytest.skip("kube-apiserver and etcd are not built yet: make api-server")
     server = RunningApiServer(tmp_path_factory.mktemp("api-server"))
     try:

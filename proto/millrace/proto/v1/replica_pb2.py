@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from millrace.proto.v1 import fetch_pb2 as millrace_dot_proto_dot_v1_dot_fetch__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmillrace/proto/v1/replica.proto\x12\x11millrace.proto.v1\x1a\x1dmillrace/proto/v1/fetch.proto2Y\n\x07Replica\x12N\n\x05\x46\x65tch\x12\x1f.millrace.proto.v1.FetchRequest\x1a .millrace.proto.v1.FetchResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmillrace/proto/v1/replica.proto\x12\x11millrace.proto.v1\x1a\x1dmillrace/proto/v1/fetch.proto2Y\n\x07Replica\x12N\n\x05\x46\x65tch\x12\x1f.millrace.proto.v1.FetchRequest\x1a .millrace.proto.v1.FetchResponse(\x01\x30\x01\x42\"Z millrace.dev/proto/v1;millracev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'millrace.proto.v1.replica_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z millrace.dev/proto/v1;millracev1'
   _globals['_REPLICA']._serialized_start=85
   _globals['_REPLICA']._serialized_end=174
 # @@protoc_insertion_point(module_scope)

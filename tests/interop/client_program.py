@@ -1,0 +1,54 @@
+"""The client in Go, made from the .proto files; kept in the user's cache as other Go programs are.
+
+    python -m tests.interop.client_program
+
+builds it where it is not there yet. The stubs are generated on the way, by the protocol compiler
+that generates those of Python and by the generators that `go/go.mod` pins: nothing generated is
+kept that could fall behind the .proto files.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.go_programs import GoPrograms, run_go
+
+SOURCE = Path(__file__).with_name("go")
+PROTO = Path(__file__).resolve().parents[2] / "proto"
+PROTO_FILES = sorted(PROTO.rglob("*.proto"))
+
+_MODULE = "millrace.dev"
+
+
+def _build(go: str, scratch: Path, destination: Path) -> None:
+    module = scratch / "module"
+    shutil.copytree(SOURCE, module)
+    run_go(go, "build", "-o", f"{scratch}/", "tool", folder=module)
+    generators = {"go": "protoc-gen-go", "go-grpc": "protoc-gen-go-grpc"}
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "grpc_tools.protoc", "-I", str(PROTO)),
+            *(f"--plugin={name}={scratch / name}" for name in generators.values()),
+            *(f"--{kind}_out={module}" for kind in generators),
+            *(f"--{kind}_opt=module={_MODULE}" for kind in generators),
+            *map(str, PROTO_FILES),
+        ],
+        check=True,
+    )
+    run_go(go, "vet", ".", folder=module)
+    run_go(go, "build", "-trimpath", "-o", f"{destination}/client", ".", folder=module)
+
+
+PROGRAMS = GoPrograms(
+    name="go-client",
+    about="the client in Go (a minute or two)",
+    source=SOURCE,
+    names=("client",),
+    build_in=_build,
+    others=PROTO_FILES,
+)
+
+
+if __name__ == "__main__":
+    PROGRAMS.main()
