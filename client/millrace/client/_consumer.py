@@ -18,6 +18,7 @@ from millrace.core.settings import INT32_MAX
 
 LOOP_WAIT_MS: Final = 1_000
 """How long a loop over a consumer waits at a time."""
+POLL_BYTES_MAX_DEFAULT: Final = 16_777_216
 
 Taken = TypeVar("Taken", bound=Sized)
 
@@ -133,12 +134,18 @@ class Consumer:
         """
         return dict(self._core.topic_ids)
 
-    async def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> Records:
+    async def poll(
+        self,
+        timeout_ms: int = 1_000,
+        max_records: int = 10_000,
+        max_bytes: int = POLL_BYTES_MAX_DEFAULT,
+    ) -> Records:
         """Return records, as soon as there are some; none when `timeout_ms` is over.
 
         Args:
             timeout_ms: how long to wait for the first.
             max_records: how many at the most; at least 1.
+            max_bytes: of records as Arrow columns once inflated, unless the first alone is larger.
 
         Raises:
             ClosedError: the consumer is closed, or was while this waited.
@@ -148,16 +155,17 @@ class Consumer:
             CorruptBatchError, UnsupportedFormatError: a batch is damaged, or of a later release;
                 the position stays before it.
         """
-        return await self._take(lambda: self._core.take_records(max_records), timeout_ms)
+        return await self._take(lambda: self._core.take_records(max_records, max_bytes), timeout_ms)
 
     async def poll_batches(
-        self, timeout_ms: int = 1_000, max_bytes: int = 16_777_216
+        self, timeout_ms: int = 1_000, max_bytes: int = POLL_BYTES_MAX_DEFAULT
     ) -> list[FetchedRecords]:
         """Return records as Arrow record batches: like `poll`, and several times as fast.
 
         Args:
             timeout_ms: how long to wait for the first.
-            max_bytes: of records as they are once inflated, unless the first batch alone is larger.
+            max_bytes: of batches once inflated, and 16 bytes for each record's offset and time,
+                unless the first batch alone is larger.
         """
         return await self._take(lambda: self._core.take_batches(max_bytes), timeout_ms)
 

@@ -6,6 +6,7 @@ Both consumers, the async and the sync one, are a few lines over this.
 import asyncio
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, Literal
@@ -77,6 +78,12 @@ def _reset_of(start: object) -> Reset | Offset:
     if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
         return Offset(start)
     raise InvalidRequestError(f'{start!r} is no position: give an offset, "beginning" or "end"')
+
+
+def _fitting(rows: pa.RecordBatch, bytes_max: int) -> int:
+    """Return how many of the first rows take no more than so many bytes."""
+    counts = range(1, len(rows) + 1)
+    return bisect_right(counts, bytes_max, key=lambda count: rows.slice(0, count).nbytes)
 
 
 class ConsumerCore:
@@ -193,12 +200,13 @@ class ConsumerCore:
 
     # Called by whoever polls.
 
-    def take_records(self, max_records: int) -> Records:
-        """Return records that have come; none if none have."""
+    def take_records(self, max_records: int, max_bytes: int) -> Records:
+        """Return records that have come, one at least; none if none have."""
         if max_records < 1:
             raise InvalidRequestError(f"max_records={max_records}: a poll hands out 1 at least")
         self._take_back()
         records = Records(self._record_type)
+        size = 0
         while len(records) < max_records:
             try:
                 opened = self._rest or self._take_opened()
@@ -211,9 +219,17 @@ class ConsumerCore:
             if opened is None:
                 break
             batch, rows = opened
-            room = max_records - len(records)
-            self._rest = (batch, rows.slice(room)) if len(rows) > room else None
-            records.add(batch.topic, batch.topic_partition.partition, rows.slice(0, room))
+            count = min(max_records - len(records), len(rows))
+            taken = batch.header.opened_bytes
+            if size + taken > max_bytes:
+                # To the record: which costs as much as opening a small batch.
+                count = min(count, max(_fitting(rows, max_bytes - size), not records))
+                taken = rows.slice(0, count).nbytes
+            self._rest = (batch, rows.slice(count)) if len(rows) > count else None
+            if self._rest is not None and not count:
+                break
+            records.add(batch.topic, batch.topic_partition.partition, rows.slice(0, count))
+            size += taken
         return records
 
     def take_batches(self, max_bytes: int) -> list[FetchedRecords]:
@@ -237,11 +253,11 @@ class ConsumerCore:
                 break
             batch, rows = opened
             # Not `nbytes`, which costs as much as opening a batch.
-            if batches and size + batch.header.inflated_length > max_bytes:
+            if batches and size + batch.header.opened_bytes > max_bytes:
                 self._rest = opened
                 break
             self._rest = None
-            size += batch.header.inflated_length
+            size += batch.header.opened_bytes
             batches.append(
                 FetchedRecords(
                     batch.topic,

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, TypeVar
 from millrace.client import _fork
 from millrace.client._admin import Admin
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
-from millrace.client._consumer import LOOP_WAIT_MS, Consumer, Taken
+from millrace.client._consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer_core import Start
 from millrace.client._descriptions import (
     ClusterDescription,
@@ -315,12 +315,17 @@ class SyncConsumer:
         """Return which topics are read, by name: see `Consumer.topic_ids`."""
         return self._consumer.topic_ids()
 
-    def poll(self, timeout_ms: int = 1_000, max_records: int = 10_000) -> Records:
+    def poll(
+        self,
+        timeout_ms: int = 1_000,
+        max_records: int = 10_000,
+        max_bytes: int = POLL_BYTES_MAX_DEFAULT,
+    ) -> Records:
         """Return records, as soon as there are some: see `Consumer.poll`."""
-        return self._take(lambda: self._core.take_records(max_records), timeout_ms)
+        return self._take(lambda: self._core.take_records(max_records, max_bytes), timeout_ms)
 
     def poll_batches(
-        self, timeout_ms: int = 1_000, max_bytes: int = 16_777_216
+        self, timeout_ms: int = 1_000, max_bytes: int = POLL_BYTES_MAX_DEFAULT
     ) -> list[FetchedRecords]:
         """Return records as Arrow record batches: see `Consumer.poll_batches`."""
         return self._take(lambda: self._core.take_batches(max_bytes), timeout_ms)

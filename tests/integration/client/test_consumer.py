@@ -102,6 +102,58 @@ def test_a_poll_hands_out_at_most_what_it_was_asked_for(run: Run) -> None:
     run(story())
 
 
+@pytest.mark.parametrize("batch_size", [300, 1_000_000])
+def test_a_poll_hands_out_no_more_bytes_than_it_was_asked_for(run: Run, batch_size: int) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            broker.create_topic("orders", 1)
+            sizes = [10] * 50 + [2000] + [100] * 50
+            async with Producer(broker.address, batch_size=batch_size) as producer:
+                for size in sizes:
+                    producer.send("orders", b"v" * size)
+            await consumer.assign(["orders"])
+            seen: list[int] = []
+            counts: list[int] = []
+            while len(seen) < len(sizes):
+                records = await consumer.poll(max_bytes=1000)
+                seen += (taken := [len(record.value) for record in records])
+                assert sum(taken) + 16 * len(taken) <= 1000 or len(taken) == 1
+                counts.append(len(taken))
+            assert seen == sizes
+            assert max(counts) > 10
+            assert len(await consumer.poll(timeout_ms=0)) == 0
+
+    run(story())
+
+
+@pytest.mark.parametrize("batches", [True, False])
+def test_records_without_bytes_of_their_own_count_by_what_they_become(
+    run: Run, batches: bool
+) -> None:
+    """Ninety-six stored bytes make 100,000 records, whose offsets and times take 1.6 MB."""
+
+    async def story() -> None:
+        async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+            broker.create_topic("orders", 1)
+            async with Producer(broker.address) as producer:
+                for _ in range(20):
+                    await producer.send_batch("orders", [None] * 100_000)
+            await consumer.assign(["orders"])
+            stored = sum(len(batch) for _, _, batch in broker.log("orders").batches)
+            await broker.until(lambda: broker.fetched_bytes_sent == stored)
+            counts: list[int] = []
+            while sum(counts) < 2_000_000:
+                if batches:
+                    fetched = await consumer.poll_batches(max_bytes=5_000_000)
+                    counts.append(sum(len(each.records) for each in fetched))
+                else:
+                    counts.append(len(await consumer.poll(1_000, 2_000_000, 5_000_000)))
+                assert counts[-1] <= 5_000_000 / 16
+            assert max(counts) > 200_000
+
+    run(story())
+
+
 def test_arrow_batches_go_on_where_a_poll_stopped(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Consumer(broker.address) as consumer:

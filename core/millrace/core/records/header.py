@@ -141,6 +141,14 @@ class BatchHeader:
         return Offset(self.base_offset + self.last_offset_delta + 1)
 
     @property
+    def opened_bytes(self) -> int:
+        """Bytes that a reader keeps of the opened batch, at the most.
+
+        Offset and time are there for every record, also where the body has no column for them.
+        """
+        return self.inflated_length + 2 * 8 * self.record_count
+
+    @property
     def last_sequence(self) -> int:
         """Sequence of the last record that the producer sent; wraps from 2^31 - 1 to 0."""
         if self.base_sequence < 0:
