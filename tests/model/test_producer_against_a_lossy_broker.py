@@ -1,6 +1,8 @@
-"""The sender machine against a broker that drops, repeats, delays and refuses.
+"""The sender machine against leaders that drop, repeat, delay, refuse, and lose what they may.
 
-Hypothesis chooses what happens; the broker keeps the rules of P42 and P43 and nothing else.
+Hypothesis chooses what happens; leaders keep the rules of P6, P42 and P43 and nothing else. One
+that is elected may lack what nobody was told of, and another that has it may be elected instead,
+until something is committed or they have compared their logs.
 Whatever happens: a batch is in the log at most once, an acknowledged one is there exactly once,
 one that failed with `appended=NO` is not, and batches of a partition are in the order sent.
 """
@@ -15,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millrace.core.errors import (
     Appended,
     DuplicateSequenceError,
+    FencedLeaderEpochError,
     InvalidProducerEpochError,
     InvalidTimestampError,
     MillraceError,
@@ -62,17 +65,43 @@ class Attempt:
     first: int
     last: int
     is_successor: bool
+    leader_epoch: int
 
 
 @dataclass
 class Log:
     """One partition: the rules that producers rely on."""
 
+    attempts: list[Attempt] = field(default_factory=list)
+    committed: int = 0
+    """How many of them."""
+    rival: "Log | None" = None
+    """What another replica has that may be elected."""
     batches: list[ProducerBatch] = field(default_factory=list)
     end_offset: int = 0
     producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
 
+    def begun(self, count: int) -> "Log":
+        """Return the log of one who has only so many of the batches."""
+        log = Log()
+        for attempt in self.attempts[:count]:
+            log.append(attempt)
+        log.committed = self.committed
+        return log
+
+    def commit(self) -> None:
+        self.committed = len(self.attempts)
+        self.rival = None
+
     def append(self, attempt: Attempt) -> int:
+        try:
+            return self._append(attempt)
+        except OutOfOrderSequenceError as gap:
+            if self.rival is not None:
+                raise NotEnoughReplicasError("the rival may have it") from gap
+            raise
+
+    def _append(self, attempt: Attempt) -> int:
         epoch, recent = self.producers.get(attempt.producer_id, (-1, deque(maxlen=5)))
         if attempt.producer_epoch < epoch:
             raise InvalidProducerEpochError("an older epoch")
@@ -93,6 +122,7 @@ class Log:
         base = self.end_offset
         recent.append((attempt.first, attempt.last, base))
         self.producers[attempt.producer_id] = (attempt.producer_epoch, recent)
+        self.attempts.append(attempt)
         self.batches.append(attempt.batch)
         self.end_offset += attempt.batch.record_count
         return base
@@ -115,6 +145,7 @@ class LossyBroker(RuleBasedStateMachine):
             )
         )
         self.logs = {place: Log() for place in PLACES}
+        self.leader_epoch = 0
         self.order: dict[int, int] = {}
         self.connection = 0
         self.under_way: dict[int, deque[tuple[int, list[Attempt]]]] = {}
@@ -137,8 +168,9 @@ class LossyBroker(RuleBasedStateMachine):
                             batch.base_sequence,
                             batch.base_sequence + batch.record_count - 1,
                             batch.is_successor,
+                            leader_epoch,
                         )
-                        for batch, _ in effect.batches
+                        for batch, leader_epoch in effect.batches
                     ]
                     self.under_way[self.connection].append((effect.correlation_id, attempts))
                 case Complete():
@@ -166,7 +198,8 @@ class LossyBroker(RuleBasedStateMachine):
     @rule()
     def look_up(self) -> None:
         self.must_look_up = False
-        self.sender.on_leaders({place: Leader(BROKER, LeaderEpoch(0)) for place in PLACES})
+        leader = Leader(BROKER, LeaderEpoch(self.leader_epoch))
+        self.sender.on_leaders(dict.fromkeys(PLACES, leader))
         self.sender.on_refreshed(MonotonicMs(self.now))
         self.step()
 
@@ -187,12 +220,27 @@ class LossyBroker(RuleBasedStateMachine):
         data=st.data(),
         refusal=st.sampled_from([None, None, None, NotEnoughReplicasError, InvalidTimestampError]),
         in_doubt=st.booleans(),
+        is_answered=st.booleans(),
     )
     def arrive(
-        self, data: st.DataObject, refusal: type[MillraceError] | None, in_doubt: bool
+        self,
+        data: st.DataObject,
+        refusal: type[MillraceError] | None,
+        in_doubt: bool,
+        is_answered: bool,
     ) -> None:
         """A request reaches the broker, also when its connection is long gone."""
         connection = data.draw(st.sampled_from([c for c, r in self.under_way.items() if r]))
+        self.deliver(connection, refusal, in_doubt=in_doubt, is_answered=is_answered)
+
+    def deliver(
+        self,
+        connection: int,
+        refusal: type[MillraceError] | None = None,
+        *,
+        in_doubt: bool = False,
+        is_answered: bool = True,
+    ) -> None:
         correlation_id, attempts = self.under_way[connection].popleft()
         answers: list[Answer] = []
         for attempt in attempts:
@@ -200,20 +248,55 @@ class LossyBroker(RuleBasedStateMachine):
             try:
                 if refusal is not None:
                     raise refusal("as it happens")
-                base = self.logs[attempt.batch.topic_partition].append(attempt)
+                base = self.append(attempt)
                 if in_doubt and len(attempts) == 1:
                     raise NotEnoughReplicasAfterAppendError("appended, but too few replicas")
+                if is_answered:
+                    self.logs[attempt.batch.topic_partition].commit()
                 answers.append(Acknowledged(Offset(base), WallMs(-1)))
             except MillraceError as raised:
                 error = raised
                 answers.append(Refusal(error, error.retriable))
-        self.answers.append((connection, correlation_id, answers))
+        if is_answered:
+            self.answers.append((connection, correlation_id, answers))
+
+    def append(self, attempt: Attempt) -> int:
+        if attempt.leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpochError(f"the epoch is {self.leader_epoch} now")
+        return self.logs[attempt.batch.topic_partition].append(attempt)
+
+    @rule(lost=st.integers(0, 3))
+    def elect(self, lost: int) -> None:
+        """Another replica leads; it may lack what is not committed, and its rival have it."""
+        self.leader_epoch += 1
+        for place, log in self.logs.items():
+            kept = log.begun(max(log.committed, len(log.attempts) - lost))
+            kept.rival = log
+            self.logs[place] = kept
+
+    @precondition(lambda self: any(log.rival for log in self.logs.values()))
+    @rule()
+    def elect_rival(self) -> None:
+        self.leader_epoch += 1
+        for place, log in self.logs.items():
+            if log.rival is not None:
+                rival, log.rival = log.rival, None
+                rival.rival = log
+                self.logs[place] = rival
+
+    @rule()
+    def compare_logs(self) -> None:
+        """All who may lead have what the leader has, and nothing else."""
+        for log in self.logs.values():
+            log.rival = None
 
     @precondition(lambda self: self.answers)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
         """An answer comes back, in any order; of a broken connection never."""
-        index = data.draw(st.integers(0, len(self.answers) - 1))
+        self.hand_back(data.draw(st.integers(0, len(self.answers) - 1)))
+
+    def hand_back(self, index: int = 0) -> None:
         connection, correlation_id, answers = self.answers.pop(index)
         if connection == self.connection:
             now = MonotonicMs(self.now)
@@ -258,6 +341,7 @@ class LossyBroker(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Once nothing fails any more, everything gets its outcome."""
+        self.compare_logs()
         for _ in range(200):
             if not self.sender.unfinished_count:
                 break
@@ -271,7 +355,8 @@ class LossyBroker(RuleBasedStateMachine):
                 answers: list[Answer] = []
                 for attempt in attempts:
                     try:
-                        base = self.logs[attempt.batch.topic_partition].append(attempt)
+                        base = self.append(attempt)
+                        self.logs[attempt.batch.topic_partition].commit()
                         answers.append(Acknowledged(Offset(base), WallMs(-1)))
                     except MillraceError as error:
                         answers.append(Refusal(error, error.retriable))
@@ -296,3 +381,41 @@ TestLossyBroker.settings = settings(
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
+
+
+def test_what_a_rival_has_is_not_sent_again_under_another_number() -> None:
+    """The leader lacks two batches, the first expires, and another leads that has both."""
+    run = LossyBroker()
+    place = PLACES[0]
+
+    def look_up_and_connect() -> None:
+        if run.must_look_up:
+            run.look_up()
+        if run.is_connecting:
+            run.connect(True)
+
+    run.send(place, [1])
+    look_up_and_connect()
+    run.deliver(1)
+    run.hand_back()
+    run.send(place, [1])
+    run.wait(7_000)  # Less than a leader may be silent, and more than its answer may take.
+    look_up_and_connect()
+    run.send(place, [1])
+    for _ in range(2):
+        run.deliver(run.connection, is_answered=False)
+    run.break_connection()
+    run.elect(2)
+    for _ in range(2):
+        run.wait(7_000)
+    assert len(run.done) == 2, "the first of the two has expired"
+    look_up_and_connect()
+    for is_answered in (True, False):  # Refused, and perhaps appended under another number.
+        run.deliver(run.connection, is_answered=is_answered)
+        while run.answers:
+            run.hand_back()
+        run.wait(1_000)
+    run.break_connection()
+    run.elect_rival()
+    run.teardown()
+    assert len(run.logs[place].batches) == 3

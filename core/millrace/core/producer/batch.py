@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.core.ids import (
+    NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    LeaderEpoch,
     MonotonicMs,
     ProducerEpoch,
     ProducerId,
@@ -73,7 +75,11 @@ class ProducerBatch(Delivery):
     is_successor: bool = False
     """Of its latest attempt: batches before it had no outcome."""
     maybe_appended: bool = False
-    """An attempt ended without a clear answer: the batch must keep its identity for ever."""
+    """An attempt ended without a clear answer: the batch must keep its identity."""
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
+    """Under which the latest attempt was sent."""
+    abandoned_in: LeaderEpoch = NO_LEADER_EPOCH
+    """Under which the latest attempt was sent that may still arrive; none: no attempt may."""
     connection: int = 0
     request: int = 0
     """Correlation id of the latest attempt: a later attempt has a larger one."""

@@ -13,8 +13,10 @@ Invariants:
 - A leader that knows nothing of a producer takes any sequence for its first (P43), so that a second
   batch could pass a refused first one. So each batch says whether it is the successor of one that
   has no outcome, and such a leader refuses it.
-- A batch whose attempt ended without a clear answer (`maybe_appended`) never gets another sequence;
-  but one that is behind a batch that was not appended for certain was not appended, either.
+- A batch whose attempt ended without a clear answer (`maybe_appended`) keeps its sequence until it
+  was not appended for certain. That is so when it is behind one that was not; and when a leader of
+  a later epoch than all unanswered attempts misses the one before it: it refuses those, should they
+  still come (P6), and says so only once no replica that may lead has what it lacks (P43).
 - A hole in the sequences (a batch that failed for good) is never filled: once no batch of the old
   numbering is in the air, or might be in the log, the partition goes on under the next producer
   epoch from sequence 0, which also fences whatever of the old epoch is still under way (P43).
@@ -370,6 +372,7 @@ class Sender:
                     appended=Appended.MAYBE,
                 )
                 refusal = Refusal(error, retriable=True)
+                batch.abandoned_in = batch.leader_epoch
                 self._on_refused(batch, refusal, now, refused_by=broker_id, pause=False)
                 self._doubt_leader(batch.topic)
 
@@ -496,7 +499,7 @@ class Sender:
                 if size > self._config.request_bytes_max and leader.broker_id in parcels:
                     full.add(leader.broker_id)  # It comes first in the next request.
                     continue
-                self._take(partition, batch, broker)
+                self._take(partition, batch, broker, leader.leader_epoch)
                 sizes[leader.broker_id] = size
                 parcels.setdefault(leader.broker_id, []).append((batch, leader.leader_epoch))
                 del self._to_send[topic_partition]  # Served: behind the others, if there is more.
@@ -555,7 +558,13 @@ class Sender:
             return False
         return partition.taken - partition.in_flight[0].ordinal + 1 >= self._in_flight_max
 
-    def _take(self, partition: _Partition, batch: ProducerBatch, broker: _Broker) -> None:
+    def _take(
+        self,
+        partition: _Partition,
+        batch: ProducerBatch,
+        broker: _Broker,
+        leader_epoch: LeaderEpoch,
+    ) -> None:
         if batch.state is BatchState.WAITING:
             partition.waiting.popleft()
             self.waiting_count -= 1
@@ -567,6 +576,7 @@ class Sender:
         batch.state = BatchState.IN_THE_AIR
         batch.is_successor = batch is not partition.in_flight[0]
         batch.connection = broker.connection
+        batch.leader_epoch = leader_epoch
         batch.attempts += 1
 
     def _number(self, partition: _Partition, batch: ProducerBatch) -> None:
@@ -616,6 +626,7 @@ class Sender:
         partition.next_sequence = 0
         for batch in partition.in_flight:
             batch.maybe_appended = False
+            batch.abandoned_in = NO_LEADER_EPOCH
             self._number(partition, batch)
         return True
 
@@ -709,12 +720,14 @@ class Sender:
         self, partition: _Partition, batch: ProducerBatch, error: OutOfOrderSequenceError
     ) -> None:
         """The leader waits for an earlier sequence: so it did not append this one."""
+        if batch.leader_epoch > batch.abandoned_in:
+            batch.maybe_appended = False
         if batch.is_successor:
             batch.state = BatchState.TO_REPEAT  # Its turn comes after its predecessors'.
             self._keep_sending(partition)
         elif batch.maybe_appended:
-            # An earlier attempt may still be under way on a broken connection: another number
-            # could double it.
+            # An earlier attempt may still be under way on a broken connection to this leader:
+            # another number could double it.
             self._fail(partition, batch, error)
         else:
             batch.state = BatchState.TO_REPEAT

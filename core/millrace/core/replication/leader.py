@@ -51,6 +51,7 @@ from millrace.core.errors import (
     NotLeaderError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
 )
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -387,7 +388,8 @@ class PartitionLeader:
         Raises:
             InvalidTimestampError: the records are too far from `now`.
             OutOfOrderSequenceError, DuplicateSequenceError, InvalidProducerEpochError: P42, P43.
-            NotEnoughReplicasError: too few replicas are in sync for acks=all; not appended (P14).
+            NotEnoughReplicasError: too few replicas are in sync for acks=all, or another one may
+                have batches that are missing before this one; not appended (P14).
             NotEnoughReplicasAfterAppendError: likewise, but this repeats a batch that is in the
                 log, and not committed yet (P15).
         """
@@ -405,7 +407,7 @@ class PartitionLeader:
                 "the producer's clock, or message.timestamp.after.max.ms and .before.max.ms"
             )
         if header.producer_id != NO_PRODUCER_ID:
-            original = self.producers.check(header, is_successor=is_successor)
+            original = self._find_original(header, acks, is_successor)
             if original is not None:
                 return self._repeat(header, original, acks, owner)
         if acks is Acks.ALL and self._in_sync.is_short(rules):
@@ -419,6 +421,29 @@ class PartitionLeader:
         return self._wait(
             Waiter(owner, base_offset, Offset(self.next_offset - 1), append_timestamp, acks)
         )
+
+    def _find_original(self, header: BatchHeader, acks: Acks, is_successor: bool) -> Offset | None:
+        """As `ProducerStates.check`, but that batches are missing is said only once it is certain.
+
+        The producer gives what it takes for missing another number. In sync is also who has what an
+        earlier leader did not pass on. Elected before it has cut that off, it would have both.
+        """
+        try:
+            return self.producers.check(header, is_successor=is_successor)
+        except OutOfOrderSequenceError as gap:
+            if acks is not Acks.ALL or self._is_unrivalled:
+                raise
+            raise NotEnoughReplicasError(
+                f"{gap.message}; not all replicas that may lead have shown yet that they lack them"
+            ) from gap
+
+    @property
+    def _is_unrivalled(self) -> bool:
+        """Whether no replica that may lead has what an earlier leader did not pass on (P4)."""
+        if self.state.elr or self._in_sync.is_short(self.rules):
+            return False
+        replicated = self._in_sync.smallest_end(Durability.REPLICATED)
+        return replicated is None or replicated >= self.leader_epoch_start_offset
 
     def _repeat(self, header: BatchHeader, original: Offset, acks: Acks, owner: object) -> Waiter:
         """Have a repetition wait for what the original waits for (P18)."""

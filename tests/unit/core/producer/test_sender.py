@@ -475,7 +475,7 @@ def test_what_is_behind_a_batch_that_was_not_appended_is_in_no_doubt() -> None:
     assert not third.maybe_appended
 
 
-def test_a_batch_in_doubt_never_gets_another_number() -> None:
+def test_a_batch_that_may_still_arrive_at_its_leader_never_gets_another_number() -> None:
     sender = make()
     first, second = batch_of(), batch_of()
     sender.on_batches([first, second])
@@ -493,6 +493,47 @@ def test_a_batch_in_doubt_never_gets_another_number() -> None:
     assert completed(sender.poll(at(4))) == [second]
     assert isinstance(second.outcome, OutOfOrderSequenceError)
     assert second.outcome.appended is Appended.MAYBE
+
+
+def test_what_a_later_leader_lacks_is_in_no_doubt_and_goes_on_in_a_new_epoch() -> None:
+    """As when the one before it expires while both are on their way to a leader that dies."""
+    sender = make()
+    first, second, third = batch_of(2), batch_of(2, now=50), batch_of(2, now=50)
+    sender.on_batches([first, second, third])
+    sender.poll(at(0))
+    sender.on_disconnected(BROKER, "reset", at(1))
+    assert completed(sender.poll(at(120_000))) == [first]
+    assert first.outcome is not None
+    sender.on_leaders({PLACES[0]: Leader(OTHER_BROKER, LeaderEpoch(EPOCH + 1))})
+    sender.on_connected(OTHER_BROKER)
+    assert sent(sender.poll(at(120_001))) == [[second], [third]]
+    assert (second.producer_epoch, second.base_sequence) == (0, 2)
+    for request in (5, 6):
+        gap = refused(OutOfOrderSequenceError("a new epoch begins with 0"))
+        sender.on_answer(OTHER_BROKER, request, [gap], 0, at(120_002))
+    effects = sender.poll(at(120_002))
+    assert not completed(effects)
+    assert sent(effects) == [[second], [third]]
+    assert [(each.producer_epoch, each.base_sequence) for each in (second, third)] == [
+        (1, 0),
+        (1, 2),
+    ]
+
+
+def test_what_was_answered_is_not_under_way_any_more() -> None:
+    sender = make()
+    first, second = batch_of(), batch_of()
+    sender.on_batches([first, second])
+    sender.poll(at(0))
+    for request, batch in ((2, first), (3, second)):
+        sender.on_answer(BROKER, request, [refused(NotLeaderError("moved"))], 0, at(1))
+        assert batch.maybe_appended
+    sender.on_leaders({PLACES[0]: Leader(BROKER, LeaderEpoch(EPOCH + 1))})
+    sender.poll(at(2))
+    sender.on_answer(BROKER, 4, [refused(InvalidTimestampError("off"))], 0, at(3))
+    sender.on_answer(BROKER, 5, [refused(OutOfOrderSequenceError("a gap"))], 0, at(3))
+    assert sent(sender.poll(at(3))) == [[second]]
+    assert (second.producer_epoch, second.base_sequence) == (1, 0)
 
 
 def test_a_refusal_after_an_attempt_in_doubt_stays_in_doubt() -> None:

@@ -15,6 +15,7 @@ from millrace.core.errors import (
     NotLeaderError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
     UnknownLeaderEpochError,
 )
 from millrace.core.ids import (
@@ -943,3 +944,33 @@ def test_an_epoch_that_began_behind_a_write_that_failed_begins_where_the_file_en
     leading.machine.on_write_failed(Offset(0), NotLeaderError("the disk is full"))
     assert leading.machine.leader_epoch_start_offset == 0
     assert leading.machine.is_high_watermark_known
+
+
+def leading_with_producer(isr: tuple[BrokerLife, ...] = ALL) -> Leading:
+    """A new leader that knows producer 9 up to sequence 0, from the epoch before."""
+    leading = Leading(isr, end=4, epochs=((4, 0),))
+    leading.machine.producers.update(header_of(1, 9, 0), Offset(3), WALL)
+    return leading
+
+
+def test_batches_are_missing_only_once_all_in_sync_replicas_are_known_to_lack_them() -> None:
+    """The producer numbers what is behind them again; one that has both would lead with both."""
+    leading = leading_with_producer()
+    gap = header_of(1, 9, 5)
+    leading.report(FIRST, 4)
+    leading.report(SECOND, 6, last_epoch=4)  # It has more of the epoch before, and must cut it off.
+    with pytest.raises(NotEnoughReplicasError, match="sequence 5, expected is 1") as refusal:
+        leading.machine.append(gap, Acks.ALL, "a", WALL)
+    assert refusal.value.retriable
+    leading.report(SECOND, 4)
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 5, expected is 1"):
+        leading.machine.append(gap, Acks.ALL, "a", WALL)
+    assert leading.machine.next_offset == 4
+
+
+def test_with_too_few_in_sync_another_may_have_what_is_missing() -> None:
+    leading = leading_with_producer((LEADER,))
+    with pytest.raises(NotEnoughReplicasError):
+        leading.machine.append(header_of(1, 9, 5), Acks.ALL, "a", WALL)
+    with pytest.raises(OutOfOrderSequenceError):
+        leading.machine.append(header_of(1, 9, 5), Acks.LEADER, "a", WALL)
