@@ -31,6 +31,7 @@ class Kind:
 CLUSTER: Final = Kind("millrace.dev/v1beta1", "Cluster", "clusters")
 TOPIC: Final = Kind("millrace.dev/v1beta1", "Topic", "topics")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
+CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 POD: Final = Kind("v1", "Pod", "pods")
 CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 NODE: Final = Kind("v1", "Node", "nodes", is_namespaced=False)
@@ -41,8 +42,7 @@ LEASE: Final = Kind("coordination.k8s.io/v1", "Lease", "leases")
 _ALL: Final = {
     (each.api_version, each.name): each
     for each in (
-        *(CLUSTER, TOPIC, STATEFUL_SET, POD, CLAIM, NODE, NAMESPACE, EVENT, LEASE),
-        Kind("v1", "ConfigMap", "configmaps"),
+        *(CLUSTER, TOPIC, STATEFUL_SET, CONFIG_MAP, POD, CLAIM, NODE, NAMESPACE, EVENT, LEASE),
         Kind("v1", "Service", "services"),
         Kind("v1", "ServiceAccount", "serviceaccounts"),
         Kind("rbac.authorization.k8s.io/v1", "Role", "roles"),

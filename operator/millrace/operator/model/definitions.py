@@ -80,6 +80,11 @@ def cluster_definition(broker_config: type) -> Schema:
                 "description": "The broker that is the controller now.",
                 "type": "string",
             },
+            "leaving": {
+                "description": "Brokers that are to go, and give up what they hold.",
+                "type": "array",
+                "items": {"type": "string"},
+            },
             "bootstrap": {
                 "description": "Where clients in this Kubernetes cluster connect first.",
                 "type": "string",

@@ -47,7 +47,8 @@ class Decided:
 
     Attributes:
         image: of brokers where the resource names none.
-        replicas: brokers of each pool now, by name: while some are being drained, more than asked.
+        replicas: brokers now of each pool, by the name of its StatefulSet: while some are being
+            drained, more than asked.
         may_be_disrupted: whether a broker may be evicted now.
     """
 
@@ -287,7 +288,7 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         "StatefulSet",
         name,
         spec={
-            "replicas": decided.replicas.get(pool.name, pool.replicas),
+            "replicas": decided.replicas.get(name, pool.replicas),
             "serviceName": f"{cluster.name}-brokers",
             "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "OnDelete"},

@@ -9,6 +9,7 @@ from millrace.core.errors import MillraceError
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.objects import bootstrap_address
 from millrace.operator.plan.rolling import PartitionHealth
+from millrace.operator.plan.scaling import Member, Placed
 
 _REQUEST_TIMEOUT_MS = 10_000
 
@@ -29,6 +30,31 @@ class Found:
     def controller(self) -> str | None:
         """Name of the broker that is the controller; None: there is none now."""
         return self.names.get(self.cluster.controller_id)
+
+    def members(self) -> list[Member]:
+        """Return the brokers as the plan for their number knows them."""
+        return [
+            Member(
+                broker_id=each.broker_id,
+                name=each.name,
+                zone=each.rack,
+                is_fenced=each.is_fenced,
+                is_drained=each.is_drained,
+            )
+            for each in self.cluster.brokers
+        ]
+
+    def placed(self) -> list[Placed]:
+        """Return who holds each partition when nothing moves any more."""
+        return [
+            Placed(
+                place=(topic.name, each.partition),
+                replicas=each.target_replicas,
+                is_moving=each.is_reassigning,
+            )
+            for topic in self.topics.values()
+            for each in topic.partitions
+        ]
 
     def partitions(self) -> list[PartitionHealth]:
         """Return all partitions, by names of brokers."""

@@ -12,10 +12,11 @@ import msgspec
 
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
-from millrace.operator.kube.kinds import CLUSTER, POD, STATEFUL_SET
+from millrace.operator.kube.kinds import CLAIM, CLUSTER, CONFIG_MAP, POD, STATEFUL_SET
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition
 from millrace.operator.model.objects import (
+    CLUSTER_LABEL,
     Decided,
     Document,
     bootstrap_address,
@@ -32,6 +33,7 @@ from millrace.operator.plan.rolling import (
     may_be_disrupted,
     next_step,
 )
+from millrace.operator.plan.scaling import PoolSize, Scaling, scaling
 from millrace.operator.reconcile.brokers import Brokers, Found
 from millrace.operator.reconcile.resources import cluster_of, now, write_status
 
@@ -45,12 +47,17 @@ BUSY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """How a cluster was found."""
+    """How a cluster was found, and what is done about it."""
 
     pods: Sequence[BrokerPod]
     found: Found | None
-    pods_wanted: int
+    scaling: Scaling
     step: Restart | Wait | Done
+
+    @property
+    def pods_wanted(self) -> int:
+        """How many brokers there are to be now."""
+        return sum(self.scaling.replicas.values())
 
 
 class ClusterReconciler:
@@ -109,16 +116,23 @@ class ClusterReconciler:
         stateful_sets, pods = await self._observe(cluster)
         found = await self._brokers.find(cluster) if any(each.is_ready for each in pods) else None
         partitions = None if found is None else found.partitions()
-        replicas = _replicas(cluster, stateful_sets)
-        wanted = sum(replicas.values())
+        scale = scaling(
+            pool_sizes(cluster, stateful_sets),
+            None if found is None else found.members(),
+            () if found is None else found.placed(),
+            were_leaving=(document.get("status") or {}).get("leaving") or (),
+        )
+        wanted = sum(scale.replicas.values())
         decided = Decided(
             image=self._image,
-            replicas=replicas,
+            replicas=scale.replicas,
             may_be_disrupted=may_be_disrupted(pods, partitions, pods_wanted=wanted),
         )
         for each in desired_objects(cluster, decided):
             await self._applied.ensure(each)
-        _, pods = await self._observe(cluster)
+        if found is not None:
+            await self._scale(cluster, document, scale, stateful_sets)
+        stateful_sets, pods = await self._observe(cluster)
         step = next_step(
             pods,
             partitions,
@@ -127,37 +141,97 @@ class ClusterReconciler:
         )
         if isinstance(step, Restart):
             await self._restart(document, step)
-        return _Look(pods, found, wanted, step)
+        return _Look(pods, found, scale, step)
 
     async def _observe(self, cluster: Cluster) -> tuple[list[Document], list[BrokerPod]]:
-        chosen = selector(cluster.name)
-        stateful_sets = []
-        for pool in cluster.spec.pools:
-            name = pool_object_name(cluster.name, pool.name)
-            if (each := await self._api.get(STATEFUL_SET, cluster.namespace, name)) is not None:
-                stateful_sets.append(each)
-        pods = await self._api.list(POD, cluster.namespace, chosen)
+        where = cluster.namespace
+        found = await self._api.list(STATEFUL_SET, where, {CLUSTER_LABEL: cluster.name})
+        stateful_sets = [each for each in found if _is_owned(each, cluster)]
+        pods = await self._api.list(POD, where, selector(cluster.name))
         return stateful_sets, broker_pods(pods, stateful_sets)
+
+    async def _scale(
+        self,
+        cluster: Cluster,
+        document: Document,
+        scale: Scaling,
+        stateful_sets: Sequence[Document],
+    ) -> None:
+        """Do what brokers that come or go need; the claims of those that go, last of all."""
+        admin = self._brokers.admin(cluster)
+        for broker in scale.drain:
+            await admin.drain_broker(broker)
+        for broker in scale.undrain:
+            await admin.undrain_broker(broker)
+        if scale.moves:
+            _log.info("moving replicas of %d partitions", len(scale.moves))
+            await self._tell(document, "ReplicasMove", scale.message or "new brokers get a share")
+            refused = await admin.reassign_partitions(scale.moves)
+            for place, error in refused.items():
+                if error is not None:
+                    _log.warning("%s cannot be moved: %s", place, error)
+        for each in stateful_sets:
+            if scale.replicas.get(each["metadata"]["name"]) == 0:
+                await self._remove_pool(cluster, each)
+        for name in scale.empty:
+            await self._delete_claims(cluster, name)
+        for broker in scale.unregister:
+            await admin.unregister_broker(broker)
+
+    async def _remove_pool(self, cluster: Cluster, stateful_set: Document) -> None:
+        metadata = stateful_set["metadata"]
+        if any(
+            metadata["name"] == pool_object_name(cluster.name, each.name)
+            for each in cluster.spec.pools
+        ):
+            return
+        await self._api.delete(
+            STATEFUL_SET, cluster.namespace, metadata["name"], uid=metadata["uid"]
+        )
+        config = await self._api.get(CONFIG_MAP, cluster.namespace, metadata["name"])
+        if config is not None and _is_owned(config, cluster):
+            await self._api.delete(
+                CONFIG_MAP, cluster.namespace, metadata["name"], uid=config["metadata"]["uid"]
+            )
+
+    async def _delete_claims(self, cluster: Cluster, broker: str) -> None:
+        """Delete the claims of a broker that is gone for good; its pod, if any, ends first."""
+        claims = await self._api.list(CLAIM, cluster.namespace, {CLUSTER_LABEL: cluster.name})
+        for each in claims:
+            metadata = each["metadata"]
+            if metadata["name"].endswith(f"-{broker}") and "deletionTimestamp" not in metadata:
+                await self._api.delete(
+                    CLAIM, cluster.namespace, metadata["name"], uid=metadata["uid"]
+                )
 
     async def _restart(self, document: Document, step: Restart) -> None:
         pod = step.pod
         _log.info("restarting a broker", extra={"pod": pod.name, "why": step.why})
         await self._api.delete(POD, document["metadata"]["namespace"], pod.name, uid=pod.uid)
-        await self._api.record(
-            document, reason="BrokerRestarted", message=f"{pod.name}: {step.why}", now=now()
-        )
+        await self._tell(document, "BrokerRestarted", f"{pod.name}: {step.why}")
+
+    async def _tell(self, document: Document, reason: str, message: str) -> None:
+        await self._api.record(document, reason=reason, message=message, now=now())
 
     async def _refuse(self, document: Document, reason: str, message: str) -> None:
         await write_status(self._api, document, [Condition("Ready", False, reason, message)], {})
 
 
-def _replicas(cluster: Cluster, stateful_sets: Sequence[Document]) -> dict[str, int]:
-    """Return how many brokers each pool has now: never fewer than there are."""
+def pool_sizes(cluster: Cluster, stateful_sets: Sequence[Document]) -> list[PoolSize]:
+    """Return the pools that there should be, and those that are still there."""
     there = {each["metadata"]["name"]: each["spec"]["replicas"] for each in stateful_sets}
-    return {
-        pool.name: max(pool.replicas, there.get(pool_object_name(cluster.name, pool.name), 0))
-        for pool in cluster.spec.pools
+    wanted = {
+        pool_object_name(cluster.name, each.name): each.replicas for each in cluster.spec.pools
     }
+    return [
+        PoolSize(name=name, wanted=wanted.get(name, 0), there=there.get(name, 0))
+        for name in sorted({*wanted, *there})
+    ]
+
+
+def _is_owned(document: Document, cluster: Cluster) -> bool:
+    owners = document["metadata"].get("ownerReferences") or ()
+    return any(each["uid"] == cluster.uid for each in owners)
 
 
 def _summary(cluster: Cluster, look: _Look) -> Mapping[str, object]:
@@ -168,11 +242,12 @@ def _summary(cluster: Cluster, look: _Look) -> Mapping[str, object]:
         "bootstrap": bootstrap_address(cluster),
         "clusterId": None if found is None else found.cluster.cluster_id,
         "controller": None if found is None else found.controller,
+        "leaving": list(look.scaling.leaving) or None,
     }
 
 
 def _conditions(look: _Look) -> list[Condition]:
-    return [_ready(look), _healthy(look), _rolled_out(look)]
+    return [_ready(look), _healthy(look), _rolled_out(look), _scaled(look)]
 
 
 def _ready(look: _Look) -> Condition:
@@ -213,6 +288,14 @@ def _healthy(look: _Look) -> Condition:
             f"{len(behind)} partitions have replicas that are not in sync, as {behind[0]}",
         )
     return Condition("Healthy", True, "InSync", "every replica is in sync")
+
+
+def _scaled(look: _Look) -> Condition:
+    if look.scaling.problem:
+        return Condition("Scaled", False, "CannotShrink", look.scaling.problem)
+    if look.scaling.message:
+        return Condition("Scaled", False, "Moving", look.scaling.message)
+    return Condition("Scaled", True, "AsWanted", "there are as many brokers as there should be")
 
 
 def _rolled_out(look: _Look) -> Condition:

@@ -1,0 +1,200 @@
+"""How many brokers each pool has now, and which replicas move because brokers come or go.
+
+A broker that is to go is drained first: it gives up what it leads and gets nothing new. Then its
+replicas move to brokers that stay. Only when it holds none its pod goes, is unregistered, and its
+claims are deleted. Where replicas do not fit on the brokers that stay, nothing is removed, and the
+condition says what would help.
+
+Brokers that come get their share: a broker that holds nothing, while others hold at least two
+replicas, makes everything be evened out once, by the same plan as `millrace reassign plan`.
+
+Every step follows from what is there, so an operator that is killed between two goes on.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millrace.core.errors import InvalidReplicaAssignmentError
+from millrace.core.ids import BrokerId
+from millrace.core.metadata.placement import Candidate
+from millrace.core.metadata.reassignment_plan import planned
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """A pool, by the name of its StatefulSet.
+
+    Attributes:
+        wanted: brokers that the resource asks for; 0: the pool is to go.
+        there: replicas of the StatefulSet; 0: there is none yet.
+    """
+
+    name: str
+    wanted: int
+    there: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A broker that is registered."""
+
+    broker_id: BrokerId
+    name: str
+    zone: str
+    is_fenced: bool
+    is_drained: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A partition, and who holds it when nothing moves any more."""
+
+    place: Place
+    replicas: tuple[BrokerId, ...]
+    is_moving: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """What to do now.
+
+    Attributes:
+        replicas: of each pool's StatefulSet.
+        drain, undrain: brokers.
+        moves: new replicas of partitions.
+        unregister: brokers that are gone for good.
+        leaving: names of the brokers that are to go, to be given as `were_leaving` the next time.
+        empty: those of them that hold nothing any more: their claims go with them.
+        message: what is under way; empty: nothing.
+        problem: why brokers that should go cannot; empty: they can.
+    """
+
+    replicas: Mapping[str, int]
+    drain: tuple[BrokerId, ...] = ()
+    undrain: tuple[BrokerId, ...] = ()
+    moves: Mapping[Place, tuple[BrokerId, ...]] = field(default_factory=dict)
+    unregister: tuple[BrokerId, ...] = ()
+    leaving: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+    message: str = ""
+    problem: str = ""
+
+
+def scaling(
+    pools: Sequence[PoolSize],
+    members: Sequence[Member] | None,
+    partitions: Sequence[Placed] = (),
+    *,
+    were_leaving: Collection[str] = (),
+) -> Scaling:
+    """Return what to do about the number of brokers.
+
+    Args:
+        members: None: the brokers do not say; then nobody goes.
+        were_leaving: brokers that were drained here. One that stays after all is taken back; one
+            that somebody drained by hand is let be.
+    """
+    kept = {each.name: max(each.wanted, each.there) for each in pools}
+    if members is None:
+        return Scaling(replicas=kept, leaving=tuple(were_leaving))
+    wanted = {each.name: each.wanted for each in pools}
+    leaving = [each for each in members if _is_leaving(each.name, wanted)]
+    leaving_ids = {each.broker_id for each in leaving}
+    staying = [each for each in members if each.broker_id not in leaving_ids]
+    names = tuple(each.name for each in leaving)
+    drain = tuple(each.broker_id for each in leaving if not each.is_drained)
+    if any(each.is_moving for each in partitions):
+        return Scaling(
+            replicas=kept,
+            drain=drain,
+            leaving=names,
+            message="replicas are being moved",
+        )
+    held = {broker for each in partitions for broker in each.replicas}
+    if leaving_ids & held:
+        return _move_off(kept, leaving, staying, partitions)
+    if leaving:
+        return Scaling(
+            replicas=wanted,
+            drain=drain,
+            unregister=tuple(each.broker_id for each in leaving if each.is_fenced),
+            leaving=names,
+            empty=names,
+            message=f"{_names(leaving)} hold nothing any more, and go",
+        )
+    undrain = tuple(
+        each.broker_id for each in staying if each.is_drained and each.name in were_leaving
+    )
+    return Scaling(replicas=wanted, undrain=undrain, moves=_shares(staying, wanted, partitions))
+
+
+def _move_off(
+    kept: Mapping[str, int],
+    leaving: Sequence[Member],
+    staying: Sequence[Member],
+    partitions: Sequence[Placed],
+) -> Scaling:
+    leaving_ids = {each.broker_id for each in leaving}
+    affected = [each for each in partitions if leaving_ids & {*each.replicas}]
+    try:
+        moves = planned(
+            {each.place: each.replicas for each in partitions},
+            [Candidate(each.broker_id, each.zone) for each in staying],
+            nothing_new=[each.broker_id for each in staying if not _takes(each)],
+        )
+    except InvalidReplicaAssignmentError as error:
+        return Scaling(
+            replicas=kept,
+            problem=f"{_names(leaving)} cannot go: they hold replicas of {len(affected)} "
+            f"partitions, and {error}. Set the pools' replicas higher, or the Topics' lower",
+        )
+    return Scaling(
+        replicas=kept,
+        drain=tuple(each.broker_id for each in leaving if not each.is_drained),
+        moves=moves,
+        leaving=tuple(each.name for each in leaving),
+        message=f"replicas of {len(affected)} partitions move off {_names(leaving)}",
+    )
+
+
+def _shares(
+    members: Sequence[Member], wanted: Mapping[str, int], partitions: Sequence[Placed]
+) -> Mapping[Place, tuple[BrokerId, ...]]:
+    """Return the moves that give new brokers their share, once all of them are there."""
+    takers = [each for each in members if _takes(each)]
+    if sum(_pool_and_number(each.name)[0] in wanted for each in takers) < sum(wanted.values()):
+        return {}
+    loads = {each.broker_id: 0 for each in members}
+    for each in partitions:
+        for broker in each.replicas:
+            loads[broker] = loads.get(broker, 0) + 1
+    is_new = any(not loads[each.broker_id] for each in takers)
+    if not is_new or max(loads.values(), default=0) < 2:
+        return {}
+    return planned(
+        {each.place: each.replicas for each in partitions},
+        [Candidate(each.broker_id, each.zone) for each in members],
+        nothing_new=[each.broker_id for each in members if not _takes(each)],
+    )
+
+
+def _takes(member: Member) -> bool:
+    return not member.is_fenced and not member.is_drained
+
+
+def _is_leaving(broker: str, wanted: Mapping[str, int]) -> bool:
+    """Whether a broker of one of the pools has a number that the pool is not to have."""
+    pool, number = _pool_and_number(broker)
+    return pool in wanted and number >= wanted[pool]
+
+
+def _pool_and_number(broker: str) -> tuple[str, int]:
+    found = re.fullmatch(r"(.+)-(\d{1,9})", broker, re.ASCII)
+    return (found[1], int(found[2])) if found else (broker, -1)
+
+
+def _names(members: Sequence[Member]) -> str:
+    return ", ".join(each.name for each in members)
