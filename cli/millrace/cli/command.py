@@ -1,14 +1,15 @@
 """How every command of `millrace` behaves: it teaches with examples and fails with one message."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.explanations import explain
-from millrace.cli.failures import ExitCode, Failure
+from millrace.cli.failures import ExitCode, Failure, JsonFailure
 from millrace.cli.output import drop_output
 from millrace.core.errors import MillraceError
 
@@ -35,9 +36,17 @@ class _Teaching(click.Command):
 
 
 class Command(_Teaching):
-    """A command that turns errors of Millrace into one message and an exit code."""
+    """A command that turns errors into one message, or with `--output json` into one document."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _failing_as_asked(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        with _failing_as_asked(ctx):
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except MillraceError as error:
@@ -68,6 +77,16 @@ class Group(_Teaching, click.Group):
         return list(self.commands)  # In the order of use, not of the alphabet.
 
 
+@contextmanager
+def _failing_as_asked(ctx: click.Context) -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        if ctx.params.get("output") == "json":
+            raise JsonFailure(error) from error
+        raise
+
+
 def _end_interrupted(ctx: click.Context) -> NoReturn:
     # Ctrl-C may have come between making a coroutine and starting it, which is no news.
     warnings.simplefilter("ignore", RuntimeWarning)
@@ -96,7 +115,8 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["table", "json"]),
         default="table",
         show_default=True,
-        help="How to print the result.",
+        is_eager=True,  # So that it is known when another option is wrong.
+        help="How to print the result, and what went wrong.",
     )(command)
 
 

@@ -8,6 +8,7 @@ from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.places import parse
 from millrace.cli.trash import IN_TRASH
 from millrace.core import errors
+from millrace.core.topics import INTERNAL_PREFIX
 
 _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
     errors.ConnectionFailedError: ExitCode.UNREACHABLE,
@@ -108,6 +109,8 @@ def _hint_for_unknown_topic(topics: tuple[str, ...], bootstrap: str | None) -> s
     missing = next((topic for topic in topics if topic not in known), None)
     if missing is None:
         return f"see its partitions with `millrace topic describe {topics[0]}`"
+    if missing.rpartition("/")[2].startswith(INTERNAL_PREFIX):
+        return "topics of the cluster itself are made when they are first needed, and not by hand"
     match = nearest(missing, known)
     if match:
         return f"did you mean {match!r}?"

@@ -1,6 +1,7 @@
 """How a command fails: one message, its code, what to do about it, and what a script can tell."""
 
 import difflib
+import json
 import os
 import sys
 from collections.abc import Iterable
@@ -73,6 +74,32 @@ class Failure(click.ClickException):
         click.echo(f"{error} {self.message}{code}", file=file, color=color)
         if self.hint:
             click.echo(f"{hint}  {self.hint}", file=file, color=color)
+
+
+class JsonFailure(click.ClickException):
+    """Ends a command with one line of JSON for programs.
+
+    Its fields: `error`, the stable name where there is one, else null; `message`; `hint`, empty
+    where the message says it; `exit_code`.
+
+    Args:
+        error: what a person would have been told.
+    """
+
+    def __init__(self, error: click.ClickException) -> None:
+        super().__init__(error.format_message())
+        self.exit_code = error.exit_code  # type: ignore[misc]  # As in `Failure`.
+        self._document = {
+            "error": getattr(error, "code_name", "") or None,
+            "message": self.message,
+            "hint": getattr(error, "hint", ""),
+            "exit_code": int(error.exit_code),
+        }
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the document to standard error."""
+        document = json.dumps(self._document, ensure_ascii=False)
+        click.echo(document, file=sys.stderr if file is None else file)
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:

@@ -92,10 +92,12 @@ class LocalCluster:
     Args:
         paths: the brokers' configuration files.
         environment: of the processes, beside this one's.
+        output: form of what they say on standard error when they do not start.
     """
 
-    def __init__(self, paths: Sequence[Path], environment: dict[str, str]) -> None:
+    def __init__(self, paths: Sequence[Path], environment: dict[str, str], output: str) -> None:
         self._paths = paths
+        self._output = output
         self._environment = os.environ | environment
         self._processes: dict[Path, subprocess.Popen[bytes]] = {}
         self._stopping = threading.Event()
@@ -170,7 +172,10 @@ class LocalCluster:
     def _spawn(self, path: Path) -> None:
         command = [sys.executable, "-m", "millrace.cli.main"]
         self._processes[path] = subprocess.Popen(
-            [*command, "broker", "--config", str(path), "--stop-with-stdin", "--output", "json"],
+            [
+                *(*command, "broker", "--config", str(path)),
+                *("--stop-with-stdin", "--output", self._output),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self._environment,

@@ -42,8 +42,8 @@ _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {code.meaning}" for
 def cli() -> None:
     """A durable, partitioned commit log: start brokers, make topics, write and read records.
 
-    Results go to standard output, everything else to standard error. Every command explains itself
-    with --help.
+    Results go to standard output, everything else to standard error. With --output json a result is
+    one JSON document, and an error is one line of JSON. Every command explains itself with --help.
     """
 
 

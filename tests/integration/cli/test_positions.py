@@ -31,7 +31,8 @@ def test_positions_are_listed_shown_and_deleted(millrace: CommandLine, topic: st
     refused = millrace.run("positions", "delete", name)
     assert refused.exit_code == ExitCode.FAILED
     assert "--yes" in refused.stderr
-    millrace.ok("positions", "delete", name, "--yes")
+    deleted = millrace.ok("positions", "delete", name, "--yes", "--output", "json")
+    assert json.loads(deleted) == {"deleted": name}
     for command in (["show"], ["delete", "--yes"]):
         result = millrace.run("positions", *command, name)
         assert result.exit_code == ExitCode.NOT_FOUND

@@ -70,9 +70,20 @@ def test_nothing_is_deleted_without_a_yes(millrace: CommandLine, topic: str) -> 
     millrace.ok("topic", "describe", topic)
 
 
+def test_what_was_deleted_is_told_to_programs(millrace: CommandLine, topic: str) -> None:
+    deleted = millrace.ok("topic", "delete", topic, "--yes", "--output", "json")
+    assert json.loads(deleted) == {"deleted": [topic]}
+    again = millrace.run("topic", "delete", topic, "--yes", "--output", "json")
+    assert again.stdout == ""
+    assert json.loads(again.stderr)["exit_code"] == again.exit_code == ExitCode.NOT_FOUND
+
+
 def test_nothing_is_deleted_when_one_of_the_names_is_wrong(
     millrace: CommandLine, topic: str
 ) -> None:
     result = millrace.run("topic", "delete", topic, "no-such-topic", "--yes")
     assert result.exit_code == ExitCode.NOT_FOUND
+    assert "creat" not in result.stderr  # Nobody wants to make what is to be deleted.
+    misspelt = millrace.run("topic", "delete", topic[:-1] + "x", "--yes")
+    assert f"did you mean '{topic}'?" in misspelt.stderr
     millrace.ok("topic", "describe", topic)

@@ -127,7 +127,7 @@ def test_a_broker_that_cannot_start_again_leaves_the_others_running(tmp_path: Pa
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
         assert process.wait(60) == ExitCode.FAILED
-    assert "error: broker-1 did not start again" in rest
+    assert json.loads(rest.splitlines()[-1])["message"] == "broker-1 did not start again"
 
 
 def test_brokers_end_in_good_order_when_the_process_that_started_them_is_killed(
@@ -194,6 +194,16 @@ def test_a_wrong_configuration_is_refused_with_all_its_problems(tmp_path: Path) 
     assert result.exit_code == ExitCode.FAILED
     for problem in ("listener.prot", "listener.port = -5"):
         assert problem in result.stderr
+
+
+def test_a_configuration_is_checked_for_programs(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text('log_dirs = ["log"]\n[coordination]\npath = "metadata.sqlite"\n')
+    words = ("broker", "--config", str(path), "--check", "--output", "json")
+    assert json.loads(CommandLine("").ok(*words)) == {"config": str(path), "correct": True}
+    path.write_text("nonsense")
+    refused = CommandLine("").run(*words)
+    assert json.loads(refused.stderr)["error"] == "INVALID_CONFIG"
 
 
 def test_a_port_that_is_taken_is_refused_without_a_trace(address: str, tmp_path: Path) -> None:

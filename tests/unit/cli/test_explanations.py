@@ -1,3 +1,4 @@
+import json
 from collections.abc import Iterator
 
 import click
@@ -5,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
-from millrace.cli.command import Command
+from millrace.cli.command import Command, output_option
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode
 from millrace.cli.main import cli
@@ -34,6 +35,27 @@ def test_every_error_becomes_one_message_with_its_code_and_no_trace(
     assert result.stderr.startswith(f"error: the disk said no ({leaf.name()})\n")
     assert "Traceback" not in result.stderr
     assert result.exit_code not in (ExitCode.DONE, ExitCode.USAGE)
+
+
+def test_with_output_json_an_error_is_one_line_of_json() -> None:
+    @click.command(cls=Command)
+    @click.argument("topic", type=int)
+    @output_option
+    def command(topic: int, output: str) -> None:
+        raise errors.TopicAlreadyExistsError("there is one")
+
+    failed = CliRunner().invoke(command, ["1", "--output", "json"])
+    assert (failed.exit_code, failed.stdout) == (ExitCode.FAILED, "")
+    told = json.loads(failed.stderr)
+    assert (told["error"], told["message"]) == ("TOPIC_ALREADY_EXISTS", "there is one")
+    assert "millrace topic describe" in told["hint"]
+    assert told["exit_code"] == ExitCode.FAILED
+
+    misused = CliRunner().invoke(command, ["one", "--output", "json"])
+    assert misused.exit_code == ExitCode.USAGE
+    told = json.loads(misused.stderr)
+    assert (told["error"], told["exit_code"]) == (None, ExitCode.USAGE)
+    assert "'one' is not a valid integer" in told["message"]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +127,13 @@ def test_one_broker_that_cannot_be_reached_is_not_taken_for_all_of_them() -> Non
 def test_hints_name_the_topic_of_the_command() -> None:
     failure = explain(errors.TopicAlreadyExistsError("there is one"), {"topic": "flights"})
     assert "millrace topic alter flights" in failure.hint
+
+
+def test_nobody_is_told_to_make_a_topic_of_the_cluster_itself() -> None:
+    error = errors.UnknownTopicOrPartitionError("there is no topic __positions")
+    nobody = {"topic": "__positions", "bootstrap": "127.0.0.1:1"}
+    assert "topic create" not in explain(error, nobody).hint
+    assert "topic create flights" in explain(error, nobody | {"topic": "flights"}).hint
 
 
 def test_without_a_controller_nobody_is_told_to_start_a_broker() -> None:

@@ -51,6 +51,16 @@ def test_every_option_says_what_it_is_for(path: Path, command: click.Command) ->
     assert [option.name for option in options if not option.help] == []
 
 
+def test_every_command_with_a_result_prints_it_as_json_too() -> None:
+    without = {
+        " ".join(path)
+        for path, command in ALL
+        if not isinstance(command, click.Group)
+        and "output" not in [option.name for option in command.params]
+    }
+    assert without == {"completion", "reassign plan"}  # A plan is JSON and nothing else.
+
+
 @pytest.mark.parametrize("words", list(examples()), ids=" ".join)
 def test_every_example_is_a_correct_command_line(
     words: list[str], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch

@@ -162,7 +162,7 @@ class ClusterService:
                 topic = image.topics_by_id.get(wanted) if wanted is not None else None
             if topic is None:
                 raise UnknownTopicOrPartitionError(
-                    f"there is no topic {name}: create it first"
+                    f"there is no topic {name}"
                     if name
                     else f"there is no topic with id {topic_id.hex()}: it was deleted"
                 )

@@ -5,6 +5,7 @@ import click
 from millrace.cli import standard_input
 from millrace.cli.announcement import announce
 from millrace.cli.command import Command, output_option
+from millrace.cli.output import print_json, say
 
 
 @click.command(
@@ -27,7 +28,8 @@ from millrace.cli.command import Command, output_option
     "--stop-with-stdin",
     is_flag=True,
     help="Stop as with SIGTERM when standard input ends: so a broker does not outlive the process "
-    "that started it and holds the other end of the pipe.",
+    "that started it and holds the other end of the pipe. To that one it says as JSON that it is "
+    "ready.",
 )
 @output_option
 def command(path: str, check: bool, stop_with_stdin: bool, output: str) -> None:
@@ -41,12 +43,15 @@ def command(path: str, check: bool, stop_with_stdin: bool, output: str) -> None:
 
     settings = config.load(path)
     if check:
-        click.echo(f"{path}: correct", err=True)
+        if output == "json":
+            print_json({"config": path, "correct": True})
+        say(f"{path}: correct")
         return
     if stop_with_stdin:
         standard_input.stop_when_it_ends()
     from millrace.broker import app
 
+    form = "json" if stop_with_stdin else output
     raise SystemExit(
-        app.run(settings, announce(output, data=", ".join(settings.log_dirs), teach=False))
+        app.run(settings, announce(form, data=", ".join(settings.log_dirs), teach=False))
     )

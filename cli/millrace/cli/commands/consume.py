@@ -80,6 +80,7 @@ _OpenWriter = Callable[..., AbstractContextManager["RecordWriter"]]
     "--output",
     "-o",
     type=click.Choice(FORMATS),
+    is_eager=True,
     help="Form of the records.  [default: what the name of --file says, else lines]",
 )
 @click.option(

@@ -34,9 +34,8 @@ from millrace.core.errors import MillraceError
 def command(topic: str, timestamp_ms: int | None, bootstrap: str, output: str) -> None:
     """Show where each partition of TOPIC begins and ends.
 
-    The latest offset is that of the next record: `latest - earliest` records are there, fewer when
-    the topic is compacted. A dash stands for what nobody can tell, such as for a partition that has
-    no leader.
+    The latest offset is that of the next record: `latest - earliest` records are there. A dash
+    stands for what nobody can tell, such as for a partition that has no leader.
     """
     wanted: dict[str, Literal["beginning", "end"] | int]
     wanted = {"earliest": "beginning", "latest": "end"}

@@ -7,7 +7,7 @@ import click
 from millrace.cli.cluster import connect_admin, say_unknown, try_offsets
 from millrace.cli.command import Command, Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
-from millrace.cli.output import print_result, say
+from millrace.cli.output import print_json, print_result, say
 from millrace.cli.places import Place
 from millrace.core.errors import MillraceError
 
@@ -93,7 +93,8 @@ def show(name: str, bootstrap: str, output: str) -> None:
 @click.argument("name")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @bootstrap_option
-def delete(name: str, yes: bool, bootstrap: str) -> None:
+@output_option
+def delete(name: str, yes: bool, bootstrap: str, output: str) -> None:
     """Forget all positions of NAME. A reader of that name begins anew, where its settings say."""
     with connect_admin(bootstrap) as admin:
         if name not in admin.position_names():
@@ -101,6 +102,8 @@ def delete(name: str, yes: bool, bootstrap: str) -> None:
         if not yes:
             _confirm(name)
         admin.delete_positions(name)
+    if output == "json":
+        print_json({"deleted": name})
     say(f"deleted the positions of {name}")
 
 

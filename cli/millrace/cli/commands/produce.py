@@ -83,7 +83,7 @@ def command(
 ) -> None:
     """Write records from FILES, or from standard input, to TOPIC.
 
-    Lines are sent as they come. CSV, JSON lines, Parquet and Arrow files may be compressed (.gz,
+    Lines are sent as they come. Files of any format may be compressed, as their names say (.gz,
     .bz2, .zst, .lz4). The command ends when every record is acknowledged, and says how many were
     when something goes wrong on the way.
     """

@@ -9,10 +9,12 @@ import click
 from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.damage import damage_document, offline_on, print_damage
-from millrace.cli.failures import Failure
+from millrace.cli.failures import ExitCode, Failure, nearest
 from millrace.cli.output import print_json, print_result, print_table, put, say, size
 from millrace.cli.places import count
 from millrace.cli.trash import IN_TRASH
+from millrace.core.errors import UnknownTopicOrPartitionError
+from millrace.core.topics import parse_topic_name
 
 if TYPE_CHECKING:
     from millrace.client import LogDescription, TopicDescription
@@ -250,21 +252,36 @@ def alter(
 @topic_argument("topics", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @bootstrap_option
-def delete(topics: tuple[str, ...], yes: bool, bootstrap: str) -> None:
+@output_option
+def delete(topics: tuple[str, ...], yes: bool, bootstrap: str, output: str) -> None:
     """Delete TOPICS with all their records. There is no way back.
 
     The files stay on the brokers' disks for storage.trash_delay_ms, a day by default, as
     directories that end in `.deleted`. Remove these to have the space at once.
     """
     with connect_admin(bootstrap) as admin:
-        for topic in topics:
-            admin.describe_topic(topic)  # A misspelt name must not be found half-way.
+        known = admin.list_topics(internal=True)
+        for topic in topics:  # A misspelt name must not be found half-way.
+            if str(parse_topic_name(topic)) not in known:
+                raise _nothing_to_delete(topic, known)
         if not yes:
             _confirm(topics)
         for topic in topics:
             admin.delete_topic(topic)
             say(f"deleted {topic}")
+    if output == "json":
+        print_json({"deleted": list(topics)})
     say(f"what was deleted {IN_TRASH}")
+
+
+def _nothing_to_delete(topic: str, known: list[str]) -> Failure:
+    match = nearest(topic, known)
+    return Failure(
+        f"there is no topic {topic}",
+        f"did you mean {match!r}?" if match else "`millrace topic list` shows what there is",
+        code_name=UnknownTopicOrPartitionError.name(),
+        exit_code=ExitCode.NOT_FOUND,
+    )
 
 
 def _confirm(topics: tuple[str, ...]) -> None:

@@ -111,7 +111,7 @@ def _run_cluster(
         text = local_cluster.configuration(folder, number, port=port, metrics_port=metrics_port)
         paths[-1].write_text(text, encoding="utf-8")
     environment = {} if is_verbose else {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}
-    cluster = local_cluster.LocalCluster(paths, environment)
+    cluster = local_cluster.LocalCluster(paths, environment, output)
     try:
         ready = cluster.start(in_turn=is_first)
         if output == "json":
