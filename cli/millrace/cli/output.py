@@ -2,13 +2,18 @@
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
 Row = Sequence[object]
+
+_GAP: Final = "  "
+"""Between columns."""
 
 
 def say(text: str = "") -> None:
@@ -37,25 +42,42 @@ def print_json(document: Any, *, indent: int | None = 2) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "") -> None:
     """Print rows under column names; numbers are aligned to the right, None is a dash.
 
-    A terminal gets wrapped cells; anything else gets plain columns of full width, one line a row.
+    A terminal gets what fits its width: see `table_lines`. Anything else gets columns of full
+    width, one line a row.
     """
     if title:
         put(title)
-    texts = [[text(cell) for cell in row] for row in rows]
-    numeric = [
-        all(isinstance(row[i], int | float) or row[i] is None for row in rows) and bool(rows)
-        for i in range(len(columns))
-    ]
-    if sys.stdout.isatty():
-        _print_on_terminal(columns, texts, numeric)
-        return
-    widths = [max(map(len, cells)) for cells in zip(columns, *texts, strict=True)]
-    for line in (columns, *texts):
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ]
-        put("  ".join(cells).rstrip())
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in table_lines(columns, rows, width):
+        put(line)
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Row], width: int | None) -> list[str]:
+    """Return the lines of a table; neither names of columns nor words are ever broken.
+
+    Where it is too wide, columns that say nothing are left out; then the last one is wrapped at its
+    spaces; and where that is not enough either, a row becomes a line for each of its cells.
+
+    Args:
+        columns: their names.
+        rows: a cell for each column.
+        width: characters that a line may have; None: any number.
+    """
+    shown = [_Column(name, [row[i] for row in rows]) for i, name in enumerate(columns)]
+    if width is None or _width_of(shown) <= width:
+        return _lines_of(shown)
+    shown = [each for each in shown if not each.is_empty] or shown
+    *others, last = shown
+    left = width - _width_of(others) - len(_GAP)
+    if last.width > left >= last.width_min and not last.is_numeric:
+        last.width = left
+    if _width_of(shown) <= width:
+        return _lines_of(shown)
+    names = max(len(each.name) for each in shown)
+    lines = []
+    for i in range(len(rows)):
+        lines += ["", *(f"{each.name:{names}}  {each.cells[i]}" for each in shown)]
+    return lines[1:]
 
 
 def print_result(
@@ -90,16 +112,42 @@ def size(count: float) -> str:
     return f"{count:,.1f} TiB"
 
 
-def _print_on_terminal(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]
-) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+class _Column:
+    def __init__(self, name: str, cells: Sequence[object]) -> None:
+        self.name = name
+        self.cells = [text(cell) for cell in cells]
+        self.is_empty = all(cell is None for cell in cells)
+        self.is_numeric = bool(cells) and all(
+            isinstance(cell, int | float) or cell is None for cell in cells
+        )
+        self.width = max(map(len, (name, *self.cells)))
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, right in zip(columns, numeric, strict=True):
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console(markup=False, highlight=False).print(table)
+    @property
+    def width_min(self) -> int:
+        """That of its name, and of the longest word."""
+        return max(map(len, (self.name, *(word for cell in self.cells for word in cell.split()))))
+
+    def aligned(self, cell: str) -> str:
+        return cell.rjust(self.width) if self.is_numeric else cell.ljust(self.width)
+
+
+def _width_of(columns: Sequence[_Column]) -> int:
+    return sum(each.width for each in columns) + len(_GAP) * (len(columns) - 1)
+
+
+def _lines_of(columns: Sequence[_Column]) -> list[str]:
+    *others, last = columns
+    lines = []
+    for row in zip(*((each.name, *each.cells) for each in columns), strict=True):
+        begin = "".join(
+            each.aligned(cell) + _GAP for each, cell in zip(others, row[:-1], strict=True)
+        )
+        first, *rest = _wrapped(row[-1], last.width)
+        lines.append((begin + last.aligned(first)).rstrip())
+        lines += [" " * len(begin) + each for each in rest]
+    return lines
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    lines = textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
