@@ -671,13 +671,27 @@ def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> Broke
         raise InvalidConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidConfigError(f"{path}: is not TOML: {error}") from error
-    problems = _override(values, environment)
+    variables: dict[str, str] = {}
+    problems = _override(values, environment, variables)
     if problems:
         raise InvalidConfigError("\n".join(problems))
     try:
         return settings.parse(BrokerConfig, values)
     except InvalidConfigError as error:
-        raise InvalidConfigError(f"{path}:\n{error}") from error
+        raise InvalidConfigError(_by_origin(error.message, path, variables)) from error
+
+
+def _by_origin(problems: str, path: str | Path, variables: Mapping[str, str]) -> str:
+    """Return problems of settings below the file, or by the variables, that they come from."""
+    of_file, of_variables = [], []
+    for line in problems.splitlines():
+        found = re.match(r"[\w.]+", line)
+        variable = variables.get(found[0]) if found else None
+        if variable is None:
+            of_file.append(line)
+        else:
+            of_variables.append(f"{variable}: {line}")
+    return "\n".join([*([f"{path}:", *of_file] if of_file else []), *of_variables])
 
 
 def kubernetes_service(environment: Mapping[str, str] = os.environ) -> str:
@@ -704,19 +718,31 @@ def embedded(
     )
 
 
-def _override(values: dict[str, Any], environment: Mapping[str, str]) -> list[str]:
-    """Put the environment's settings over the file's; return what cannot be placed."""
+def _override(
+    values: dict[str, Any], environment: Mapping[str, str], variables: dict[str, str]
+) -> list[str]:
+    """Put the environment's settings over the file's; return what cannot be placed.
+
+    Args:
+        values: of the file; is changed.
+        environment: all variables.
+        variables: gets those that were placed, by the name of the setting, or of a section that
+            is not in the file.
+    """
     problems = []
     for variable, value in sorted(environment.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         *sections, name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
         place = values
-        for each in sections:
+        for depth, each in enumerate(sections, 1):
+            if each not in place:
+                variables[".".join(sections[:depth])] = variable
             place = place.setdefault(each, {})
             if not isinstance(place, dict):
                 problems.append(f"{variable}: {each} is a setting, not a section")
                 break
         else:
             place[name] = value
+            variables[".".join((*sections, name))] = variable
     return problems

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP = "127.0.0.1:7092"
 CLIENT_ID = "millrace-cli"
 SUGGESTION_TIMEOUT_MS = 1000
-"""How long the names of topics may take, for a suggestion or a completion."""
+"""How long names may take, for a suggestion or a completion."""
 
 
 def connect_admin(bootstrap: str, *, request_timeout_ms: int = 30_000) -> "SyncAdmin":
@@ -39,11 +39,7 @@ def state_of(broker: "BrokerInfo", cluster: "ClusterDescription") -> str:
 
 def topic_names(bootstrap: str) -> list[str]:
     """Return the names of all topics; none when nobody answers, as it is only for suggestions."""
-    try:
-        with connect_admin(bootstrap, request_timeout_ms=SUGGESTION_TIMEOUT_MS) as admin:
-            return admin.list_topics()
-    except MillraceError:
-        return []
+    return _asked(bootstrap, lambda admin: admin.list_topics())
 
 
 def ranges_of(
@@ -126,7 +122,22 @@ def topic_argument(
     return click.argument(name, shell_complete=_complete_topic if complete else None, **attributes)
 
 
-def _complete_topic(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+def suggestions(
+    context: click.Context, ask: "Callable[[SyncAdmin], Iterable[str]]", incomplete: str
+) -> list[str]:
+    """Return what the shell may complete a word to: of what a broker says, what begins so."""
     bootstrap = context.params.get("bootstrap")
-    names = topic_names(bootstrap) if bootstrap else []
+    names = _asked(bootstrap, ask) if bootstrap else []
     return [name for name in names if name.startswith(incomplete)]
+
+
+def _complete_topic(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return suggestions(context, lambda admin: admin.list_topics(), incomplete)
+
+
+def _asked(bootstrap: str, ask: "Callable[[SyncAdmin], Iterable[str]]") -> list[str]:
+    try:
+        with connect_admin(bootstrap, request_timeout_ms=SUGGESTION_TIMEOUT_MS) as admin:
+            return list(ask(admin))
+    except MillraceError:
+        return []

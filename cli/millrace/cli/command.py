@@ -11,6 +11,7 @@ from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.explanations import explain
 from millrace.cli.failures import ExitCode, Failure, JsonFailure
 from millrace.cli.output import drop_output
+from millrace.core.addresses import parse_addresses
 from millrace.core.errors import MillraceError
 
 
@@ -94,6 +95,17 @@ def _end_interrupted(ctx: click.Context) -> NoReturn:
     ctx.exit(ExitCode.INTERRUPTED)
 
 
+def _bootstrap_value(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    scheme, is_address, _ = value.partition("://")
+    if is_address:
+        raise click.BadParameter(f"{value!r}: write HOST:PORT, without {scheme}://")
+    try:
+        parse_addresses(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return value
+
+
 def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--bootstrap` to a command that talks to brokers."""
     return click.option(
@@ -103,6 +115,7 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
         show_envvar=True,
         default=DEFAULT_BOOTSTRAP,
         show_default=True,
+        callback=_bootstrap_value,
         help="Brokers to ask first; one that answers is enough.",
     )(command)
 

@@ -1,6 +1,6 @@
 """From an error of Millrace to what a person sees: the message, a hint, and an exit code."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP, topic_names
@@ -21,6 +21,8 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
     errors.CorruptBatchError: ExitCode.DAMAGED,
     errors.CorruptLogError: ExitCode.DAMAGED,
     errors.NotControllerError: ExitCode.UNHEALTHY,
+    errors.PreferredLeaderNotAvailableError: ExitCode.UNHEALTHY,
+    errors.EligibleLeadersNotAvailableError: ExitCode.UNHEALTHY,
 }
 
 _HINTS: dict[type[errors.MillraceError], str] = {
@@ -49,6 +51,8 @@ _HINTS: dict[type[errors.MillraceError], str] = {
 
 _NOBODY_REACHED = "no broker can be reached"
 """How the client begins when none of the brokers that it knows answers."""
+_NO_CLIENTS_THERE = ("HTTP/2", "UNIMPLEMENTED")
+"""What gRPC says of a port that speaks something else, or has other services."""
 _MAYBE_APPENDED = "it is not known whether the write was done: look before you repeat it"
 
 
@@ -78,8 +82,14 @@ def explain(
         error.message,
         hint,
         code_name=error.name(),
-        exit_code=_EXIT_CODES.get(type(error), ExitCode.FAILED),
+        exit_code=exit_code_of([error]),
     )
+
+
+def exit_code_of(refused: Iterable[errors.MillraceError]) -> ExitCode:
+    """Return the exit code of a command of which several things were refused."""
+    codes = {_EXIT_CODES.get(type(error), ExitCode.FAILED) for error in refused}
+    return codes.pop() if len(codes) == 1 else ExitCode.FAILED
 
 
 def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
@@ -96,6 +106,12 @@ def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
 def _hint_for_unreachable(message: str, bootstrap: str | None) -> str:
     if not message.startswith(_NOBODY_REACHED):
         return "others may be there: `millrace cluster health` says which ones"
+    if any(each in message for each in _NO_CLIENTS_THERE):
+        return (
+            "something answers there that is no broker's port for clients: brokers have one more "
+            "for the metrics page, and one for each other. `millrace up` and the broker's log name "
+            "them"
+        )
     name_one = "name a broker that runs with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP"
     if bootstrap == DEFAULT_BOOTSTRAP and f"no broker listens at {bootstrap}" in message:
         return f"start one on this machine with `millrace up`, or {name_one}"

@@ -86,7 +86,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_taken_back(millrace: Command
     millrace.ok("topic", "create", "drained", "--partitions", "6", "--replication-factor", "3")
     wait_until(lambda: leads(millrace)[1] > 0, "broker 1 leads something")
     before = leads(millrace)[1]
-    drained = millrace.run("cluster", "drain", "1", "--timeout", "30")
+    drained = millrace.run("cluster", "drain", "broker-1", "--timeout", "30")
     assert drained.exit_code == ExitCode.DONE, drained.output
     assert f"{before} partition" in drained.stderr
     assert leads(millrace)[1] == 0
@@ -332,7 +332,7 @@ def test_preferred_leaders_are_elected_by_name_or_everywhere(millrace: CommandLi
         assert result.exit_code == ExitCode.DONE, result.output
     assert all(each["leader"] == each["replicas"][0] for each in described(millrace, "elected"))
     result = millrace.run("elect-leaders", "elected:7")
-    assert result.exit_code == ExitCode.FAILED
+    assert result.exit_code == ExitCode.NOT_FOUND
     assert "elected-7" in result.stderr
 
 
@@ -391,7 +391,7 @@ def test_health_says_what_is_missing_and_a_lost_tail_is_told(cluster: RunningClu
         assert "offline" in millrace.run("cluster", "health").stdout
 
         refused = millrace.run("elect-leaders", "t:0")
-        assert refused.exit_code == ExitCode.FAILED
+        assert refused.exit_code == ExitCode.UNHEALTHY
         assert "PREFERRED_LEADER_NOT_AVAILABLE" in refused.stderr
         millrace.ok("elect-leaders", "--unclean", "--yes", "t:0")
         assert described(millrace, "t")[0]["leader"] == follower

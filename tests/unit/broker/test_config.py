@@ -83,7 +83,10 @@ def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Pat
         [cluster]
         default_partition = 3
         """,
-        {"MILLRACE_BROKER__LISTENER__PROT": "1"},
+        {
+            "MILLRACE_BROKER__LISTENER__PROT": "1",
+            "MILLRACE_BROKER__LISTNER__PORT": "1",
+        },
     )
     assert found == [
         f"{tmp_path}/broker.toml:",
@@ -92,8 +95,17 @@ def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Pat
         "partitions go to the one with the fewest; one that fails takes only its own partitions "
         "offline.",
         "cluster.default_partition: there is no such setting; did you mean 'default_partitions'?",
-        "listener.prot: there is no such setting; did you mean 'port'?",
         "limits.message_bytes_max = '1TiB': must be 65536 to 536870912 bytes",
+        "MILLRACE_BROKER__LISTNER__PORT: listner: there is no such setting; did you mean "
+        "'listener'?",
+        "MILLRACE_BROKER__LISTENER__PROT: listener.prot: there is no such setting; did you mean "
+        "'port'?",
+    ]
+
+
+def test_a_file_is_not_blamed_for_a_variable(tmp_path: Path) -> None:
+    assert problems(tmp_path, SMALLEST, {"MILLRACE_BROKER__LISTENER__PORT": "-5"}) == [
+        "MILLRACE_BROKER__LISTENER__PORT: listener.port = '-5': must be 0 to 65535"
     ]
 
 

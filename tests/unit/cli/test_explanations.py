@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command, output_option
-from millrace.cli.explanations import explain
+from millrace.cli.explanations import exit_code_of, explain
 from millrace.cli.failures import ExitCode
 from millrace.cli.main import cli
 from millrace.core import errors
@@ -114,6 +114,39 @@ def test_brokers_of_ones_own_that_cannot_be_reached_are_not_started_on_this_mach
     assert failure.message == error.message
     assert "millrace up" not in failure.hint
     assert "--bootstrap" in failure.hint
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "UNAVAILABLE: Failed parsing HTTP/2 (Expected SETTINGS frame as the first frame)",
+        "UNIMPLEMENTED: Method not found!",
+    ],
+)
+def test_a_port_that_is_not_for_clients_is_told_from_one_where_nobody_listens(problem: str) -> None:
+    error = errors.ConnectionFailedError(f"no broker can be reached: the call failed: {problem}")
+    assert "no broker's port for clients" in explain(error, {"bootstrap": "a:1"}).hint
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("localhost", "write host:port, such as localhost:7092"),
+        ("http://127.0.0.1:7092", "write HOST:PORT, without http://"),
+    ],
+)
+def test_an_address_that_is_none_is_a_wrong_command_line(given: str, told: str) -> None:
+    result = CliRunner().invoke(cli, ["topic", "list", "--bootstrap", given])
+    assert result.exit_code == ExitCode.USAGE
+    assert told in " ".join(result.stderr.split())
+
+
+def test_what_was_refused_for_one_reason_ends_with_the_code_of_that() -> None:
+    unknown = errors.UnknownTopicOrPartitionError("there is no partition t-9")
+    unled = errors.EligibleLeadersNotAvailableError("nobody is alive")
+    assert exit_code_of([unknown, unknown]) == ExitCode.NOT_FOUND
+    assert exit_code_of([unled]) == ExitCode.UNHEALTHY
+    assert exit_code_of([unknown, unled]) == ExitCode.FAILED
 
 
 def test_one_broker_that_cannot_be_reached_is_not_taken_for_all_of_them() -> None:

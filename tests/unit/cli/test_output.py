@@ -3,7 +3,7 @@ import pytest
 from millrace.cli.output import table_lines
 
 COLUMNS = ["PARTITION", "LEADER", "REPLICAS", "ELIGIBLE", "RECORDS", "LAG"]
-ROWS = [
+ROWS: list[list[object]] = [
     [0, 1, "1, 2, 3", None, 1_234_567, "2: 0, 3: 1,048 (1.2 s)"],
     [1, None, "2, 3, 1", None, 5, None],
 ]

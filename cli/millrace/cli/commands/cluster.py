@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millrace.cli.advice import advice
+from millrace.cli.brokers import broker_argument, find
 from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.damage import damage_document, print_damage
@@ -230,14 +231,14 @@ def _print_health(found: "ClusterHealth") -> None:
     writes=True,
     examples="""
     millrace cluster drain 2                     # before its machine is serviced
-    millrace cluster drain 2 --timeout 300
+    millrace cluster drain broker-2 --timeout 300
     """,
 )
-@click.argument("broker", type=click.IntRange(0))
+@broker_argument
 @wait_options(60)
 @bootstrap_option
 @output_option
-def drain(*, broker: int, timeout_s: float, no_wait: bool, bootstrap: str, output: str) -> None:
+def drain(*, broker: str, timeout_s: float, no_wait: bool, bootstrap: str, output: str) -> None:
     """Have BROKER hand over what it leads, and give it nothing new.
 
     It goes on replicating, and stays drained, also when it is restarted, until `undrain`. The
@@ -245,27 +246,27 @@ def drain(*, broker: int, timeout_s: float, no_wait: bool, bootstrap: str, outpu
     reassign plan --remove-broker`.
     """
     with connect_admin(bootstrap) as admin:
-        _check_broker(admin, broker)
-        before = _handover(admin, broker).count
-        admin.drain_broker(broker)
+        number = find(admin.describe_cluster(), broker)
+        before = _handover(admin, number).count
+        admin.drain_broker(number)
         left = (
-            _handover(admin, broker) if no_wait else _until_left(admin, broker, before, timeout_s)
+            _handover(admin, number) if no_wait else _until_left(admin, number, before, timeout_s)
         )
     moved = max(before - left.count, 0)
     if output == "json":
         print_json(
             {
-                "broker": broker,
+                "broker": number,
                 "handed_over": moved,
                 "still_leads": documents(left.awaited),
                 "only_replica": documents(left.alone),
             }
         )
     if no_wait:
-        say(f"broker {broker} is drained, and leads {count(left.count, 'partition')} yet")
+        say(f"broker {number} is drained, and leads {count(left.count, 'partition')} yet")
     elif left.awaited:
         raise Failure(
-            f"broker {broker} is drained, but still leads {count(len(left.awaited), 'partition')} "
+            f"broker {number} is drained, but still leads {count(len(left.awaited), 'partition')} "
             f"after {timeout_s:g} s: {listed(left.awaited)}",
             "no other replica of them is in sync; they move as soon as one is. "
             "`millrace cluster health` shows what is missing",
@@ -273,14 +274,14 @@ def drain(*, broker: int, timeout_s: float, no_wait: bool, bootstrap: str, outpu
         )
     elif left.alone:
         raise Failure(
-            f"broker {broker} is drained and handed over {count(moved, 'partition')}, but "
+            f"broker {number} is drained and handed over {count(moved, 'partition')}, but "
             f"{count(len(left.alone), 'partition')} without another replica stay: "
             f"{listed(left.alone)}",
-            f"move them: {_move_away(broker)}",
+            f"move them: {_move_away(number)}",
         )
     else:
         say(
-            f"broker {broker} is drained: {count(moved, 'partition')} handed over, it leads nothing"
+            f"broker {number} is drained: {count(moved, 'partition')} handed over, it leads nothing"
         )
 
 
@@ -309,34 +310,34 @@ def _until_left(admin: "SyncAdmin", broker: int, before: int, timeout_s: float) 
     millrace cluster undrain 2 --no-wait
     """,
 )
-@click.argument("broker", type=click.IntRange(0))
+@broker_argument
 @wait_options(60)
 @bootstrap_option
 @output_option
-def undrain(*, broker: int, timeout_s: float, no_wait: bool, bootstrap: str, output: str) -> None:
+def undrain(*, broker: str, timeout_s: float, no_wait: bool, bootstrap: str, output: str) -> None:
     """Take BROKER back into service, and wait until it leads again.
 
     That is: what it should lead by preference, as far as it is in sync.
     """
     with connect_admin(bootstrap) as admin:
-        _check_broker(admin, broker)
-        admin.undrain_broker(broker)
-        left = yet_to_return(admin.describe_topics().values(), broker)
+        number = find(admin.describe_cluster(), broker)
+        admin.undrain_broker(number)
+        left = yet_to_return(admin.describe_topics().values(), number)
         if not no_wait:
-            left = _until_returned(admin, broker, timeout_s)
+            left = _until_returned(admin, number, timeout_s)
     if output == "json":
-        print_json({"broker": broker, "led_by_others": documents(left)})
+        print_json({"broker": number, "led_by_others": documents(left)})
     if no_wait:
-        say(f"broker {broker} is back in service; others lead {count(len(left), 'partition')} yet")
+        say(f"broker {number} is back in service; others lead {count(len(left), 'partition')} yet")
     elif left:
         raise Failure(
-            f"broker {broker} is back in service, but others still lead "
+            f"broker {number} is back in service, but others still lead "
             f"{count(len(left), 'partition')} that it should: {listed(left)}",
             "they return by themselves once it is in sync: `millrace cluster health`",
             exit_code=ExitCode.TIMED_OUT,
         )
     else:
-        say(f"broker {broker} is back in service and leads what it should")
+        say(f"broker {number} is back in service and leads what it should")
 
 
 def _until_returned(admin: "SyncAdmin", broker: int, timeout_s: float) -> list[Place]:
@@ -365,25 +366,25 @@ def _until_returned(admin: "SyncAdmin", broker: int, timeout_s: float) -> list[P
     millrace cluster unregister 2                # once its process is stopped
     """,
 )
-@click.argument("broker", type=click.IntRange(0))
+@broker_argument
 @bootstrap_option
 @output_option
-def unregister(broker: int, bootstrap: str, output: str) -> None:
+def unregister(broker: str, bootstrap: str, output: str) -> None:
     """Have the cluster forget BROKER, which is gone for good.
 
     Refused while it is alive, or partitions have it as a replica; says which, and how to move them.
     Its id is never given again, and nobody can start a broker on its log directories any more.
     """
     with connect_admin(bootstrap) as admin:
-        _check_broker(admin, broker)
+        number = find(admin.describe_cluster(), broker)
         try:
-            admin.unregister_broker(broker)
+            admin.unregister_broker(number)
         except BrokerInUseError as error:
-            hint = _hint_to_unregister(admin, broker)
+            hint = _hint_to_unregister(admin, number)
             raise Failure(error.message, hint, code_name=error.name()) from error
     if output == "json":
-        print_json({"unregistered": broker})
-    say(f"broker {broker} is unregistered: the cluster does not know it any more")
+        print_json({"unregistered": number})
+    say(f"broker {number} is unregistered: the cluster does not know it any more")
 
 
 def _hint_to_unregister(admin: "SyncAdmin", broker: int) -> str:
@@ -415,18 +416,6 @@ def _move_away(broker: int) -> str:
 
 def _handover(admin: "SyncAdmin", broker: int) -> Handover:
     return Handover.of(admin.describe_topics().values(), broker)
-
-
-def _check_broker(admin: "SyncAdmin", broker: int) -> None:
-    """Refuse a broker that is not there before anything is changed."""
-    known = [each.broker_id for each in admin.describe_cluster().brokers]
-    if broker not in known:
-        raise Failure(
-            f"there is no broker {broker}",
-            f"there are: {_ids(known)}; see `millrace cluster describe`",
-            code_name="BROKER_ID_NOT_REGISTERED",
-            exit_code=ExitCode.NOT_FOUND,
-        )
 
 
 def _ids(brokers: Any) -> str:

@@ -6,6 +6,7 @@ import click
 
 from millrace.cli.cluster import connect_admin
 from millrace.cli.command import Command, bootstrap_option, output_option
+from millrace.cli.explanations import exit_code_of
 from millrace.cli.failures import Failure
 from millrace.cli.output import print_json, say
 from millrace.cli.places import count, listed, parse, resolve, say_refused
@@ -70,6 +71,7 @@ def command(
         raise Failure(
             f"{count(len(refused), 'partition')} of {len(outcomes):,} not led as wanted",
             "`millrace cluster health` shows which replicas are missing",
+            exit_code=exit_code_of(refused.values()),
         )
     if outcomes:
         say(f"{count(len(outcomes), 'partition')} led as wanted")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from millrace.cli import assignment_file
+from millrace.cli.brokers import complete_broker, find
 from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
@@ -47,17 +48,6 @@ def command() -> None:
     """
 
 
-def _broker_ids(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> list[int] | None:
-    if value is None:
-        return None
-    parts = [part.strip() for part in value.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise click.BadParameter(f"{value!r}: write broker ids with commas, such as 0,1,2")
-    return [int(part) for part in parts]
-
-
 @command.command(
     "plan",
     examples="""
@@ -70,16 +60,17 @@ def _broker_ids(
 @click.argument("partitions", metavar="[TOPIC[:PARTITION]]...", nargs=-1)
 @click.option(
     "--brokers",
-    callback=_broker_ids,
-    metavar="ID,ID,...",
-    help="The brokers that are to hold them.  [default: all that are not drained; but no new "
-    "replicas for those that are not there, have a bad disk, or are being stopped]",
+    metavar="BROKER,BROKER,...",
+    help="The brokers, by number or name, that are to hold them.  [default: all that are not "
+    "drained; but no new replicas for those that are not there, have a bad disk, or are being "
+    "stopped]",
 )
 @click.option(
     "--remove-broker",
     "removed",
-    type=click.IntRange(0),
+    metavar="BROKER",
     multiple=True,
+    shell_complete=complete_broker,
     help="A broker that is to hold none of them; may be repeated.",
 )
 @click.option(
@@ -96,8 +87,8 @@ def _broker_ids(
 def plan(
     *,
     partitions: tuple[str, ...],
-    brokers: list[int] | None,
-    removed: tuple[int, ...],
+    brokers: str | None,
+    removed: tuple[str, ...],
     replication_factor: int | None,
     replication_factor_max: int | None,
     bootstrap: str,
@@ -115,7 +106,11 @@ def plan(
         cluster = admin.describe_cluster()
         chosen = set(resolve(admin, partitions)) if partitions else None
         topics = list(admin.describe_topics().values())
-    candidates, nothing_new = _candidates(cluster, brokers, removed)
+    candidates, nothing_new = _candidates(
+        cluster,
+        None if brokers is None else [find(cluster, each.strip()) for each in brokers.split(",")],
+        tuple(find(cluster, each) for each in removed),
+    )
     before: dict[Place, tuple[BrokerId, ...]] = {}
     other_replicas: Counter[BrokerId] = Counter()
     other_leaders: Counter[BrokerId] = Counter()
@@ -169,16 +164,9 @@ def _candidates(
     with a bad disk that is named gets new replicas for all that.
 
     Raises:
-        Failure: a broker is not there, or none is left.
+        Failure: a broker cannot take replicas, or none is left.
     """
     known = {int(each.broker_id): each for each in cluster.brokers}
-    for number in [*(brokers or ()), *removed]:
-        if number not in known:
-            raise Failure(
-                f"there is no broker {number}",
-                f"there are: {', '.join(map(str, sorted(known)))}; see `millrace cluster describe`",
-                exit_code=ExitCode.NOT_FOUND,
-            )
     for number in brokers or ():
         if why := _unusable(known[number], cluster):
             raise Failure(

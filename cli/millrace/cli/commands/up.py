@@ -1,5 +1,6 @@
 """`millrace up`: brokers with no configuration at all, everything in one directory."""
 
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,7 +15,10 @@ from millrace.core.errors import InvalidConfigError
 
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
 _PORT_MAX = 65_535
+_PORTS_AWAY = 100
+"""From the ports of a broker that is up to those of another one beside it."""
 _BROKERS_MAX = 9
+_DATA_DIR = "millrace-data"
 _SETTINGS_HINT = (
     "--port is listener.port, --metrics-port is metrics.port, --data-dir holds everything else"
 )
@@ -33,7 +37,7 @@ _SETTINGS_HINT = (
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False),
-    default="millrace-data",
+    default=_DATA_DIR,
     show_default=True,
     help="Where everything is kept; made when it is not there.",
 )
@@ -74,6 +78,7 @@ def command(
     a process each and replicate: one that is killed is started again, and nothing is lost. Where
     that fails the others go on, and the exit code tells of it in the end.
     """
+    chosen_metrics_port = metrics_port
     if metrics_port is None:
         metrics_port = port + 1 if 0 < port < _PORT_MAX else 0
     if brokers > 1:
@@ -89,8 +94,28 @@ def command(
     try:
         exit_code = app.run(settings, announce(output, data=shown, teach=True))
     except InvalidConfigError as error:
-        raise Failure(error.message, _SETTINGS_HINT, code_name=error.name()) from error
+        hint = _hint(error.message, data_dir, port, chosen_metrics_port)
+        raise Failure(error.message, hint, code_name=error.name()) from error
     raise SystemExit(exit_code)
+
+
+def _hint(problem: str, data_dir: str, port: int, metrics_port: int | None) -> str:
+    """Return the command line that works, where another broker is up already."""
+    other_port = port + _PORTS_AWAY if 0 < port <= _PORT_MAX - _PORTS_AWAY else 0
+    words = ["millrace", "up", "--port", str(other_port)]
+    if metrics_port is not None and metrics_port > 0:
+        words += ["--metrics-port", "0"]
+    if "cannot be served on" in problem:
+        if data_dir != _DATA_DIR:
+            words += ["--data-dir", data_dir]
+        return f"`{shlex.join(words)}` takes other ports"
+    if "another broker uses" in problem:
+        words += ["--data-dir", f"{data_dir}-2"]
+        return (
+            f"another one beside it: `{shlex.join(words)}`; several that are one cluster: "
+            "`millrace up --brokers 3`"
+        )
+    return _SETTINGS_HINT
 
 
 def _run_cluster(
