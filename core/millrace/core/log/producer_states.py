@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 from millrace.core.errors import (
+    Appended,
     CorruptBatchError,
     DuplicateSequenceError,
     InvalidProducerEpochError,
@@ -121,7 +122,8 @@ class ProducerStates:
 
         Raises:
             InvalidProducerEpochError: a newer incarnation of the producer has written.
-            OutOfOrderSequenceError: batches are missing before this one.
+            OutOfOrderSequenceError: batches are missing before this one, or only a part of it was
+                appended before.
             DuplicateSequenceError: it was appended before, but too long ago to know where.
         """
         entry = self._entries.get(batch.producer_id)
@@ -146,6 +148,13 @@ class ProducerStates:
         if ahead == 0:
             return None
         if ahead > SEQUENCE_MAX // 2:
+            if (batch.last_sequence - expected) & SEQUENCE_MAX <= SEQUENCE_MAX // 2:
+                raise OutOfOrderSequenceError(
+                    f"producer {batch.producer_id} sent sequences {batch.base_sequence} to "
+                    f"{batch.last_sequence}; those up to {entry.batches[-1].last_sequence} are in "
+                    "the log, and the others are not: repeat a batch only as it was first sent",
+                    appended=Appended.MAYBE,
+                )
             raise DuplicateSequenceError(
                 f"producer {batch.producer_id} sent sequence {batch.base_sequence} again, but only "
                 f"its last {BATCHES_KEPT} batches are remembered: it is in the log already"

@@ -84,6 +84,24 @@ def test_a_batch_of_other_bounds_is_no_repetition() -> None:
         states.check(batch(10, records=9))
 
 
+@pytest.mark.parametrize("kept", [0, 10])
+def test_a_batch_that_is_in_the_log_in_part_is_refused_and_says_so(kept: int) -> None:
+    states = wrote(*(batch(10 * n) for n in range(1 + kept)))
+    end = 10 * (1 + kept)
+    for overlapping in (batch(end - 1, records=2), batch(end - 10, records=11)):
+        with pytest.raises(OutOfOrderSequenceError, match=f"up to {end - 1} are in the log") as it:
+            states.check(overlapping)
+        assert it.value.appended is Appended.MAYBE
+    with pytest.raises(DuplicateSequenceError):
+        states.check(batch(end - 1, records=1))
+
+
+def test_an_overlap_is_found_where_sequences_wrap() -> None:
+    states = wrote(batch(SEQUENCE_MAX - 9))
+    with pytest.raises(OutOfOrderSequenceError, match="are in the log"):
+        states.check(batch(SEQUENCE_MAX, records=2))
+
+
 def test_a_gap_is_refused_and_says_what_is_missing() -> None:
     states = wrote(batch(0))
     with pytest.raises(OutOfOrderSequenceError, match="expected is 10") as raised:
