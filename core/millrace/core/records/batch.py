@@ -25,7 +25,7 @@ from millrace.core.ids import (
 from millrace.core.records import column_reader, column_writer
 from millrace.core.records.column_reader import Body
 from millrace.core.records.columns import HEADERS_TYPE, RECORDS_MAX, SCHEMA, Columns
-from millrace.core.records.compression import Compressor, inflate
+from millrace.core.records.compression import Compressor, check_frames, inflate
 from millrace.core.records.header import (
     HEADER_BYTES,
     Attributes,
@@ -177,6 +177,8 @@ def _check_client_rules(header: BatchHeader) -> None:
 
 def _open(header: BatchHeader, batch: Buffer, *, canonical: bool) -> Body:
     stored = memoryview(batch)[HEADER_BYTES : header.length]
+    if canonical:
+        check_frames(header.codec, stored, header.inflated_length)
     body = inflate(header.codec, stored, header.inflated_length)
     return column_reader.read(body, header, canonical=canonical)
 

@@ -2,7 +2,9 @@
 
 Inflating is bounded by the declared size, which the caller has held against its own limit: the
 output buffer is not larger than that, and a stream that wants more or gives less is refused.
-Whatever the codec promises of its own (content sizes, windows, checksums) is not relied on.
+Whatever the codec promises of its own (content sizes, windows, checksums) is not relied on. What
+may be in a stream beside data is refused where a body is accepted (`check_frames`), not where one
+is read that others have accepted.
 
 Any number of threads may use one `Compressor` and `inflate`. gzip is therefore Python's own zlib:
 pyarrow's gzip codec keeps one stream in the object and crashes when two threads compress with it.
@@ -16,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.core.errors import CorruptBatchError, InvalidConfigError, UnsupportedFormatError
+from millrace.core.records import frames
 from millrace.core.records.header import Buffer
 
 
@@ -105,6 +108,23 @@ def inflate(codec: int, stored: Buffer, inflated_length: int) -> Buffer:
             f"the body inflates to {len(body)} bytes but is declared as {inflated_length}"
         )
     return body
+
+
+def check_frames(codec: int, stored: Buffer, inflated_length: int) -> None:
+    """Check that a stored body is of data alone, in a form that every decoder takes; see `frames`.
+
+    Raises:
+        CorruptBatchError: it is not.
+    """
+    try:
+        if codec == Codec.ZSTD:
+            frames.check_zstd(stored, inflated_length)
+        elif codec == Codec.LZ4:
+            frames.check_lz4(stored)
+        elif codec == Codec.GZIP:
+            frames.check_gzip(stored)
+    except ValueError as error:
+        raise CorruptBatchError(f"the compressed body: {error}") from error
 
 
 # Given a size above the true one, pyarrow's one-shot gzip, snappy and lz4 return a buffer of that

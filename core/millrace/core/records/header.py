@@ -21,7 +21,7 @@
 |     80 |    8 | append_timestamp   | broker   | int64 ms UTC, -1 unless the topic stamps it    |
 |     88 |    2 | broker_attributes  | broker   | bit 0: append time is the records' time        |
 |     90 |    2 | (reserved)         | broker   | 0                                              |
-|     92 |    4 | broker_crc         | broker   | CRC-32C of bytes 0 to 91                       |
+|     92 |    4 | broker_crc         | both     | CRC-32C of bytes 0 to 91                       |
 
 Two checksums, because two parties write. The producer's covers the topic id, the partition, bytes 0
 to 63 and the stored body: nobody after the producer can change a record, or file it under another

@@ -33,7 +33,7 @@ from millrace.core.records import batch as record_batch
 from millrace.core.records import column_writer
 from millrace.core.records.batch import BatchLimits, check, open_batch, prepare, walk
 from millrace.core.records.columns import RECORDS_MAX, Columns
-from millrace.core.records.compression import CODEC_NAMES, Compressor, inflate
+from millrace.core.records.compression import CODEC_NAMES, Codec, Compressor, inflate
 from millrace.core.records.header import HEADER_BYTES, Attributes, parse_header
 
 NOON = WallMs(1_700_000_000_000)
@@ -202,6 +202,20 @@ def test_a_bomb_is_refused_by_what_it_declares_or_by_what_it_gives() -> None:
     )
     with pytest.raises(CorruptBatchError, match="does not inflate"):
         check(TOPIC_PARTITION, liar, LIMITS)
+
+
+def test_what_a_compressed_body_hides_is_refused_by_leaders_and_passed_over_by_readers() -> None:
+    plain = body_of(BATCH)
+    skippable = struct.pack("<II", 0x184D2A50, 6) + b"hidden"
+    hiding = with_body(
+        BATCH,
+        bytes(pa.Codec("zstd").compress(bytes(plain))) + skippable,
+        inflated_length=len(plain),
+        attributes=parse_header(BATCH).attributes | Codec.ZSTD,
+    )
+    with pytest.raises(CorruptBatchError, match="no zstd frame of data"):
+        check(TOPIC_PARTITION, hiding, LIMITS)
+    assert open_whole(hiding).equals(open_whole(BATCH))
 
 
 def test_bytes_before_behind_or_missing_are_refused() -> None:
