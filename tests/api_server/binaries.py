@@ -1,11 +1,12 @@
-"""A real kube-apiserver and etcd, built once from their Go modules and kept in the user's cache.
+"""A real Kubernetes and etcd, built once from their Go modules and kept in the user's cache.
 
     python -m tests.api_server.binaries
 
-builds them where they are not there yet, which takes some minutes.
+builds what an API server alone needs where it is not there yet, which takes some minutes.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.go_programs import GoPrograms, run_go
@@ -20,26 +21,37 @@ def version() -> str:
     return found[1]
 
 
-def _build(go: str, _: Path, destination: Path) -> None:
-    major, minor, _patch = version().split(".")
+def of_kubernetes(group: str, names: Sequence[str]) -> GoPrograms:
+    """Return programs of Kubernetes that are built together; `etcd` may be one of them.
+
+    Args:
+        group: tells their folder in the cache from that of others.
+        names: of the programs, as their folders in `cmd` are called.
+    """
+    major, minor, _ = version().split(".")
     settings = {"gitVersion": f"v{version()}", "gitMajor": major, "gitMinor": minor}
     flags = " ".join(
         f"-X k8s.io/component-base/version.{name}={value}" for name, value in settings.items()
     )
-    run_go(
-        *(go, "build", "-trimpath", "-ldflags", f"-s -w {flags}", "-o", f"{destination}/"),
-        *("./etcd", "k8s.io/kubernetes/cmd/kube-apiserver"),
-        folder=SOURCE,
+    packages = ["./etcd" if name == "etcd" else f"k8s.io/kubernetes/cmd/{name}" for name in names]
+
+    def build(go: str, _: Path, destination: Path) -> None:
+        run_go(
+            *(go, "build", "-trimpath", "-ldflags", f"-s -w {flags}", "-o", f"{destination}/"),
+            *packages,
+            folder=SOURCE,
+        )
+
+    return GoPrograms(
+        name=f"{group}-{version()}",
+        about=f"{', '.join(names)} of Kubernetes {version()} (some minutes)",
+        source=SOURCE,
+        names=names,
+        build_in=build,
     )
 
 
-PROGRAMS = GoPrograms(
-    name=f"kubernetes-{version()}",
-    about=f"kube-apiserver {version()} and etcd (some minutes)",
-    source=SOURCE,
-    names=("etcd", "kube-apiserver"),
-    build_in=_build,
-)
+PROGRAMS = of_kubernetes("kubernetes", ("etcd", "kube-apiserver"))
 
 
 if __name__ == "__main__":
