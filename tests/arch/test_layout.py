@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from tests.arch.repository import BESIDE, IMPORT_ROOTS, PACKAGES, ROOT, SCRIPTS, files
 
-FOLDERS = {*IMPORT_ROOTS, ".ci", "bench", "charts", "crds", "demo", "docs", "requirements", "tests"}
+FOLDERS = {
+    *IMPORT_ROOTS, ".ci", "bench", "charts", "crds", "demo", "docs", "e2e", "images",
+    "requirements", "tests",
+}  # fmt: skip
 TEST_LAYERS = {
     "api_server", "arch", "checkers", "data", "fakes", "faults", "fuzz", "integration", "interop",
     "model", "scenario", "sim", "spark_jobs", "typing", "unit",
