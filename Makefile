@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo proto wire docs lock
+.PHONY: help crds setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,13 @@ api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the
 
 go-client: setup ## Build the client in Go for the tests, once, into the user's cache
 	@$(PYTHON_RUN) -m tests.interop.client_program
+
+cluster-up: setup ## Start a Kubernetes of three nodes with this checkout's image: CONTRIBUTING.md, "A Kubernetes of your own"
+	$(INSTALL) cluster
+	@$(PYTHON_RUN) -m e2e.cluster up
+
+cluster-down: setup ## Remove it, and all that it has made but the caches
+	@$(PYTHON_RUN) -m e2e.cluster down
 
 check: lint ## Format, lint, types, import direction, layout: less than a minute
 	@$(PYTHON_RUN) -m pytest --quiet tests/arch

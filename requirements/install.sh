@@ -1,7 +1,7 @@
 #!/bin/sh
 # install.sh GROUP...: makes .venv hold the locked requirements of each group, and this checkout itself.
-# Two groups are not of Python: `java` sees that the system has a Java that Spark can use, `faults` that it has what
-# the tests break real brokers with.
+# Three groups are not of Python: `java` sees that the system has a Java that Spark can use, `faults` that it has what
+# the tests break real brokers with, `cluster` that it has what a Kubernetes of our own is made with.
 #
 # Every make target that needs something calls it. A group's stamp carries the hash of all that was installed
 # for it, so that a second call costs a few milliseconds and a changed lock file is noticed after any `git pull`.
@@ -65,18 +65,31 @@ ensure_java() {
     install_packages openjdk-17-jre-headless "Spark wants Java 17 or later, found ${version:-none}"
 }
 
+# list_missing PROGRAM:PACKAGE...: the packages of the programs that are not there.
+list_missing() {
+    for pair in "$@"; do
+        command -v "${pair%%:*}" >/dev/null 2>&1 || echo "${pair#*:}"
+    done
+    [ -e /usr/include/dlfcn.h ] || echo libc6-dev
+}
+
 # Only root can break disks and networks, and the tests leave out, with the reason, what a machine cannot do. So
 # nothing fails here.
 ensure_fault_tools() {
     [ "$(id -u)" = 0 ] || return 0
-    missing=
-    for pair in ip:iproute2 tc:iproute2 ss:iproute2 mkfs.ext4:e2fsprogs strace:strace cc:gcc; do
-        command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair#*:}"
-    done
-    [ -e /usr/include/dlfcn.h ] || missing="$missing libc6-dev"
+    missing=$(list_missing ip:iproute2 tc:iproute2 ss:iproute2 mkfs.ext4:e2fsprogs strace:strace cc:gcc | sort -u | xargs)
     [ -z "$missing" ] && return
-    missing=$(echo "$missing" | tr ' ' '\n' | sort -u | xargs)
     (install_packages "$missing" "no $missing: some tests are left out") || true
+}
+
+# A cluster out of its parts takes root; without it, and where Docker or another cluster serves, none of this is needed.
+ensure_cluster_tools() {
+    [ "$(id -u)" = 0 ] || return 0
+    missing=$(list_missing containerd:containerd runc:runc iptables:iptables conntrack:conntrack ip:iproute2 tc:iproute2 \
+        mkfs.ext4:e2fsprogs debootstrap:debootstrap buildah:buildah openssl:openssl cc:gcc | sort -u | xargs)
+    [ -x /usr/lib/cni/ptp ] || missing="$missing containernetworking-plugins"
+    [ -z "$missing" ] && return
+    (install_packages "$missing" "no $missing: no cluster without them") || true
 }
 
 pip_install() {
@@ -87,6 +100,7 @@ install_group() {
     case $1 in
         java) ensure_java; return ;;
         faults) ensure_fault_tools; return ;;
+        cluster) ensure_cluster_tools; return ;;
         # The checkout is installed editable with the locked build back end, so it has to be there first.
         runtime) files="requirements/build.txt requirements/runtime.txt" inputs=pyproject.toml ;;
         *) files="requirements/$1.txt" inputs= ;;

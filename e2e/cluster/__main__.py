@@ -1,0 +1,52 @@
+"""A Kubernetes for tests and for people: see CONTRIBUTING.md.
+
+    python -m e2e.cluster up | down | status | load-image
+
+MILLRACE_PROVIDER says which kind of cluster, MILLRACE_CLUSTER names it where one is not enough.
+"""
+
+import argparse
+import sys
+import time
+
+from e2e.cluster import providers
+from e2e.cluster.commands import CommandError
+
+
+def main() -> int:
+    """Do what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.cluster")
+    parser.add_argument("command", choices=("up", "down", "status", "load-image"))
+    command = parser.parse_args().command
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"millrace: {time.monotonic() - begun:5.1f} s  {text}", file=sys.stderr, flush=True)
+
+    try:
+        cluster = providers.choose()
+        match command:
+            case "up":
+                cluster.up(say)
+                say("ready")
+                print(f"export KUBECONFIG={cluster.kubectl.kubeconfig}")
+            case "down":
+                cluster.down()
+                say("gone")
+            case "load-image":
+                cluster.load_image()
+                say("loaded")
+            case "status":
+                if not cluster.kubectl.is_ready():
+                    say("not running: make cluster-up")
+                    return 1
+                print(cluster.kubectl("get", "nodes,storageclasses", "--output=wide"), end="")
+                print(f"export KUBECONFIG={cluster.kubectl.kubeconfig}")
+    except CommandError as error:
+        say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

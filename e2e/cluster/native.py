@@ -1,0 +1,221 @@
+"""A Kubernetes of three nodes on this machine alone, out of its parts: no Docker, no registry.
+
+Each machine of it is a set of namespaces (`machine.py`), joined by a network that nothing leaves
+(`network.py`). What runs in them is what runs anywhere: etcd, the API server, containerd, kubelets.
+What it does not have: NetworkPolicies are accepted and not enforced, and there are no load
+balancers. It takes root and Linux.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from e2e import programs
+from e2e.cluster import cgroups, control_plane, images, network, places
+from e2e.cluster.certificates import Certificates
+from e2e.cluster.commands import Background, CommandError, wait_until
+from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.machine import Machine
+from e2e.cluster.node import Node
+
+NODES = 3
+
+_MANIFESTS = sorted(Path(__file__).parents[1].joinpath("manifests").glob("*.yaml"))
+# In `PREROUTING`, what the control plane's own loopback sends is not seen: kubectl goes on working.
+_AWAY = ("PREROUTING", "-t", "raw", "-i", "nodes", "-p", "tcp", "--dport", str(control_plane.PORT))
+
+
+class NativeCluster:
+    """See the module.
+
+    Args:
+        name: tells it from other clusters on this machine.
+
+    Attributes:
+        nodes: its nodes.
+        kubectl: kubectl as its administrator.
+    """
+
+    def __init__(self, name: str = "millrace") -> None:
+        self.name = name
+        self.folder = places.state(name)
+        self.certificates = Certificates(self.folder / "certificates")
+        self.kubectl = Kubectl(self.folder / "kubeconfig", programs.path("kubectl"))
+        self._control_plane = Machine(
+            name, "control-plane", self.folder / "control-plane", ("etcd",)
+        )
+        self.nodes = [
+            Node(name, number, NODES, self.folder / f"node{number}", self.certificates)
+            for number in range(1, NODES + 1)
+        ]
+        self._port_file = self.folder / "api-port"
+        self._relay = Background(self.folder, "relay", str(self._port_file))
+        self._volumes = Background(self.folder, "volumes", name)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """What kubectl, helm and clients in Python find it by, from anywhere on this machine."""
+        return self.kubectl.kubeconfig
+
+    @property
+    def api_port(self) -> int:
+        """The port of the API server on this machine's loopback."""
+        return int(self._port_file.read_text())
+
+    def up(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """Start what does not run; return once everything is ready.
+
+        Args:
+            say: is told how it goes.
+
+        Raises:
+            CommandError: something of it failed.
+        """
+        _check_machine()
+        for group in programs.OF_A_CLUSTER:
+            group.main()
+        say("images")
+        images.build_parts()
+        images.build_product()
+        say("control plane")
+        self._sign()
+        hub = self._control_plane
+        network.make_bridge(hub.namespace)
+        hub.boot(images.init_program())
+        control_plane.start_store(hub)
+        control_plane.start_api_server(hub, self.certificates)
+        self._start_relay()
+        with ThreadPoolExecutor(NODES) as threads:
+            started = [threads.submit(node.start) for node in self.nodes]
+            wait_until(self.kubectl.is_ready, f"the API server is ready; see {hub.folder}/log")
+            control_plane.start_controllers(hub, self.certificates)
+            say("nodes")
+            for each in started:
+                each.result()
+        for manifest in _MANIFESTS:
+            self.kubectl.apply(manifest)
+        self._volumes.start(sys.executable, "-m", "e2e.cluster.volumes", self.name)
+        self._wait_for_nodes()
+        say("DNS")
+        rollout = ("rollout", "status", "--timeout=300s", "--namespace=kube-system")
+        self.kubectl(*rollout, "daemonset/coredns")
+
+    def down(self) -> None:
+        """Remove it, and everything that it has made but the caches."""
+        self._volumes.end(signal.SIGKILL)
+        self._relay.end(signal.SIGKILL)
+        for node in self.nodes:
+            node.power_off()
+            cgroups.remove(node.cgroup)
+        cgroups.remove(f"/{self.name}")
+        self._control_plane.power_off()
+        network.remove(self._control_plane.namespace)
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    def is_up(self) -> bool:
+        """Whether its API server answers."""
+        return self.kubeconfig.exists() and self.kubectl.is_ready()
+
+    def load_image(self) -> None:
+        """Build the product's image from the checkout, and load it on every node that is on."""
+        images.build_product()
+        with tempfile.TemporaryDirectory(dir=self.folder) as made:
+            archive = images.export(images.PRODUCT, Path(made, "image.tar"))
+            with ThreadPoolExecutor(NODES) as threads:
+                nodes = [node for node in self.nodes if node.machine.pid is not None]
+                list(threads.map(lambda node: node.import_image(archive), nodes))
+
+    def node(self, name: str) -> Node:
+        """Return a node by its name."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def node_of(self, pod: str, namespace: str = "default") -> Node:
+        """Return the node that a pod is on."""
+        found = self.kubectl.get("pod", pod, f"--namespace={namespace}")
+        return self.node(found["spec"]["nodeName"])
+
+    def wipe_volume(self, claim: str, namespace: str = "default") -> None:
+        """Remove everything that is on the volume of a claim."""
+        found = self.kubectl.get("pvc", claim, f"--namespace={namespace}")
+        volume = self.kubectl.get("pv", found["spec"]["volumeName"])
+        term = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]
+        node = self.node(term["matchExpressions"][0]["values"][0])
+        node.wipe_volume(volume["metadata"]["name"])
+
+    @contextlib.contextmanager
+    def api_server_away(self) -> Iterator[None]:
+        """Let no node and no pod reach the API server while the block runs; kubectl here does."""
+        self._control_plane.run("iptables", "-A", *_AWAY, "-j", "DROP")
+        try:
+            yield
+        finally:
+            self._control_plane.run("iptables", "-D", *_AWAY, "-j", "DROP")
+
+    @contextlib.contextmanager
+    def api_server_slow(self, delay_ms: int) -> Iterator[None]:
+        """Let what the API server sends to nodes and pods take longer while the block runs."""
+        queue = ("qdisc", "replace", "dev", "nodes", "root", "netem", "delay", f"{delay_ms}ms")
+        self._control_plane.run("tc", *queue)
+        try:
+            yield
+        finally:
+            self._control_plane.run("tc", "qdisc", "del", "dev", "nodes", "root")
+
+    def restart_api_server(self) -> None:
+        """Kill the API server, and start it again; return once it is ready."""
+        self._control_plane.signal("kube-apiserver", signal.SIGKILL)
+        wait_until(
+            lambda: not self._control_plane.is_running("kube-apiserver"), "the API server ends"
+        )
+        control_plane.start_api_server(self._control_plane, self.certificates)
+        wait_until(self.kubectl.is_ready, "the API server is ready")
+
+    def run_outside(self, *command: str | Path, input: str | None = None) -> str:
+        """Run a program where nodes and pods can be reached, as a client outside of them."""
+        return self._control_plane.run(*command, input=input)
+
+    def _sign(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.certificates.make_authority()
+        control_plane.sign(self.certificates)
+        Node.sign_shared(self.certificates)
+        for node in self.nodes:
+            node.sign()
+
+    def _start_relay(self) -> None:
+        module = (sys.executable, "-m", "e2e.cluster.relay")
+        where = (self._control_plane.namespace, str(control_plane.PORT))
+        self._relay.start(*module, *where, self._port_file)
+        wait_until(self._port_file.exists, f"the relay listens; see {self.folder}/relay.log")
+        server = f"https://127.0.0.1:{self.api_port}"
+        self.certificates.write_kubeconfig(self.kubeconfig, "admin", server)
+
+    def _wait_for_nodes(self) -> None:
+        names = [f"node/{node.name}" for node in self.nodes]
+
+        def are_there() -> bool:
+            with contextlib.suppress(CommandError):
+                self.kubectl("get", *names)
+                return True
+            return False
+
+        wait_until(are_there, f"the kubelets register; see {self.folder}/node*/log")
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=300s", *names)
+
+
+def _check_machine() -> None:
+    if os.geteuid() != 0:
+        raise CommandError("it makes namespaces and mounts: run it as root, or use kind")
+    wanted = (
+        *("buildah", "cc", "conntrack", "containerd", "debootstrap", "ip", "iptables"),
+        *("mkfs.ext4", "nsenter", "openssl", "runc", "tc", "unshare"),
+    )
+    if missing := [program for program in wanted if shutil.which(program) is None]:
+        raise CommandError(f"install what is missing, or run make: {', '.join(missing)}")

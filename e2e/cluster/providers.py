@@ -1,0 +1,143 @@
+"""Which cluster the tests run on, and people too: see CONTRIBUTING.md."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from e2e.cluster import places
+from e2e.cluster.commands import CommandError, run
+from e2e.cluster.images import PRODUCT
+from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.native import NODES, NativeCluster
+from e2e.cluster.node import ZONES
+
+
+class Cluster(Protocol):
+    """What every provider gives; what only some can do, tests ask for by class."""
+
+    kubectl: Kubectl
+
+    def up(self, say: Callable[[str], None]) -> None:
+        """Start it, unless it runs; return once everything is ready."""
+
+    def down(self) -> None:
+        """Remove it."""
+
+    def load_image(self) -> None:
+        """Build the product's image from the checkout, and let the nodes have it."""
+
+
+class ExistingCluster:
+    """One that others run, found by a kubeconfig; nothing but what tests make is changed there."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubectl = Kubectl(kubeconfig, "kubectl")
+
+    def up(self, say: Callable[[str], None]) -> None:
+        """Look whether it is there.
+
+        Raises:
+            CommandError: it does not answer.
+        """
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=300s", "nodes", "--all")
+        say("it has to find the image by itself: nothing is loaded")
+
+    def down(self) -> None:
+        """Leave it as it is."""
+
+    def load_image(self) -> None:
+        """Fail: the way that an image takes there is its own."""
+        raise CommandError("push the image to the registry that this cluster pulls from")
+
+
+class KindCluster:
+    """One of kind's, where a Docker engine answers."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._folder = places.state(name)
+        self.kubectl = Kubectl(self._folder / "kubeconfig", "kubectl")
+
+    def up(self, say: Callable[[str], None]) -> None:
+        """Start it, unless it runs, and load the image.
+
+        Raises:
+            CommandError: something of it failed.
+        """
+        if self._name not in run("kind", "get", "clusters").split():
+            say("kind")
+            self._folder.mkdir(parents=True, exist_ok=True)
+            workers = [
+                {"role": "worker", "labels": {"topology.kubernetes.io/zone": zone}}
+                for zone in ZONES[:NODES]
+            ]
+            configuration = {
+                "kind": "Cluster",
+                "apiVersion": "kind.x-k8s.io/v1alpha4",
+                "nodes": [{"role": "control-plane"}, *workers],
+            }
+            run(
+                *("kind", "create", "cluster", f"--name={self._name}", "--config=-"),
+                *("--wait=120s", f"--kubeconfig={self.kubectl.kubeconfig}"),
+                input=json.dumps(configuration),
+            )
+        for media in ("ssd", "hdd"):
+            storage_class = {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": f"local-{media}"},
+                "provisioner": "rancher.io/local-path",  # As kind brings it.
+                "volumeBindingMode": "WaitForFirstConsumer",
+            }
+            self.kubectl.apply(json.dumps(storage_class))
+        say("images")
+        self.load_image()
+
+    def down(self) -> None:
+        """Remove it."""
+        run("kind", "delete", "cluster", f"--name={self._name}")
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def load_image(self) -> None:
+        """Build the product's image from the checkout, and load it."""
+        file = places.ROOT / "images" / "Dockerfile"
+        run("docker", "build", f"--tag={PRODUCT}", f"--file={file}", places.ROOT)
+        run("kind", "load", "docker-image", PRODUCT, f"--name={self._name}")
+
+
+def choose() -> Cluster:
+    """Return the cluster that the environment asks for.
+
+    MILLRACE_PROVIDER says `native`, `kind` or `existing`. Unset: the cluster of KUBECONFIG where
+    that is set, and not to one of ours; else kind where it is installed and Docker answers; else
+    native.
+
+    Raises:
+        CommandError: there is no such provider.
+    """
+    name = os.environ.get("MILLRACE_CLUSTER", "millrace")
+    kubeconfig = os.environ.get("KUBECONFIG", "")
+    match os.environ.get("MILLRACE_PROVIDER") or _default(kubeconfig):
+        case "existing":
+            return ExistingCluster(Path(kubeconfig))
+        case "kind":
+            return KindCluster(name)
+        case "native":
+            return NativeCluster(name)
+        case other:
+            raise CommandError(f"MILLRACE_PROVIDER={other}: say native, kind or existing")
+
+
+def _default(kubeconfig: str) -> str:
+    if kubeconfig and places.state("") not in Path(kubeconfig).parents:
+        return "existing"
+    if shutil.which("kind") and shutil.which("docker"):
+        try:
+            run("docker", "info", seconds_max=10.0)
+        except CommandError:
+            return "native"
+        return "kind"
+    return "native"

@@ -1,0 +1,185 @@
+"""Provides the volumes that claims of a native cluster ask for, as a driver of local disks would.
+
+    python -m e2e.cluster.volumes CLUSTER
+
+A claim waits for its first pod, and the scheduler says which node that is on; there a volume of the
+size that was asked for is made, with a file system of its own: it is full when it is full. When its
+claim is gone the volume goes too, and it grows when its claim does.
+
+It looks at all claims and volumes twice a second, and knows nothing from the time before.
+"""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import urllib3
+from e2e.cluster.commands import CommandError
+from e2e.cluster.native import NativeCluster
+
+PROVISIONER = "e2e.millrace.dev/local"
+
+_MINE = "pv.kubernetes.io/provisioned-by"
+_WANTED_OF = "volume.kubernetes.io/storage-provisioner"
+_NODE = "volume.kubernetes.io/selected-node"
+_SECONDS_BETWEEN = 0.5
+_SIZE_BYTES_MIN = 16 << 20
+_UNITS = {
+    "Ki": 1 << 10,
+    "Mi": 1 << 20,
+    "Gi": 1 << 30,
+    "Ti": 1 << 40,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+}
+
+Object = dict[str, Any]
+
+
+def size_bytes(quantity: str) -> int:
+    """Return how many bytes a quantity such as `10Gi` is."""
+    for unit, factor in _UNITS.items():
+        if quantity.endswith(unit):
+            return int(float(quantity.removesuffix(unit)) * factor)
+    return int(quantity)
+
+
+class Provisioner:
+    """See the module."""
+
+    def __init__(self, cluster: NativeCluster) -> None:
+        self._nodes = {node.name: node for node in cluster.nodes}
+        certificates = cluster.certificates
+        self._pool = urllib3.HTTPSConnectionPool(
+            "127.0.0.1",
+            cluster.api_port,
+            cert_file=str(certificates.path("admin.crt")),
+            key_file=str(certificates.path("admin.key")),
+            ca_certs=str(certificates.authority),
+            timeout=10.0,
+            retries=False,
+        )
+
+    def serve(self) -> None:
+        """Do it until killed."""
+        while True:
+            with _reported():
+                self.reconcile()
+            time.sleep(_SECONDS_BETWEEN)
+
+    def reconcile(self) -> None:
+        """Do what is to be done now."""
+        claims = self._list("/api/v1/persistentvolumeclaims")
+        volumes = {
+            volume["metadata"]["name"]: volume
+            for volume in self._list("/api/v1/persistentvolumes")
+            if volume["metadata"].get("annotations", {}).get(_MINE) == PROVISIONER
+        }
+        for claim in claims:
+            with _reported():
+                self._serve_claim(claim, volumes)
+        for volume in volumes.values():
+            with _reported():
+                self._reclaim(volume)
+
+    def _serve_claim(self, claim: Object, volumes: dict[str, Object]) -> None:
+        metadata = claim["metadata"]
+        annotations = metadata.get("annotations", {})
+        if annotations.get(_WANTED_OF) != PROVISIONER or "deletionTimestamp" in metadata:
+            return
+        volume = volumes.get(f"pvc-{metadata['uid']}")
+        if volume is not None:
+            self._grow(claim, volume)
+        elif annotations.get(_NODE) in self._nodes:
+            self._provide(claim, annotations[_NODE])
+
+    def _provide(self, claim: Object, node: str) -> None:
+        metadata, spec = claim["metadata"], claim["spec"]
+        name = f"pvc-{metadata['uid']}"
+        requested = spec["resources"]["requests"]["storage"]
+        path = self._nodes[node].make_volume(name, max(size_bytes(requested), _SIZE_BYTES_MIN))
+        named = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        of_claim = {key: metadata[key] for key in ("name", "namespace", "uid")}
+        self._send(
+            "POST",
+            "/api/v1/persistentvolumes",
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": name, "annotations": {_MINE: PROVISIONER}},
+                "spec": {
+                    "capacity": {"storage": requested},
+                    "accessModes": spec["accessModes"],
+                    "volumeMode": "Filesystem",
+                    "persistentVolumeReclaimPolicy": "Delete",
+                    "storageClassName": spec["storageClassName"],
+                    "local": {"path": path},
+                    "nodeAffinity": {
+                        "required": {"nodeSelectorTerms": [{"matchExpressions": [named]}]}
+                    },
+                    "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **of_claim},
+                },
+            },
+        )
+
+    def _grow(self, claim: Object, volume: Object) -> None:
+        requested = claim["spec"]["resources"]["requests"]["storage"]
+        if size_bytes(requested) <= size_bytes(volume["spec"]["capacity"]["storage"]):
+            return
+        name = volume["metadata"]["name"]
+        self._nodes[node_of(volume)].grow_volume(name, size_bytes(requested))
+        capacity = {"capacity": {"storage": requested}}
+        self._send("PATCH", f"/api/v1/persistentvolumes/{name}", {"spec": capacity})
+        namespace, claim_name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim_name}/status"
+        self._send("PATCH", path, {"status": capacity})
+
+    def _reclaim(self, volume: Object) -> None:
+        name = volume["metadata"]["name"]
+        is_wanted = volume["spec"]["persistentVolumeReclaimPolicy"] != "Delete"
+        if not is_wanted and volume.get("status", {}).get("phase") in ("Released", "Failed"):
+            self._nodes[node_of(volume)].remove_volume(name)
+            self._send("DELETE", f"/api/v1/persistentvolumes/{name}", {})
+
+    def _list(self, path: str) -> list[Object]:
+        items: list[Object] = self._send("GET", path, None)["items"]
+        return items
+
+    def _send(self, method: str, path: str, document: Object | None) -> Object:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        body = None if document is None else json.dumps(document).encode()
+        answer = self._pool.request(method, path, body, headers={"Content-Type": kind})
+        if answer.status >= 400:
+            raise RuntimeError(f"{method} {path}: {answer.status} {answer.data.decode()}")
+        result: Object = json.loads(answer.data)
+        return result
+
+
+def node_of(volume: Object) -> str:
+    """Return the name of the node that a volume is on."""
+    term = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]
+    name: str = term["matchExpressions"][0]["values"][0]
+    return name
+
+
+@contextlib.contextmanager
+def _reported() -> Iterator[None]:
+    """Write what goes wrong to the log: it is tried again."""
+    try:
+        yield
+    except (CommandError, OSError, RuntimeError, urllib3.exceptions.HTTPError) as error:
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
+
+
+def main() -> None:
+    """Serve until killed."""
+    Provisioner(NativeCluster(sys.argv[1])).serve()
+
+
+if __name__ == "__main__":
+    main()

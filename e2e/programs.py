@@ -1,0 +1,68 @@
+"""The programs that a cluster of our own is made of and tested with, built from their Go modules.
+
+    python -m e2e.programs
+
+builds those that are not in the user's cache yet, which takes some minutes.
+"""
+
+import re
+from pathlib import Path
+
+from tests.api_server import binaries
+from tests.go_programs import GoPrograms, run_go
+
+_MODULES = Path(__file__).with_name("go")
+
+
+def _of_module(name: str, package: str) -> GoPrograms:
+    """Return the one program of a Go module of ours, which pins what it is made of."""
+    source = _MODULES / name
+    found = re.search(rf"^require \S*{name}\S* v(\S+)", (source / "go.mod").read_text(), re.M)
+    assert found is not None
+
+    def build(go: str, _: Path, destination: Path) -> None:
+        program = destination / name
+        run_go(
+            *(go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), package),
+            folder=source,
+        )
+
+    return GoPrograms(
+        name=f"{name}-{found[1]}",
+        about=f"{name} {found[1]}",
+        source=source,
+        names=(name,),
+        build_in=build,
+    )
+
+
+API_SERVER = binaries.PROGRAMS
+NODES = binaries.of_kubernetes(
+    "kubernetes-nodes",
+    ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"),
+)
+COREDNS = _of_module("coredns", ".")
+HELM = _of_module("helm", "helm.sh/helm/v3/cmd/helm")
+KUBECONFORM = _of_module("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform")
+
+ALL = (API_SERVER, NODES, COREDNS, HELM, KUBECONFORM)
+OF_A_CLUSTER = (API_SERVER, NODES, COREDNS)
+
+
+def path(name: str) -> Path:
+    """Return where a program is, or will be once it is built.
+
+    Raises:
+        KeyError: there is no such program.
+    """
+    return {name: programs.folder() for programs in ALL for name in programs.names}[name] / name
+
+
+def main() -> None:
+    """Build what is not there yet."""
+    for each in ALL:
+        each.main()
+
+
+if __name__ == "__main__":
+    main()
