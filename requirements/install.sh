@@ -85,8 +85,8 @@ ensure_fault_tools() {
 # A cluster out of its parts takes root; without it, and where Docker or another cluster serves, none of this is needed.
 ensure_cluster_tools() {
     [ "$(id -u)" = 0 ] || return 0
-    missing=$(list_missing containerd:containerd runc:runc iptables:iptables conntrack:conntrack ip:iproute2 tc:iproute2 \
-        mkfs.ext4:e2fsprogs debootstrap:debootstrap buildah:buildah openssl:openssl cc:gcc | sort -u | xargs)
+    missing=$(list_missing containerd:containerd runc:runc iptables:iptables conntrack:conntrack ip:iproute2 \
+        mkfs.xfs:xfsprogs debootstrap:debootstrap buildah:buildah openssl:openssl cc:gcc | sort -u | xargs)
     [ -x /usr/lib/cni/ptp ] || missing="$missing containernetworking-plugins"
     [ -z "$missing" ] && return
     (install_packages "$missing" "no $missing: no cluster without them") || true

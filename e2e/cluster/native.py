@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -159,14 +160,23 @@ class NativeCluster:
             self._control_plane.run("iptables", "-D", *_AWAY, "-j", "DROP")
 
     @contextlib.contextmanager
-    def api_server_slow(self, delay_ms: int) -> Iterator[None]:
-        """Let what the API server sends to nodes and pods take longer while the block runs."""
-        queue = ("qdisc", "replace", "dev", "nodes", "root", "netem", "delay", f"{delay_ms}ms")
-        self._control_plane.run("tc", *queue)
-        try:
-            yield
-        finally:
-            self._control_plane.run("tc", "qdisc", "del", "dev", "nodes", "root")
+    def api_server_slow(self, stopped_s: float = 1.0, running_s: float = 0.1) -> Iterator[None]:
+        """Let the API server work for a moment only, again and again, while the block runs."""
+        over = threading.Event()
+
+        def go_on() -> None:
+            while not over.wait(running_s):
+                self._control_plane.signal("kube-apiserver", signal.SIGSTOP)
+                over.wait(stopped_s)
+                self._control_plane.signal("kube-apiserver", signal.SIGCONT)
+
+        with ThreadPoolExecutor(1) as thread:
+            done = thread.submit(go_on)
+            try:
+                yield
+            finally:
+                over.set()
+                done.result()
 
     def restart_api_server(self) -> None:
         """Kill the API server, and start it again; return once it is ready."""
@@ -215,7 +225,7 @@ def _check_machine() -> None:
         raise CommandError("it makes namespaces and mounts: run it as root, or use kind")
     wanted = (
         *("buildah", "cc", "conntrack", "containerd", "debootstrap", "ip", "iptables"),
-        *("mkfs.ext4", "nsenter", "openssl", "runc", "tc", "unshare"),
+        *("mkfs.xfs", "nsenter", "openssl", "runc", "unshare"),
     )
     if missing := [program for program in wanted if shutil.which(program) is None]:
         raise CommandError(f"install what is missing, or run make: {', '.join(missing)}")

@@ -119,8 +119,8 @@ class Node:
             made = image.with_suffix(".new")
             with made.open("wb") as file:
                 file.truncate(size_bytes)
-            # Lazily, and without a journal of the default size: most are small and used once.
-            self.machine.run("mkfs.ext4", "-q", "-m0", "-E", "lazy_itable_init=1,nodiscard", made)
+            # It can grow while mounted; ext4 wants a right for that which root may lack.
+            self.machine.run("mkfs.xfs", "-q", "-K", made)
             made.rename(image)
         self._mount(image)
         return f"{_VOLUMES}/{name}"
@@ -141,15 +141,16 @@ class Node:
         image = self._volume_image(name)
         with image.open("r+b") as file:
             file.truncate(size_bytes)
-        device = self.machine.run("findmnt", "-no", "SOURCE", f"{_VOLUMES}/{name}").strip()
+        path = f"{_VOLUMES}/{name}"
+        device = self.machine.run("findmnt", "-no", "SOURCE", path).strip()
         self.machine.run("losetup", "--set-capacity", device)
-        self.machine.run("resize2fs", device)
+        self.machine.run("xfs_growfs", path)
 
     def _volume_image(self, name: str) -> Path:
-        return self.machine.folder / "volumes" / f"{name}.ext4"
+        return self.machine.folder / "volumes" / f"{name}.xfs"
 
     def _volume_images(self) -> list[Path]:
-        return sorted((self.machine.folder / "volumes").glob("*.ext4"))
+        return sorted((self.machine.folder / "volumes").glob("*.xfs"))
 
     def _mount(self, image: Path) -> None:
         path = f"{_VOLUMES}/{image.stem}"

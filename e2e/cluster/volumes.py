@@ -26,7 +26,7 @@ _MINE = "pv.kubernetes.io/provisioned-by"
 _WANTED_OF = "volume.kubernetes.io/storage-provisioner"
 _NODE = "volume.kubernetes.io/selected-node"
 _SECONDS_BETWEEN = 0.5
-_SIZE_BYTES_MIN = 16 << 20
+_SIZE_BYTES_MIN = 300 << 20  # Of XFS.
 _UNITS = {
     "Ki": 1 << 10,
     "Mi": 1 << 20,
