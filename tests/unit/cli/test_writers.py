@@ -7,7 +7,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from millrace.cli.records.sources import RecordMapping, read_records
+from millrace.cli.records.sources import RECORDS_MARK, RecordMapping, read_records
 from millrace.cli.records.writers import open_writer
 from millrace.core.records.columns import SCHEMA
 
@@ -93,9 +93,31 @@ def test_files_of_records_can_be_produced_again_without_loss(file_format: str) -
     assert columns.keys is not None
     assert columns.keys.to_pylist() == [b"k", None, b""]
     assert columns.timestamps is not None
-    assert columns.timestamps.to_pylist() == [1000, -1, 1500]
+    assert columns.timestamps.to_pylist() == [1000, None, 1500]
     assert columns.headers is not None
     assert columns.headers.to_pylist() == RECORDS.column("headers").to_pylist()
+
+
+@pytest.mark.parametrize("file_format", ["arrow", "parquet"])
+def test_files_of_records_have_times_as_times(file_format: str) -> None:
+    stream = io.BytesIO(written(file_format))
+    read = pa.parquet.read_table if file_format == "parquet" else pa.ipc.open_stream
+    assert read(stream).schema.field("timestamp").type == pa.timestamp("ms", "UTC")
+
+
+@pytest.mark.parametrize("file_format", ["arrow", "parquet"])
+def test_files_with_times_as_numbers_can_be_produced_again_too(file_format: str) -> None:
+    table = pa.table(RECORDS.columns, SCHEMA.with_metadata(RECORDS_MARK))
+    stream = io.BytesIO()
+    if file_format == "parquet":
+        pa.parquet.write_table(table, stream)
+    else:
+        with pa.ipc.new_stream(stream, table.schema) as writer:
+            writer.write_table(table)
+    stream.seek(0)
+    (columns,) = read_records(stream, "copy", file_format, RecordMapping())
+    assert columns.timestamps is not None
+    assert columns.timestamps.to_pylist() == [1000, -1, 1500]
 
 
 def test_a_table_shows_one_line_a_record_even_when_values_have_several() -> None:

@@ -266,7 +266,7 @@ def _records_of(batch: pa.RecordBatch, name: str, mapping: RecordMapping) -> Rec
         return RecordColumns(
             batch.column("value"),
             batch.column("key"),
-            batch.column("timestamp"),
+            batch.column("timestamp").cast(pa.int64()),
             batch.column("headers"),
         )
     _check_columns(batch.schema.names, name, mapping)

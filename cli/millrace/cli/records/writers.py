@@ -20,7 +20,10 @@ from millrace.core.records.columns import SCHEMA
 FORMATS: Final = ("lines", "json", "csv", "arrow", "parquet", "table")
 
 _PLACE: Final = (pa.field("topic", pa.string()), pa.field("partition", pa.int32()))
-FILE_SCHEMA: Final = pa.schema([*_PLACE, *SCHEMA], RECORDS_MARK)
+_TIME: Final = pa.field("timestamp", pa.timestamp("ms", "UTC"))
+FILE_SCHEMA: Final = pa.schema(
+    [*_PLACE, *(_TIME if field.name == _TIME.name else field for field in SCHEMA)], RECORDS_MARK
+)
 """Columns of the files that are written."""
 
 
@@ -204,9 +207,11 @@ def _rows(records: pa.RecordBatch) -> Any:
 
 
 def _placed(topic: str, partition: int, records: pa.RecordBatch) -> pa.RecordBatch:
-    place = [pa.repeat(topic, records.num_rows), pa.repeat(partition, records.num_rows)]
-    columns = [place[0], place[1].cast(pa.int32()), *records.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)
+    columns = {name: records.column(name) for name in SCHEMA.names}
+    columns["topic"] = pa.repeat(topic, records.num_rows)
+    columns["partition"] = pa.repeat(partition, records.num_rows).cast(pa.int32())
+    columns["timestamp"] = _times(records.column("timestamp"))
+    return pa.RecordBatch.from_arrays([columns[n] for n in FILE_SCHEMA.names], schema=FILE_SCHEMA)
 
 
 def _text(cell: bytes) -> str:

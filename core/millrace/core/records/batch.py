@@ -244,7 +244,8 @@ def open_batch(
 # they mean null, as offsets empty.
 _ZEROS: Final = pa.py_buffer(bytes(4 * (RECORDS_MAX + 1)))
 _NOTHING: Final = pa.py_buffer(b"")
-_NO_CELLS: Final = [None, _ZEROS, _NOTHING]
+_NO_CELLS: Final = [None, _ZEROS.slice(0, 4), _NOTHING]
+"""Of a column without cells: one offset, for Arrow writes the whole buffer of such a column."""
 _NO_ENTRIES: Final = pa.Array.from_buffers(
     HEADERS_TYPE.value_type,
     0,

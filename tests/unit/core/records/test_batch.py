@@ -311,6 +311,15 @@ def test_any_body_under_any_attributes_is_refused_or_harmless(
     )
 
 
+def test_an_arrow_file_of_a_few_records_is_small() -> None:
+    batch = sealed(Columns(record_count=3, timestamps=NOON, values=[b"a", b"b", b"c"]))
+    records = open_whole(stamped(batch, base_offset=Offset(0), leader_epoch=LeaderEpoch(0)))
+    file = pa.BufferOutputStream()
+    with pa.ipc.new_stream(file, records.schema) as writer:
+        writer.write_batch(records)
+    assert file.getvalue().size < 4_096
+
+
 # Layouts that lie, by hand. The body of `TWO`: table (8), offsets 0 1 3 (12 + 4), data (3 + 5).
 
 TWO = sealed(Columns(record_count=2, timestamps=NOON, values=[b"a", b"bc"]))
