@@ -65,11 +65,11 @@ class Sending:
 
 
 class Reading:
-    """A reader that ends where the records ended that were there: it waits when none come.
+    """A reader: it waits when nothing comes, and something is left to be read.
 
     Args:
-        left: the partitions that are not read to their end; whoever reads keeps it up to date, and
-            counts what came.
+        left: the partitions that are not read to their end, or, where there is no end, those that
+            no broker sends. Whoever reads keeps it up to date, and counts what came.
     """
 
     again = "records come again"

@@ -127,6 +127,14 @@ class Consumer:
         """Return the partitions that are read."""
         return self._core.assignment()
 
+    def awaited_partitions(self) -> list[Place]:
+        """Return the partitions that no broker sends at present.
+
+        Nobody leads them, their broker cannot be reached, or where to begin is looked up. Paused
+        ones, and those that cannot go on before `seek`, are not among them.
+        """
+        return self._core.awaited()
+
     def topic_ids(self) -> dict[str, TopicId]:
         """Return which topics are read, by name: one that is made anew under the name is another.
 

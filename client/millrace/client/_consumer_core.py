@@ -377,6 +377,11 @@ class ConsumerCore:
                 self._fetcher.resume(place)
                 self._wake()
 
+    def awaited(self) -> list[Place]:
+        """See `Consumer.awaited_partitions`."""
+        with self._lock:
+            return [self._place(each) for each in self._fetcher.awaited()]
+
     def assignment(self) -> list[Place]:
         """Return the partitions that are read."""
         with self._lock:

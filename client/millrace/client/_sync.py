@@ -311,6 +311,13 @@ class SyncConsumer:
         """Return the partitions that are read."""
         return self._core.assignment()
 
+    def awaited_partitions(self) -> list[Place]:
+        """Return the partitions that no broker sends at present.
+
+        See `Consumer.awaited_partitions`.
+        """
+        return self._consumer.awaited_partitions()
+
     def topic_ids(self) -> dict[str, TopicId]:
         """Return which topics are read, by name: see `Consumer.topic_ids`."""
         return self._consumer.topic_ids()

@@ -62,6 +62,22 @@ def test_producing_says_for_which_broker_it_waits_and_that_it_goes_on(
         assert command.wait(60) == ExitCode.DONE
 
 
+def test_following_says_what_it_waits_for_and_that_it_goes_on(own_broker: BrokerProcess) -> None:
+    command_line = CommandLine(own_broker.address)
+    command_line.ok("topic", "create", "orders", "--partitions", "1")
+    command_line.ok("produce", "orders", stdin="first\n")
+    with command_line.start("consume", "orders", "--follow") as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.readline() == b"first\n"
+        own_broker.kill()
+        assert command.stderr.readline().startswith(b"waiting for orders-0 ...")
+        own_broker.start()
+        assert command.stderr.readline() == b"all partitions are read again\n"
+        command.send_signal(signal.SIGINT)
+        assert command.wait(60) == ExitCode.INTERRUPTED
+
+
 def test_the_greeting_says_the_address_and_what_to_try_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     words = ["up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--metrics-port", "-1"]
     with subprocess.Popen(

@@ -28,6 +28,9 @@ class Consumer:
     def position(self, place: tuple[str, int]) -> int:
         return self._position
 
+    def awaited_partitions(self) -> list[tuple[str, int]]:
+        return []
+
     def poll_batches(self, timeout_ms: int) -> list[FetchedRecords]:
         if self._position == 3:
             self._then()

@@ -289,6 +289,8 @@ class _Copying:
         consumer, ends = self._consumer, self._ends
         until = ends or {}
         reading = Reading(until)
+        if ends is None:
+            reading.again = "all partitions are read again"
         stall = Stall(reading, say)
         started = last_came = time.monotonic()
         # Not where the terminal shows records, or another program reads them and may draw there.
@@ -307,10 +309,13 @@ class _Copying:
                     return
                 stream.flush()
                 progress.update(self.transfer.records, self.transfer)
-                reading.count += len(batches)
-                reading.left = [
-                    each for each in reading.left if consumer.position(each) < until[each]
-                ]
+                if ends is None:  # However much comes of the others.
+                    reading.left = consumer.awaited_partitions()
+                else:
+                    reading.count += len(batches)
+                    reading.left = [
+                        each for each in reading.left if consumer.position(each) < until[each]
+                    ]
                 stall.look(now)
                 if batches:
                     last_came = now

@@ -374,6 +374,14 @@ class Fetcher:
         """Return the partitions that are read."""
         return list(self._partitions)
 
+    def awaited(self) -> list[TopicPartition]:
+        """Return the partitions that are to be read, and that no broker sends at present."""
+        return [
+            each.topic_partition
+            for each in self._partitions.values()
+            if each.step not in (_Step.FETCHING, _Step.PAUSED, _Step.FAILED)
+        ]
+
     def position(self, topic_partition: TopicPartition) -> Offset | None:
         """Return the offset of the next batch's first record to be taken; None: not known yet."""
         position = self._partitions[topic_partition].position

@@ -247,6 +247,15 @@ def test_a_refusal_that_names_no_news_is_looked_up(epoch: int) -> None:
     assert fetcher.poll(at(1)) == [RefreshMetadata(["t"])]
 
 
+def test_a_partition_is_awaited_while_no_broker_sends_it() -> None:
+    fetcher = make()
+    assert fetcher.awaited() == []
+    fetcher.on_disconnected(BROKER, "gone")
+    assert fetcher.awaited() == [PLACE]
+    fetcher.pause(PLACE)
+    assert fetcher.awaited() == []
+
+
 def test_when_the_leader_cannot_be_reached_another_one_is_looked_for() -> None:
     fetcher = Fetcher(Reset.EARLIEST, WINDOW, 100)
     fetcher.assign("t", PLACE, Offset(5))
