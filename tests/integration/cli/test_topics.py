@@ -8,6 +8,7 @@ from tests.integration.cli.command_line import CommandLine
 
 from millrace.cli.failures import ExitCode
 from millrace.cli.main import cli
+from millrace.client import Position, SyncAdmin
 
 
 def test_a_topic_is_made_described_altered_and_deleted(millrace: CommandLine) -> None:
@@ -30,13 +31,27 @@ def test_a_topic_is_made_described_altered_and_deleted(millrace: CommandLine) ->
     assert millrace.run("topic", "describe", "metrics/cpu").exit_code == ExitCode.NOT_FOUND
 
 
-def test_the_shell_completes_the_names_of_topics(
+def test_the_shell_completes_the_settings_of_topics() -> None:
+    completion = ShellComplete(cli, {}, "millrace", "_MILLRACE_COMPLETE")
+    found = completion.get_completions(["topic", "alter", "t", "--set"], "retention")
+    assert [item.value for item in found] == ["retention.ms=", "retention.bytes="]
+    found = completion.get_completions(["topic", "alter", "t", "--unset"], "retention.m")
+    assert [item.value for item in found] == ["retention.ms"]
+
+
+def test_the_shell_completes_names_that_the_broker_knows(
     millrace: CommandLine, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLRACE_BOOTSTRAP", millrace.address)
     completion = ShellComplete(cli, {}, "millrace", "_MILLRACE_COMPLETE")
     found = completion.get_completions(["consume"], topic[:-1])
     assert topic in [item.value for item in found]
+    brokers = completion.get_completions(["cluster", "drain"], "bro")
+    assert [item.value for item in brokers] == ["broker-0"]
+    with SyncAdmin(millrace.address) as admin:
+        admin.resolve_initial("hourly-report", {(topic, 0): Position(0)})
+    names = completion.get_completions(["positions", "show"], "hourly-r")
+    assert [item.value for item in names] == ["hourly-report"]
     monkeypatch.setenv("MILLRACE_BOOTSTRAP", "127.0.0.1:1")
     assert completion.get_completions(["consume"], topic[:-1]) == []
 

@@ -22,7 +22,8 @@ _VARIABLE = "_MILLRACE_COMPLETE"  # click's name for how the shell asks the prog
 def command(context: click.Context, shell: str) -> None:
     """Print a script for shell completion.
 
-    It completes commands, options, and the names of topics, for which it asks the broker.
+    It completes commands, options and settings of topics, and the names of topics, brokers and
+    positions, for which it asks the broker.
     """
     from click.shell_completion import get_completion_class
 

@@ -4,12 +4,16 @@ import sys
 
 import click
 
-from millrace.cli.cluster import connect_admin, say_unknown, try_offsets
+from millrace.cli.cluster import connect_admin, say_unknown, suggestions, try_offsets
 from millrace.cli.command import Command, Group, bootstrap_option, output_option
 from millrace.cli.failures import ExitCode, Failure
 from millrace.cli.output import print_json, print_result, say
 from millrace.cli.places import Place
 from millrace.core.errors import MillraceError
+
+
+def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return suggestions(context, lambda admin: admin.position_names(), incomplete)
 
 
 @click.group(
@@ -43,7 +47,7 @@ def list_(bootstrap: str, output: str) -> None:
     millrace positions show hourly-report --output json
     """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_name)
 @bootstrap_option
 @output_option
 def show(name: str, bootstrap: str, output: str) -> None:
@@ -90,7 +94,7 @@ def show(name: str, bootstrap: str, output: str) -> None:
 @command.command(
     "delete", cls=Command, writes=True, examples="millrace positions delete hourly-report --yes"
 )
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_name)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @bootstrap_option
 @output_option

@@ -47,12 +47,22 @@ def _settings_value(
     return settings
 
 
+def _complete_setting(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    from millrace.core.metadata.topic_config import SETTINGS
+
+    end = "=" if parameter.name == "settings" else ""
+    return [name + end for name in SETTINGS if name.startswith(incomplete)]
+
+
 _set_option = click.option(
     "--set",
     "settings",
     callback=_settings_value,
     metavar="NAME=VALUE",
     multiple=True,
+    shell_complete=_complete_setting,
     help="A setting, such as retention.ms=86400000; may be repeated.",
 )
 _validate_option = click.option(
@@ -207,7 +217,11 @@ def _next(description: "TopicDescription", *, is_damaged: bool) -> Iterator[str]
 @topic_argument()
 @_set_option
 @click.option(
-    "--unset", metavar="NAME", multiple=True, help="Back to the default; may be repeated."
+    "--unset",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=_complete_setting,
+    help="Back to the default; may be repeated.",
 )
 @click.option("--partitions", type=click.IntRange(1), help="The new number; it can only grow.")
 @_validate_option
