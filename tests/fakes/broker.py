@@ -67,6 +67,8 @@ class FakeLog:
     """Else look-ups of metadata say that nobody leads it."""
     damage: MillraceError | None = None
     """What look-ups of offsets get."""
+    led_by: common_pb2.PartitionLeader | None = None
+    """Another broker that look-ups of metadata name."""
 
     @property
     def end_offset(self) -> int:
@@ -304,7 +306,8 @@ class FakeBroker:
             partitions=[
                 cluster_pb2.PartitionMetadata(
                     partition=number,
-                    leader=common_pb2.PartitionLeader(
+                    leader=log.led_by
+                    or common_pb2.PartitionLeader(
                         broker_id=self.broker_id if log.has_leader else -1,
                         leader_epoch=log.leader_epoch,
                         address=self.address,

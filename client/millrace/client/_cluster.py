@@ -64,6 +64,8 @@ from millrace.proto.v1 import (
 SOFTWARE_NAME: Final = "millrace-python"
 _CONNECT_TIMEOUT_S: Final = 10.0
 METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000
+LEADER_SILENCE_MS_DEFAULT: Final = 2_000
+"""After which others are asked who leads instead of a broker that does not answer."""
 _CATCH_UP_PAUSES_S: Final = (0.05, 0.2)
 """Pauses in which a broker that lags may catch up before another one is asked."""
 _ABOUT_BROKERS: Final = cluster_pb2.GetMetadataRequest(brokers_only=True)
@@ -420,6 +422,8 @@ class Cluster:
         name = str(parse_topic_name(name))
         if name not in self.topics:
             await self.refresh([name])
+        if name not in self.topics:  # Who was asked may not have heard of a new one yet.
+            await self.ask_everybody([name], lambda: name in self.topics)
         info = self.topics.get(name)
         if info is None:
             raise UnknownTopicOrPartitionError(
@@ -483,6 +487,25 @@ class Cluster:
         self.learn(response, is_full=not is_partial)
         return response
 
+    async def ask_everybody(self, topics: Iterable[str], is_enough: Callable[[], bool]) -> None:
+        """Ask all brokers about topics at a time, until what is known by then is enough.
+
+        Whoever knows most is believed. Takes `metadata_timeout_ms` at the most.
+        """
+        request = cluster_pb2.GetMetadataRequest(topics=sorted(topics))
+        asks = [asyncio.create_task(self._ask(each, request)) for each in self._addresses()]
+        try:
+            for answer in asyncio.as_completed(asks):
+                answered = await answer
+                if answered is not None:
+                    self.learn(answered[1], is_full=False)
+                if is_enough():
+                    return
+        finally:
+            for ask in asks:
+                ask.cancel()
+            await asyncio.gather(*asks, return_exceptions=True)
+
     async def survey(self) -> tuple[BrokerId, ...]:
         """Ask every broker about the cluster; return who should be there, and does not answer.
 
@@ -497,7 +520,9 @@ class Cluster:
         heard: set[BrokerId] = set()
         while addresses := [each for each in self._addresses() if each not in asked]:
             asked.update(addresses)
-            answers = await asyncio.gather(*map(self._ask_about_brokers, addresses))
+            answers = await asyncio.gather(
+                *(self._ask(address, _ABOUT_BROKERS) for address in addresses)
+            )
             answered = [each for each in answers if each is not None]
             for connection, response in sorted(answered, key=lambda each: _knowledge(each[1])):
                 heard.add(BrokerId(connection.hello.broker_id))
@@ -508,12 +533,14 @@ class Cluster:
         expected = (each.broker_id for each in self.brokers.values() if not each.is_fenced)
         return tuple(sorted(broker_id for broker_id in expected if broker_id not in heard))
 
-    async def _ask_about_brokers(
-        self, address: str
+    async def _ask(
+        self, address: str, request: cluster_pb2.GetMetadataRequest
     ) -> tuple[Connection, cluster_pb2.GetMetadataResponse] | None:
+        """Ask one broker about the cluster; None: it does not answer."""
+
         async def ask(connection: Connection) -> cluster_pb2.GetMetadataResponse:
             response: cluster_pb2.GetMetadataResponse = await connection.cluster.GetMetadata(
-                _ABOUT_BROKERS
+                request
             )
             return response
 

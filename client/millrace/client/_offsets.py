@@ -1,13 +1,18 @@
-"""Offsets by place or by time, asked of the leaders; where a leader has moved it is followed."""
+"""Offsets by place or by time, asked of the leaders; where a leader has moved it is followed.
+
+One that is silent may be cut off, and lead no more. So after two seconds all brokers are asked who
+leads, for as long as it is silent, and whoever leads instead is asked.
+"""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from millrace.client import _wire
-from millrace.client._cluster import Cluster
+from millrace.client._cluster import LEADER_SILENCE_MS_DEFAULT, Cluster
 from millrace.client._pauses import spread
 from millrace.core.errors import (
     ConnectionFailedError,
@@ -16,7 +21,7 @@ from millrace.core.errors import (
     RefreshMetadataError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.ids import BrokerId, Leader, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.pauses import pause_after
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import fetch_pb2
@@ -60,7 +65,7 @@ Wanted = TypeVar("Wanted")
 Found = TypeVar("Found")
 _Ask: TypeAlias = Callable[
     [Cluster, BrokerId, Mapping[TopicPartition, Wanted]],
-    Awaitable[Sequence[Found | MillraceError]],
+    Coroutine[Any, Any, Sequence[Found | MillraceError]],
 ]
 
 
@@ -141,6 +146,7 @@ async def _ask_leaders(
     found: dict[TopicPartition, Found] = {}
     missing = dict(wanted)
     while True:
+        asked = {place: cluster.leader_of(place) for place in missing}
         errors = await _ask_each_once(cluster, missing, ask, found)
         now = time.monotonic()
         in_vain_ms = int((now - began_at) * 1000)
@@ -154,16 +160,19 @@ async def _ask_leaders(
         if not errors:
             return {place: found[place] for place in wanted if place in found}
         missing = {place: wanted[place] for place in errors}
-        # A refusal that names a leader who is news spares the look-up.
-        learned = [_learn_leader(cluster, place, error) for place, error in errors.items()]
-        if not all(learned):
+        for place, error in errors.items():
+            if isinstance(error, RefreshMetadataError) and error.leader is not None:
+                cluster.learn_leader(place, error.leader)
+        # News of a leader, as a refusal may name him, spare the look-up.
+        if not all(_is_led_anew(cluster, place, asked[place]) for place in errors):
             await asyncio.sleep(pause_s)
             await cluster.refresh(_topics_of(cluster, errors))
 
 
-def _learn_leader(cluster: Cluster, place: TopicPartition, error: MillraceError) -> bool:
-    named = error.leader if isinstance(error, RefreshMetadataError) else None
-    return named is not None and cluster.learn_leader(place, named)
+def _is_led_anew(cluster: Cluster, place: TopicPartition, before: Leader | None) -> bool:
+    """Return whether another leader of a partition, or another epoch of one, is known by now."""
+    leader = cluster.leader_of(place)
+    return leader is not None and leader.broker_id >= 0 and leader != before
 
 
 def _topics_of(cluster: Cluster, places: Iterable[TopicPartition]) -> set[str]:
@@ -201,14 +210,22 @@ async def _ask_each_once(
             )
         else:
             by_broker.setdefault(leader.broker_id, []).append(place)
-    asked = await asyncio.gather(
-        *(
-            ask(cluster, broker_id, {place: wanted[place] for place in places})
-            for broker_id, places in by_broker.items()
-        ),
-        return_exceptions=True,
-    )
-    for places, answers in zip(by_broker.values(), asked, strict=True):
+    asks = {
+        asyncio.create_task(ask(cluster, broker_id, {place: wanted[place] for place in places})): (
+            places
+        )
+        for broker_id, places in by_broker.items()
+    }
+    try:
+        if asks:
+            await _until_answered(cluster, asks)
+    finally:
+        for task in asks:
+            task.cancel()
+        answered = await asyncio.gather(*asks, return_exceptions=True)
+    for places, answers in zip(by_broker.values(), answered, strict=True):
+        if isinstance(answers, asyncio.CancelledError):
+            answers = ConnectionFailedError("the broker is silent, and another leads by now")
         if isinstance(answers, ConnectionFailedError):
             errors.update(dict.fromkeys(places, answers))
             continue
@@ -220,6 +237,37 @@ async def _ask_each_once(
             else:
                 found[place] = answer
     return errors
+
+
+async def _until_answered(
+    cluster: Cluster, asks: Mapping["asyncio.Task[Any]", Sequence[TopicPartition]]
+) -> None:
+    """Wait until leaders have answered, or others are known to lead instead of those that did not.
+
+    A task ends cancelled when one of its partitions is led by another broker, or in another epoch.
+    """
+    waiting = set(asks)
+    while True:
+        _, waiting = await asyncio.wait(waiting, timeout=LEADER_SILENCE_MS_DEFAULT / 1000)
+        asked = {place: cluster.leader_of(place) for task in waiting for place in asks[task]}
+        if not asked:
+            return
+        topics = {cluster.topic_names.get(place.topic_id, "") for place in asked} - {""}
+        news = partial(_any_led_anew, cluster, asked)
+        inquiry = asyncio.create_task(cluster.ask_everybody(topics, news))
+        try:
+            answer = asyncio.gather(*waiting, return_exceptions=True)
+            await asyncio.wait((inquiry, answer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            inquiry.cancel()
+            await asyncio.gather(inquiry, return_exceptions=True)
+        for task in waiting:
+            if any(_is_led_anew(cluster, place, asked[place]) for place in asks[task]):
+                task.cancel()
+
+
+def _any_led_anew(cluster: Cluster, asked: Mapping[TopicPartition, Leader | None]) -> bool:
+    return any(_is_led_anew(cluster, place, leader) for place, leader in asked.items())
 
 
 async def _list_offsets(

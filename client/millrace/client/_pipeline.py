@@ -38,6 +38,7 @@ from millrace.core.errors import (
     RefreshMetadataError,
     RetriableError,
     UnknownServerError,
+    UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
     UNKNOWN_OFFSET,
@@ -87,6 +88,7 @@ class PipelineConfig:
     batch_size: int
     buffer_memory: int
     max_block_ms: int
+    topic_wait_ms: int
     delivery_timeout_ms: int
     request_timeout_ms: int
     retry_backoff_ms: int
@@ -451,20 +453,22 @@ class Pipeline:
     async def _look_up(self, topic: str, waits_since: MonotonicMs) -> None:
         """Find out about a topic; what waits for it fails when its time is over."""
         config = self.config
-        left_ms, limit = min(
-            (config.max_block_ms, f"max_block_ms={config.max_block_ms}"),
-            (
-                waits_since + config.delivery_timeout_ms - monotonic_ms(),
-                f"delivery_timeout_ms={config.delivery_timeout_ms}",
-            ),
+        for_delivery = (
+            waits_since + config.delivery_timeout_ms - monotonic_ms(),
+            f"delivery_timeout_ms={config.delivery_timeout_ms}",
         )
-        deadline = self.loop.time() + left_ms / 1000
+        for_answer = min((config.max_block_ms, f"max_block_ms={config.max_block_ms}"), for_delivery)
+        for_topic = min(
+            (config.topic_wait_ms, f"topic_wait_ms={config.topic_wait_ms}"), for_delivery
+        )
+        began_at = self.loop.time()
         pause_ms = self._retry_ms
         problem: MillraceError = ConnectionFailedError("nobody was asked yet")
-        why = f"waited for {limit}"
+        left_ms, limit = for_answer
         while True:
+            why = f"waited for {limit}"
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(began_at + left_ms / 1000):
                     await self.cluster.topic(topic)
                 self._learn_leaders()
                 why = ""
@@ -472,9 +476,11 @@ class Pipeline:
                 pass
             except MillraceError as error:
                 problem = error
-                if not error.retriable:
-                    why = "were not sent"
-                elif self.loop.time() + pause_ms / 1000 < deadline:
+                is_missing = isinstance(error, UnknownTopicOrPartitionError)
+                left_ms, limit = for_topic if is_missing else for_answer
+                why = f"waited for {limit}" if error.retriable else "were not sent"
+                end = began_at + left_ms / 1000
+                if error.retriable and self.loop.time() + pause_ms / 1000 < end:
                     await asyncio.sleep(pause_ms / 1000)
                     pause_ms = min(2 * pause_ms, self._retry_ms_max)
                     continue

@@ -12,7 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.client._clock import monotonic_ms, wall_ms
-from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluster
+from millrace.client._cluster import (
+    LEADER_SILENCE_MS_DEFAULT,
+    METADATA_TIMEOUT_MS_DEFAULT,
+    Cluster,
+)
 from millrace.client._handles import BatchHandle, RecordHandle
 from millrace.client._pipeline import Pipeline, PipelineConfig
 from millrace.client._settings import bounded
@@ -51,7 +55,6 @@ Placed = TypeVar("Placed")
 
 BATCH_SIZE_DEFAULT: Final = 1_000_000
 """Just below what topics take (`max.message.bytes`): few, large messages cost least."""
-LEADER_SILENCE_MS_DEFAULT: Final = 2_000
 _BATCH_SIZE_MAX: Final = 16 * 1024 * 1024 - 1024
 _SLICE_BYTES_MAX: Final = 4 * 1024 * 1024
 _PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
@@ -549,7 +552,10 @@ class Producer(RecordSink):
         linger_ms: how long a record may wait for others to share a batch with.
         batch_size: bytes of records at which a batch is sent; 0 sends each record alone.
         buffer_memory: bytes of records that wait, are compressed, or are in flight.
-        max_block_ms: how long to wait for room (never on the loop) and for an unknown topic.
+        max_block_ms: how long to wait for room (never on the loop), and for a broker that tells
+            where a topic's partitions are.
+        topic_wait_ms: how long to wait for a topic that is not there, but no longer than for
+            an acknowledgement. 0: its records fail at once.
         delivery_timeout_ms: from `send()` to an acknowledgement, all repeats included.
         request_timeout_ms: how long a broker may wait for replicas.
         retry_backoff_ms: the pause before a repeat, doubled up to `retry_backoff_max_ms`; and
@@ -581,6 +587,7 @@ class Producer(RecordSink):
         batch_size: int = BATCH_SIZE_DEFAULT,
         buffer_memory: int = 32 * 1024 * 1024,
         max_block_ms: int = 60_000,
+        topic_wait_ms: int = 0,
         delivery_timeout_ms: int = 120_000,
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: int = 100,
@@ -602,6 +609,7 @@ class Producer(RecordSink):
             batch_size=bounded("batch_size", batch_size, 0, _BATCH_SIZE_MAX),
             buffer_memory=bounded("buffer_memory", buffer_memory, 1024, 2**40),
             max_block_ms=bounded("max_block_ms", max_block_ms, 0, INT32_MAX),
+            topic_wait_ms=bounded("topic_wait_ms", topic_wait_ms, 0, INT32_MAX),
             delivery_timeout_ms=bounded("delivery_timeout_ms", delivery_timeout_ms, 1, INT32_MAX),
             request_timeout_ms=bounded("request_timeout_ms", request_timeout_ms, 1, INT32_MAX),
             retry_backoff_ms=bounded("retry_backoff_ms", retry_backoff_ms, 1, 3_600_000),

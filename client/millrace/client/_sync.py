@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from millrace.client import _fork
 from millrace.client._admin import Admin
-from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
+from millrace.client._cluster import LEADER_SILENCE_MS_DEFAULT, METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer_core import Start
 from millrace.client._descriptions import (
@@ -28,7 +28,6 @@ from millrace.client._health import ClusterHealth
 from millrace.client._offsets import OffsetAndTimestamp, OffsetAt
 from millrace.client._producer import (
     BATCH_SIZE_DEFAULT,
-    LEADER_SILENCE_MS_DEFAULT,
     Producer,
     RecordSink,
 )
@@ -146,6 +145,7 @@ class SyncProducer(RecordSink):
         batch_size: int = BATCH_SIZE_DEFAULT,
         buffer_memory: int = 32 * 1024 * 1024,
         max_block_ms: int = 60_000,
+        topic_wait_ms: int = 0,
         delivery_timeout_ms: int = 120_000,
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: int = 100,
@@ -170,6 +170,7 @@ class SyncProducer(RecordSink):
                     batch_size=batch_size,
                     buffer_memory=buffer_memory,
                     max_block_ms=max_block_ms,
+                    topic_wait_ms=topic_wait_ms,
                     delivery_timeout_ms=delivery_timeout_ms,
                     request_timeout_ms=request_timeout_ms,
                     retry_backoff_ms=retry_backoff_ms,

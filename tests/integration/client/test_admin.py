@@ -1,6 +1,7 @@
 """Administration when answers are lost, and when brokers do not know the same."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -20,6 +21,7 @@ from millrace.client import (
 )
 from millrace.core.errors import CorruptLogError, NotLeaderError
 from millrace.proto.v1.cluster_pb2 import BrokerMetadata
+from millrace.proto.v1.common_pb2 import PartitionLeader
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -265,5 +267,29 @@ def test_where_a_leader_epoch_ends_tells_what_a_log_has_lost(run: Run) -> None:
             assert await admin.find_epoch_ends({("orders", 0): 0}) == {("orders", 0): 20}
             with pytest.raises(UnknownTopicOrPartitionError):
                 await admin.find_epoch_ends({("orders", 1): 0})
+
+    run(story())
+
+
+def test_who_leads_instead_of_a_silent_broker_is_asked_of_whoever_knows(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker(1) as stale, FakeBroker(2) as current:
+            silent = socket.create_server(("127.0.0.1", 0))
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            gone = BrokerMetadata(broker_id=3, name="gone", address=address)
+            topic_id = stale.create_topic("orders").topic_id
+            current.create_topic("orders", topic_id=topic_id)
+            stale.log("orders").led_by = PartitionLeader(
+                broker_id=3, leader_epoch=4, address=address
+            )
+            current.log("orders").leader_epoch = 5
+            stale.metadata_epoch, current.metadata_epoch = 7, 8
+            stale.others = [gone, current.described]
+            current.others = [gone, stale.described]
+            async with Admin(stale.address) as admin:
+                began_at = time.monotonic()
+                assert (await admin.list_offsets("orders"))[0].offset == 0
+                assert time.monotonic() - began_at < 6  # A connection is waited for for 10 s.
+            silent.close()
 
     run(story())

@@ -1,6 +1,7 @@
 """The async producer on a real wire, against a broker that fails when told to."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -307,9 +308,12 @@ def test_a_partition_that_does_not_exist_fails_its_record(run: Run) -> None:
     run(story())
 
 
-def test_records_wait_for_a_topic_that_comes_later(run: Run) -> None:
+def test_records_wait_for_a_topic_that_comes_later_where_that_is_asked_for(run: Run) -> None:
     async def story() -> None:
-        async with FakeBroker() as broker, Producer(broker.address) as producer:
+        async with (
+            FakeBroker() as broker,
+            Producer(broker.address, topic_wait_ms=60_000) as producer,
+        ):
             first = producer.send("late", b"1", b"k")
             batch = producer.send_batch("late", [b"2", b"3"], keys=[b"k", b"k"])
             await asyncio.sleep(0.02)
@@ -322,13 +326,36 @@ def test_records_wait_for_a_topic_that_comes_later(run: Run) -> None:
     run(story())
 
 
-def test_an_unknown_topic_is_an_error_after_max_block(run: Run) -> None:
+def test_records_for_a_topic_that_is_not_there_fail_at_once(run: Run) -> None:
     async def story() -> None:
-        async with FakeBroker() as broker, Producer(broker.address, max_block_ms=150) as producer:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
             handle = producer.send("nowhere", b"v")
-            with pytest.raises(UnknownTopicOrPartitionError, match="max_block_ms=150") as caught:
-                await handle
+            async with asyncio.timeout(10):  # Brokers that do not answer are waited for longer.
+                with pytest.raises(UnknownTopicOrPartitionError, match="topic_wait_ms=0") as caught:
+                    await handle
             assert caught.value.appended is Appended.NO
+
+    run(story())
+
+
+def test_a_topic_of_which_only_another_broker_has_heard_is_there(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker(1) as behind, FakeBroker(2) as current:
+            current.create_topic("orders", 1)
+            behind.others = [current.described]
+            async with Producer(behind.address) as producer:
+                assert (await producer.send("orders", b"v")).offset == 0
+
+    run(story())
+
+
+def test_an_unknown_topic_is_an_error_after_the_time_to_wait_for_it(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address, topic_wait_ms=150) as producer:
+            began_at = time.monotonic()
+            with pytest.raises(UnknownTopicOrPartitionError, match="topic_wait_ms=150"):
+                await producer.send("nowhere", b"v")
+            assert time.monotonic() - began_at > 0.05
 
     run(story())
 
@@ -337,7 +364,7 @@ def test_an_unknown_topic_is_waited_for_no_longer_than_an_acknowledgement(run: R
     async def story() -> None:
         async with (
             FakeBroker() as broker,
-            Producer(broker.address, delivery_timeout_ms=150) as producer,
+            Producer(broker.address, delivery_timeout_ms=150, topic_wait_ms=60_000) as producer,
             asyncio.timeout(20),
         ):
             handle = producer.send("nowhere", b"v")
