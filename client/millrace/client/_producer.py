@@ -156,13 +156,17 @@ class RecordSink:
 
             producer.send_batch("orders", [b"a", b"b"], keys=[b"1", b"2"])
             producer.send_batch("orders", pyarrow.array(["a", "b"]))
-            producer.send_batch("orders", table)  # Columns key, value, headers, timestamp.
+            producer.send_batch("orders", frame)  # Columns key, value, headers, timestamp.
+
+        Arrow is also what can be taken for it, as the series and data frames of pandas and Polars
+        (`__arrow_c_stream__`, `__arrow_c_array__`).
 
         Args:
             topic: `name` or `namespace/name`.
             values: a sequence, an Arrow array of binary or string type, or a table or record batch
-                with at least one of the columns `key`, `value`, `headers`, `timestamp` and
-                `partition`. Serializers are called for sequences and never for Arrow.
+                with `key` or `value` among its columns, and perhaps `headers`, `timestamp` and
+                `partition`; others are left out. Serializers are called for sequences and never for
+                Arrow.
             keys: a sequence or an Arrow array, as long as `values`.
             partition: of all records; wins over the partitioner.
             headers: of each record.
@@ -173,11 +177,12 @@ class RecordSink:
                 the records was taken, and is sent.
             SerializationError: as `send()`, when it is every record; else the handle has it.
             MessageTooLargeError: a record is larger than `buffer_memory`.
-            InvalidRecordError: columns of different lengths, of types that do not fit, or with a
-                timestamp or header that `send()` would refuse.
+            InvalidRecordError: no columns, or of different lengths, of types that do not fit, or
+                with a timestamp or header that `send()` would refuse.
         """
         topic = self._canonical(topic)
         rejected: dict[int, MillraceError] = {}
+        values = _arrow(values, "values")
         if isinstance(values, pa.Table | pa.RecordBatch):
             columns = _columns_of_table(values)
             if keys is not None or headers is not None or timestamps is not None:
@@ -309,6 +314,8 @@ class RecordSink:
         timestamps: Any,
         rejected: dict[int, MillraceError],
     ) -> SentColumns:
+        keys, headers = _arrow(keys, "keys"), _arrow(headers, "headers")
+        timestamps = _arrow(timestamps, "timestamps")
         given = [
             c
             for c in (values, keys, headers, timestamps)
@@ -422,6 +429,31 @@ def _header_column(headers: pa.Array | pa.ChunkedArray) -> pa.Array:
     return headers
 
 
+def _arrow(column: Any, what: str) -> Any:
+    """Return what can be taken for Arrow as such, and everything else as it is.
+
+    Raises:
+        InvalidRecordError: a mapping, which has no order of rows; or Arrow cannot hold it.
+    """
+    if isinstance(column, Mapping):
+        raise InvalidRecordError(
+            f"{what} are a {type(column).__name__}: give columns by their names as a table, as "
+            "pyarrow.table({'key': ..., 'value': ...})"
+        )
+    if isinstance(column, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray):
+        return column
+    try:
+        if hasattr(column, "__arrow_c_stream__"):
+            column = pa.chunked_array(column)
+        elif hasattr(column, "__arrow_c_array__"):
+            column = pa.chunked_array([pa.array(column)])
+        else:
+            return column
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InvalidRecordError(f"{what} cannot be made Arrow columns: {error}") from error
+    return pa.Table.from_struct_array(column) if pa.types.is_struct(column.type) else column
+
+
 def _column(
     cells: Any, serializer: Serializer | None, what: str, rejected: dict[int, MillraceError]
 ) -> Cells | None:
@@ -465,6 +497,8 @@ def _binary_array(cells: pa.Array, what: str) -> pa.Array:
     kinds = pa.types
     if not (
         kinds.is_string(cells.type)
+        or kinds.is_string_view(cells.type)
+        or kinds.is_binary_view(cells.type)
         or kinds.is_large_string(cells.type)
         or kinds.is_large_binary(cells.type)
         or kinds.is_fixed_size_binary(cells.type)
@@ -478,7 +512,7 @@ def _binary_array(cells: pa.Array, what: str) -> pa.Array:
         if kinds.is_dictionary(cells.type):
             return _binary_array(cells.dictionary_decode(), what)
         return cells.cast(pa.binary())
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise InvalidRecordError(f"the {what} column cannot be cast to binary: {error}") from error
 
 
@@ -519,7 +553,10 @@ def _columns_of_table(table: pa.Table | pa.RecordBatch) -> SentColumns:
         headers = _header_column(headers)
     partitions = None
     if "partition" in known:
-        cells = known["partition"].cast(pa.int64())
+        try:
+            cells = known["partition"].cast(pa.int64())
+        except pa.ArrowException as error:
+            raise InvalidRecordError(f"the partition column must hold numbers: {error}") from error
         partitions = np.ascontiguousarray(cells.fill_null(-1).to_numpy(), np.int64)
         if len(partitions) and int(partitions.min()) < -1:
             raise InvalidRecordError("the partition column holds negative numbers")

@@ -126,6 +126,80 @@ def test_batches_take_sequences_arrow_and_tables(run: Run) -> None:
     run(story())
 
 
+class Frame:
+    """What can be taken for Arrow, as the series and data frames of other libraries."""
+
+    def __init__(self, columns: Any) -> None:
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __getitem__(self, column: object) -> object:
+        raise KeyError(column)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._columns.__arrow_c_stream__(requested_schema)
+
+
+def test_data_frames_and_series_of_other_libraries_are_taken_as_arrow(run: Run) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            key, value = (pa.array(["x", None], kind) for kind in (pa.string_view(), pa.binary()))
+            frame = pa.table({"key": key, "value": value, "timestamp": [7, 8], "other": [1, 2]})
+            await producer.send_batch("orders", Frame(frame))
+            values = pa.chunked_array([["c"], ["d"]])
+            times = pa.array([5, 6], pa.timestamp("ms"))
+            await producer.send_batch(
+                "orders", Frame(values), keys=Frame(pa.chunked_array([key])), timestamps=times
+            )
+            await producer.send_batch("orders", Frame(pa.chunked_array([frame["value"]])))
+            assert broker.log("orders").records() == [
+                (0, b"x", b"x"),
+                (1, None, None),
+                (2, b"x", b"c"),
+                (3, None, b"d"),
+                (4, None, b"x"),
+                (5, None, None),
+            ]
+
+    run(story())
+
+
+def test_a_pandas_data_frame_is_taken_by_its_columns(run: Run) -> None:
+    pandas = pytest.importorskip("pandas", reason="comes with what Spark needs")
+
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 3)
+            times = pandas.to_datetime([1, 2], unit="ms")
+            frame = pandas.DataFrame({"key": ["a", "b"], "value": [b"1", b"2"], "timestamp": times})
+            frame["partition"] = [2, 2]
+            await producer.send_batch("orders", frame)
+            assert broker.log("orders", 2).records() == [(0, b"a", b"1"), (1, b"b", b"2")]
+            with pytest.raises(InvalidRecordError, match="cannot be made Arrow columns"):
+                producer.send_batch("orders", pandas.DataFrame({"value": [b"1", "2", 3]}))
+            frame["partition"] = ["one", "two"]
+            with pytest.raises(InvalidRecordError, match="partition column must hold numbers"):
+                producer.send_batch("orders", frame)
+
+    run(story())
+
+
+@pytest.mark.parametrize("name", ["values", "keys", "headers"])
+def test_a_mapping_is_no_column(run: Run, name: str) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Producer(broker.address) as producer:
+            broker.create_topic("orders", 1)
+            columns: dict[str, Any] = {"values": [b"v"], name: {b"key": b"value"}}
+            with pytest.raises(InvalidRecordError, match=f"{name} are a dict.*pyarrow.table"):
+                producer.send_batch("orders", **columns)
+            assert producer.metrics()["records"] == 0
+
+    run(story())
+
+
 def test_every_record_of_a_batch_has_its_handle(run: Run) -> None:
     async def story() -> None:
         async with FakeBroker() as broker, Producer(broker.address) as producer:
