@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeVar
 
 from millrace.client import _wire
+from millrace.client._arguments import checked_place
 from millrace.client._cluster import (
     METADATA_TIMEOUT_MS_DEFAULT,
     ChangeResponse,
@@ -339,8 +340,8 @@ class Admin:
             UnknownTopicOrPartitionError: there is no such topic.
         """
         request = cluster_pb2.ReassignPartitionsRequest()
-        for (topic, partition), replicas in assignments.items():
-            place = await self._place_to_wire(topic, partition)
+        for named, replicas in assignments.items():
+            place = await self._place_to_wire(*checked_place(named))
             request.reassignments.add(
                 topic_partition=place, replicas=replicas or (), cancel=replicas is None
             )
@@ -372,7 +373,7 @@ class Admin:
             )
         request = cluster_pb2.ElectLeadersRequest(kind=_KINDS[kind])
         if partitions is not None:
-            named = [await self._place_to_wire(*place) for place in partitions]
+            named = [await self._place_to_wire(*checked_place(place)) for place in partitions]
             if not named:
                 return {}
             request.partitions.extend(named)
@@ -441,7 +442,7 @@ class Admin:
 
         Args:
             topic: its name.
-            at: "beginning", "end", "max_timestamp" or a time in ms UTC.
+            at: "beginning" or "earliest", "end" or "latest", "max_timestamp", or a time in ms UTC.
             partitions: None: all.
 
         Raises:
@@ -492,8 +493,7 @@ class Admin:
             await admin.look_up_offsets({("orders", 0): "end", ("payments", 3): 1672531200000})
 
         Args:
-            wanted: "beginning", "end", "max_timestamp", a time in ms UTC, or `AfterBytes`, by topic
-                and number.
+            wanted: what `list_offsets` takes, or `AfterBytes`, by topic and number.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
@@ -540,7 +540,7 @@ class Admin:
         return {place: found[places[place]] for place in epochs}
 
     async def _places(self, named: Iterable[Place]) -> dict[Place, TopicPartition]:
-        named = list(named)
+        named = [checked_place(place) for place in named]
         if topics := {str(parse_topic_name(topic)) for topic, _ in named}:
             await self._cluster.refresh(sorted(topics))
         return {place: await self._place(*place) for place in named}

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Final, Literal, Self, TypeVar
 
+from millrace.client._arguments import LogEnd
 from millrace.client._cluster import METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer_core import ConsumerCore, Start
 from millrace.client._records import FetchedRecords, Record, Records
@@ -43,7 +44,7 @@ class Consumer:
         fetch_max_bytes: bytes that may be on their way or wait to be polled, per broker.
         max_partition_fetch_bytes: bytes of one partition in one response.
         auto_offset_reset: where to begin without a position, and where to go when it lies outside
-            of the log: "earliest", "latest", or "none" for an error.
+            of the log: "earliest" or "beginning", "latest" or "end", or "none" for an error.
         key_deserializer, value_deserializer: from bytes to what records show.
         request_timeout_ms: how long a call to a broker may take.
         metadata_max_age_ms: after which to look whether topics have more partitions, and where to
@@ -67,7 +68,7 @@ class Consumer:
         fetch_max_wait_ms: int = 500,
         fetch_max_bytes: int = 52_428_800,
         max_partition_fetch_bytes: int = 1_048_576,
-        auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest",
+        auto_offset_reset: LogEnd | Literal["none"] = "earliest",
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: int = 30_000,
@@ -107,7 +108,8 @@ class Consumer:
         Args:
             partitions: topic and number, or a topic for all of its partitions; as a mapping, each
                 with its own start.
-            start: an offset, "beginning" or "end"; None: where `auto_offset_reset` says.
+            start: an offset, "beginning" or "earliest", "end" or "latest"; None: where
+                `auto_offset_reset` says.
             ends: offsets up to which partitions are read. Nothing is fetched behind the batch that
                 holds the record before such an offset, and that batch is handed out whole:
                 `position` tells when a partition is there.
@@ -120,7 +122,18 @@ class Consumer:
             await self._core.assign(partitions, start, ends)
 
     async def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
-        """Read all partitions of these topics."""
+        """Read all partitions of these topics from now on, and those that they get later.
+
+        There are no groups yet: two consumers of one topic both read all of it. To share a topic
+        out, give each its partitions with `assign`.
+
+        Args:
+            topics: their names; a list, also of one.
+            start: as for `assign`.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
         await self.assign(topics, start=start)
 
     def assignment(self) -> list[Place]:
@@ -201,10 +214,16 @@ class Consumer:
                 yield record
 
     def seek(self, partition: Place, to: Start) -> None:
-        """Go on at an offset, at the "beginning" or at the "end".
+        """Go on elsewhere in a partition.
+
+            consumer.seek(("orders", 0), 17)
+
+        Args:
+            partition: topic and number.
+            to: an offset, "beginning" or "earliest", "end" or "latest".
 
         Raises:
-            InvalidRequestError: the partition is not assigned.
+            InvalidRequestError: the partition is not assigned, or an argument is no such thing.
         """
         with self._core.exclusive():
             self._core.seek(partition, to)

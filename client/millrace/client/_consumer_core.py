@@ -9,11 +9,12 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, Literal
+from typing import Final
 
 import pyarrow as pa
 
 from millrace.client import _fork, _wire
+from millrace.client._arguments import LogEnd, checked_place, is_number, log_end
 from millrace.client._clock import monotonic_ms
 from millrace.client._cluster import Cluster
 from millrace.client._fetch_stream import FetchStream
@@ -59,7 +60,7 @@ from millrace.core.settings import BATCH_INFLATED_BYTES_MAX, INT32_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import fetch_pb2
 
-Start = int | Literal["beginning", "end"]
+Start = int | LogEnd
 
 _RESPONSE_BYTES_MAX: Final = 1024 * 1024
 _REASON_GRACE_S: Final = 0.5
@@ -70,14 +71,17 @@ _RETRY_BACKOFF_MS: Final = 100
 _RETRY_BACKOFF_MS_MAX: Final = 1_000
 
 
+_RESETS: Final = {"beginning": Reset.EARLIEST, "end": Reset.LATEST, None: Reset.NONE}
+
+
 def _reset_of(start: object) -> Reset | Offset:
-    if start == "beginning":
-        return Reset.EARLIEST
-    if start == "end":
-        return Reset.LATEST
-    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+    if (end := log_end(start)) is not None:
+        return _RESETS[end]
+    if isinstance(start, int) and is_number(start) and start >= 0:
         return Offset(start)
-    raise InvalidRequestError(f'{start!r} is no position: give an offset, "beginning" or "end"')
+    raise InvalidRequestError(
+        f'{start!r} is no position: give an offset, "beginning" ("earliest") or "end" ("latest")'
+    )
 
 
 def _fitting(rows: pa.RecordBatch, bytes_max: int) -> int:
@@ -111,7 +115,8 @@ class ConsumerCore:
         client_rack: str,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        if auto_offset_reset not in ("earliest", "latest", "none"):
+        reset = log_end(auto_offset_reset)
+        if reset is None and auto_offset_reset != "none":
             raise InvalidConfigError(
                 f"auto_offset_reset={auto_offset_reset!r}: choose earliest, latest or none"
             )
@@ -138,7 +143,7 @@ class ConsumerCore:
         self._record_type = record_type(key_deserializer, value_deserializer)
         retry_ms, retry_ms_max = spread(_RETRY_BACKOFF_MS, _RETRY_BACKOFF_MS_MAX)
         self._fetcher = Fetcher(
-            Reset(auto_offset_reset),
+            _RESETS[reset],
             window,
             retry_ms,
             metadata_max_age_ms,
@@ -401,11 +406,12 @@ class ConsumerCore:
         until: dict[TopicPartition, Offset] = {}
         limits = {
             (str(parse_topic_name(topic)), number): Offset(end)
-            for (topic, number), end in ends.items()
+            for (topic, number), end in zip(map(checked_place, ends), ends.values(), strict=True)
         }
         each_start: Mapping[Place | str, Start] = wanted if isinstance(wanted, Mapping) else {}
+        wanted = [item if isinstance(item, str) else checked_place(item) for item in wanted]
         # A partition that is named counts more than its topic.
-        wanted = sorted(wanted, key=lambda item: not isinstance(item, str))
+        wanted.sort(key=lambda item: not isinstance(item, str))
         topics = {item if isinstance(item, str) else item[0] for item in wanted}
         if topics:  # Partitions may have come since, and another topic of the name.
             await self.cluster.refresh(sorted(str(parse_topic_name(topic)) for topic in topics))
@@ -489,6 +495,8 @@ class ConsumerCore:
 
     async def seek_to_time(self, timestamp_ms: int, places: Iterable[Place] | None) -> None:
         """Go to the first record at or after a time; to the end where there is none."""
+        if not is_number(timestamp_ms):
+            raise InvalidRequestError(f"{timestamp_ms!r} is no time: give ms UTC since 1970")
         chosen = (
             list(self._fetcher.assigned)
             if places is None
@@ -698,7 +706,7 @@ class ConsumerCore:
         return Offset(offsets[handed_out].as_py()) if handed_out < len(offsets) else None
 
     def _assigned(self, place: Place) -> TopicPartition:
-        topic, number = place
+        topic, number = checked_place(place)
         # Not the cluster's: a topic that was deleted meanwhile is assigned all the same.
         topic_id = self.topic_ids.get(str(parse_topic_name(topic)))
         found = None if topic_id is None else TopicPartition(topic_id, number)

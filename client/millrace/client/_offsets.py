@@ -12,10 +12,12 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from millrace.client import _wire
+from millrace.client._arguments import LogEnd, is_number, log_end
 from millrace.client._cluster import LEADER_SILENCE_MS_DEFAULT, Cluster
 from millrace.client._pauses import spread
 from millrace.core.errors import (
     ConnectionFailedError,
+    InvalidRequestError,
     MillraceError,
     NotLeaderError,
     RefreshMetadataError,
@@ -38,7 +40,7 @@ class AfterBytes:
     size: int
 
 
-OffsetAt = Literal["beginning", "end", "max_timestamp"] | int | AfterBytes
+OffsetAt = LogEnd | Literal["max_timestamp"] | int | AfterBytes
 """An end of the log, its newest record by time, the first record at or after a time in ms, or so
 many bytes behind an offset."""
 
@@ -84,9 +86,17 @@ async def look_up_offsets(
         refused: takes why there is none for a partition, instead of raising it.
 
     Raises:
+        InvalidRequestError: what is to be looked up is no place in a log.
         UnknownTopicOrPartitionError: a topic is gone.
         MillraceError: the last refusal when the time is over, or one that time does not mend.
     """
+    for at in wanted.values():
+        is_known = log_end(at) or at == "max_timestamp" or isinstance(at, AfterBytes)
+        if not is_known and not is_number(at):
+            raise InvalidRequestError(
+                f'{at!r} is no place in a log: give "beginning" ("earliest"), "end" ("latest"), '
+                '"max_timestamp", a time in ms UTC, or AfterBytes'
+            )
     return await _ask_leaders(cluster, wanted, _list_offsets, refused)
 
 
@@ -322,9 +332,10 @@ def _query(cluster: Cluster, place: TopicPartition, at: OffsetAt) -> fetch_pb2.L
         topic_partition=_wire.partition_to_wire(place),
         current_leader_epoch=_known_epoch(cluster, place),
     )
-    if at == "beginning":
+    end = log_end(at)
+    if end == "beginning":
         query.earliest = True
-    elif at == "end":
+    elif end == "end":
         query.latest = True
     elif at == "max_timestamp":
         query.max_timestamp = True
@@ -332,5 +343,6 @@ def _query(cluster: Cluster, place: TopicPartition, at: OffsetAt) -> fetch_pb2.L
         query.bytes_after.offset = at.offset
         query.bytes_after.size = at.size
     else:
+        assert isinstance(at, int), "checked at the door"
         query.timestamp = at
     return query

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from millrace.client import _fork
 from millrace.client._admin import Admin
+from millrace.client._arguments import LogEnd
 from millrace.client._cluster import LEADER_SILENCE_MS_DEFAULT, METADATA_TIMEOUT_MS_DEFAULT
 from millrace.client._consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer_core import Start
@@ -264,7 +265,7 @@ class SyncConsumer:
         fetch_max_wait_ms: int = 500,
         fetch_max_bytes: int = 52_428_800,
         max_partition_fetch_bytes: int = 1_048_576,
-        auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest",
+        auto_offset_reset: LogEnd | Literal["none"] = "earliest",
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         request_timeout_ms: int = 30_000,
@@ -305,7 +306,7 @@ class SyncConsumer:
         self._thread.call(self._consumer.assign(partitions, start=start, ends=ends))
 
     def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
-        """Read all partitions of these topics."""
+        """Read all partitions of these topics, and those that they get: `Consumer.subscribe`."""
         self.assign(topics, start=start)
 
     def assignment(self) -> list[Place]:
@@ -360,7 +361,7 @@ class SyncConsumer:
             yield from lent
 
     def seek(self, partition: Place, to: Start) -> None:
-        """Go on at an offset, at the "beginning" or at the "end"."""
+        """Go on elsewhere in a partition: see `Consumer.seek`."""
         self._consumer.seek(partition, to)
 
     def seek_to_time(self, timestamp_ms: int, partitions: Iterable[Place] | None = None) -> None:

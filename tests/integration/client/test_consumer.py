@@ -9,6 +9,7 @@ import pytest
 from tests.fakes.broker import FakeBroker
 
 from millrace.client import (
+    Admin,
     ClosedError,
     ConcurrentUseError,
     Consumer,
@@ -638,6 +639,82 @@ def test_misuse_is_refused(run: Run) -> None:
             await consumer.close()
             with pytest.raises(ClosedError):
                 await consumer.poll()
+
+    run(story())
+
+
+@pytest.mark.parametrize("place", ["kv", "orders", ("orders",), ("orders", "0"), ("o", True), 7])
+def test_what_names_no_partition_is_refused_at_the_call(run: Run, place: Any) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Consumer(broker.address) as consumer,
+            Admin(broker.address) as admin,
+        ):
+            broker.create_topic("orders", 1)
+            await consumer.subscribe(["orders"])
+            calls: list[Callable[[], object]] = [
+                lambda: consumer.seek(place, 0),
+                lambda: consumer.pause(place),
+                lambda: consumer.resume(place),
+            ]
+            for call in calls:
+                with pytest.raises(InvalidRequestError, match="is no partition: give the topic"):
+                    call()
+            asked: list[Coroutine[Any, Any, object]] = [
+                consumer.position(place),
+                consumer.seek_to_time(0, [place]),
+                consumer.assign(["orders"], ends={place: 3}),
+                admin.look_up_offsets({place: "end"}),
+                admin.elect_leaders([place]),
+                admin.reassign_partitions({place: [1]}),
+            ]
+            for ask in asked:
+                with pytest.raises(InvalidRequestError, match="is no partition: give the topic"):
+                    await ask
+
+    run(story())
+
+
+def test_what_names_no_place_in_a_log_is_refused_at_the_call(run: Run) -> None:
+    async def story() -> None:
+        async with (
+            FakeBroker() as broker,
+            Consumer(broker.address) as consumer,
+            Admin(broker.address) as admin,
+        ):
+            broker.create_topic("orders", 1)
+            await consumer.subscribe(["orders"])
+            wrong: list[Any] = ["start", 1.5, None, True, ("end",)]
+            for at in wrong:
+                with pytest.raises(InvalidRequestError, match="is no place in a log"):
+                    await admin.list_offsets("orders", at)
+                with pytest.raises(InvalidRequestError, match="is no position"):
+                    consumer.seek(("orders", 0), at)
+                with pytest.raises(InvalidRequestError, match="is no time"):
+                    await consumer.seek_to_time(at)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "offset"), [("beginning", 0), ("earliest", 0), ("end", 5), ("latest", 5)]
+)
+def test_both_names_of_a_logs_ends_are_taken_everywhere(run: Run, name: Any, offset: int) -> None:
+    async def story() -> None:
+        async with FakeBroker() as broker, Admin(broker.address) as admin:
+            await fill(broker, 5)
+            assert (await admin.list_offsets("orders", name))[0].offset == offset
+            async with Consumer(broker.address, auto_offset_reset=name) as consumer:
+                await consumer.subscribe(["orders"])
+                assert await consumer.position(("orders", 0)) == offset
+                await consumer.assign(["orders"], start=name)
+                assert await consumer.position(("orders", 0)) == offset
+                await consumer.assign({("orders", 0): name})
+                assert await consumer.position(("orders", 0)) == offset
+                consumer.seek(("orders", 0), 3)
+                consumer.seek(("orders", 0), name)
+                assert await consumer.position(("orders", 0)) == offset
 
     run(story())
 
