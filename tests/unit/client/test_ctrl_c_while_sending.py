@@ -79,6 +79,7 @@ def sink() -> Iterator[RecordSink]:
         batch_size=1000,
         buffer_memory=BUFFER_MEMORY,
         max_block_ms=0,
+        topic_wait_ms=0,
         delivery_timeout_ms=1000,
         request_timeout_ms=1000,
         retry_backoff_ms=1,
