@@ -1,6 +1,7 @@
 """The entry of the `millrace` command."""
 
 import os
+import sys
 
 import click
 
@@ -59,6 +60,8 @@ def main() -> None:
     # gRPC's core would write to standard error by itself; whatever matters comes as an exception.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     keep_freed_memory()
+    if sys.stdout is None:  # As after `>&-`: nobody wants to read it.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # To the end.
     cli(prog_name="millrace")
 
 

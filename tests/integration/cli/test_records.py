@@ -191,16 +191,26 @@ def test_a_record_that_is_refused_is_named_by_its_line_and_what_was_written_is_t
     assert result.stderr.startswith(counts[written[-1]])
 
 
-def test_a_standard_input_that_is_closed_is_told_without_a_trace(
+def test_a_standard_input_or_output_that_is_closed_leaves_no_trace(
     millrace: CommandLine, topic: str
 ) -> None:
-    command = f"{sys.executable} -m millrace.cli.main produce {topic} <&-"
-    environment = os.environ | {"MILLRACE_BOOTSTRAP": millrace.address}
-    result = subprocess.run(
-        command, shell=True, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == ExitCode.FAILED
-    assert result.stderr.startswith("error: standard input is closed\n")
+    def run(words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            f"{sys.executable} -m millrace.cli.main {words}",
+            shell=True,
+            env=os.environ | {"MILLRACE_BOOTSTRAP": millrace.address},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    closed = run(f"produce {topic} <&-")
+    assert closed.returncode == ExitCode.FAILED
+    assert closed.stderr.startswith("error: standard input is closed\n")
+    millrace.ok("produce", topic, stdin="a\n")
+    for words in (f"consume {topic} >&-", "topic list >&-"):
+        unread = run(words)
+        assert (unread.returncode, unread.stderr) == (ExitCode.DONE, "")
 
 
 @pytest.mark.parametrize(
