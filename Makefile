@@ -93,7 +93,7 @@ proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 wire: setup ## When a release is tagged: keep its wire, which later ones must not break
 	@$(PYTHON_RUN) -m tests.arch.wire
 
-docs: setup ## Write docs/configuration.md, metrics.md and spark-options.md from the code
+docs: setup ## Write docs/api.md, configuration.md, metrics.md and spark-options.md from the code
 	@$(PYTHON_RUN) -m docs.generate
 
 crds: setup ## Write the definitions of Cluster and Topic from the operator's types

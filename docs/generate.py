@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from docs.api_page import api
+
 from millrace.broker.config import ENVIRONMENT_PREFIX, BrokerConfig
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core import settings
@@ -16,6 +18,7 @@ from millrace.spark.option_table import markdown_refused, markdown_table
 
 CONFIGURATION: Final = Path(__file__).with_name("configuration.md")
 METRICS: Final = Path(__file__).with_name("metrics.md")
+API: Final = Path(__file__).with_name("api.md")
 SPARK_OPTIONS: Final = Path(__file__).with_name("spark-options.md")
 
 _INTRODUCTION: Final = f"""\
@@ -181,4 +184,5 @@ def spark_options() -> str:
 if __name__ == "__main__":
     CONFIGURATION.write_text(configuration(), encoding="utf-8")
     METRICS.write_text(metrics(), encoding="utf-8")
+    API.write_text(api(), encoding="utf-8")
     SPARK_OPTIONS.write_text(spark_options(), encoding="utf-8")

@@ -8,17 +8,19 @@ from pathlib import Path
 from tests.arch.repository import IMPORT_ROOTS, ROOT, SCRIPTS, files
 
 
-def test_the_wheel_holds_every_file_of_every_part_and_nothing_else(tmp_path: Path) -> None:
+def test_the_wheel_holds_every_file_of_every_part_and_tells_what_it_is(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
         cwd=ROOT,
         check=True,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
-    shipped = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    (wheel,) = map(zipfile.ZipFile, tmp_path.glob("*.whl"))
+    shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert shipped == {
         path.relative_to(path.parts[0]).as_posix()
         for path in files()
         if path.parts[0] in IMPORT_ROOTS and path.parts[:2] != SCRIPTS
     }
+    (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    assert (ROOT / "README.md").read_text(encoding="utf-8") in wheel.read(metadata).decode()

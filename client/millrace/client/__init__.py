@@ -16,6 +16,7 @@ that made it: fork first and make clients afterwards, or start processes by "spa
 """
 
 from millrace.client._admin import Admin
+from millrace.client._cluster import software_version as _software_version
 from millrace.client._consumer import Consumer
 from millrace.client._descriptions import (
     ClusterDescription,
@@ -75,6 +76,9 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.positions.position import Position
+
+__version__ = _software_version()
+"""The release; `millrace` itself is a namespace of several folders, and has none."""
 
 __all__ = [
     "Admin",

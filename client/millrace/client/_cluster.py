@@ -390,7 +390,7 @@ class Cluster:
                         cluster_id=self.cluster_id,
                         client_id=self._client_id,
                         software_name=SOFTWARE_NAME,
-                        software_version=_software_version(),
+                        software_version=software_version(),
                         features=[CLIENT_PROTOCOL],
                     )
                 )
@@ -694,7 +694,8 @@ def _not_behind(new: TopicInfo, known: TopicInfo) -> TopicInfo:
     return replace(new, partitions=(*merged, *new.partitions[len(merged) :]))
 
 
-def _software_version() -> str:
+def software_version() -> str:
+    """Return the release that is installed."""
     try:
         return version("millrace")
     except PackageNotFoundError:  # Run from a bare clone.

@@ -149,9 +149,11 @@ class Consumer:
         return self._core.awaited()
 
     def topic_ids(self) -> dict[str, TopicId]:
-        """Return which topics are read, by name: one that is made anew under the name is another.
+        """Return which topics are read, by name.
 
-        before = consumer.topic_ids()["orders"]
+        One that is made anew under the name has another id:
+
+            before = consumer.topic_ids()["orders"]
         """
         return dict(self._core.topic_ids)
 

@@ -691,11 +691,13 @@ class Producer(RecordSink):
         await self._pipeline.flush()
 
     async def wait_for_room(self, size: int = BATCH_SIZE_DEFAULT) -> None:
-        """Wait until `size` bytes of `buffer_memory` are free: the way to send at full speed.
+        """Wait until `size` bytes of `buffer_memory` are free.
 
-        for part in parts:
-            await producer.wait_for_room(part.nbytes)
-            producer.send_batch("orders", part)
+        That is the way to send at full speed:
+
+            for part in parts:
+                await producer.wait_for_room(part.nbytes)
+                producer.send_batch("orders", part)
         """
         await self._pipeline.room_for(size)
 

@@ -1,5 +1,7 @@
 """What the library offers is a decision, not an accident."""
 
+from importlib.metadata import version
+
 import millrace.client
 from millrace.core import errors
 
@@ -26,3 +28,7 @@ def test_every_error_of_the_library_itself_is_exported() -> None:
 def test_every_export_has_a_docstring() -> None:
     for name in millrace.client.__all__:
         assert getattr(millrace.client, name).__doc__, name
+
+
+def test_the_version_is_that_of_what_is_installed() -> None:
+    assert millrace.client.__version__ == version("millrace")

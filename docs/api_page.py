@@ -1,0 +1,174 @@
+"""The page about the Python API, from the docstrings of what `millrace.client` exports."""
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import millrace.client
+from millrace.core.errors import MillraceError
+
+_INTRODUCTION: Final = """\
+# The Python API
+
+This page is made from the docstrings by `make docs`.
+
+All of it is imported from `millrace.client`, whose `__version__` tells the release. `Producer`,
+`Consumer` and `Admin` are for event loops; `SyncProducer`, `SyncConsumer` and `SyncAdmin` are the
+same without one.
+
+"""
+
+_GROUPS: Final = {
+    "Writing": ("Producer", "SyncProducer", "RecordHandle", "RecordMetadata", "BatchHandle"),
+    "Reading": ("Consumer", "SyncConsumer", "Record", "Records", "FetchedRecords"),
+    "Administration": ("Admin", "SyncAdmin"),
+}
+"""What is shown first; everything else that is exported follows by its name."""
+
+_SECTION: Final = re.compile(r"^(Args|Raises|Returns|Attributes):$")
+_ENTRY: Final = re.compile(r"^([\w*]+(?:, [\w*]+)*): ")
+_LINE_LENGTH: Final = 100
+
+
+@dataclass(frozen=True)
+class _Member:
+    name: str
+    text: str
+    doc: str
+
+
+def api() -> str:
+    """Return the page."""
+    exported = {name: getattr(millrace.client, name) for name in millrace.client.__all__}
+    errors = {
+        name: each
+        for name, each in exported.items()
+        if isinstance(each, type) and issubclass(each, MillraceError)
+    }
+    grouped = {name for names in _GROUPS.values() for name in names}
+    rest = [name for name in exported if name not in grouped and name not in errors]
+    parts = [_INTRODUCTION]
+    for title, names in {**_GROUPS, "What else there is": rest}.items():
+        parts.append(f"## {title}\n\n")
+        parts += [_class(name, exported[name]) for name in names]
+    parts.append(
+        "## Errors\n\nEach has `message`, and `appended`, which says whether a write may be in the "
+        "log all the same.\n\n| error | may be tried again | meaning |\n|---|---|---|\n"
+    )
+    for name, error in errors.items():
+        parts.append(f"| `{name}` | {'yes' if error.retriable else ''} | {_first(error)} |\n")
+    return "".join(parts)
+
+
+def _first(documented: type) -> str:
+    """Return the first paragraph of a docstring in one line."""
+    return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
+
+
+def _class(name: str, documented: type) -> str:
+    members: dict[str, _Member] = {}
+    for each in _members(documented):
+        members.setdefault(each.name, each)
+    constructor = members.pop("__init__", None)
+    parts = [f"### {name}\n\n"]
+    if constructor is not None:
+        parts.append(_code(constructor.text))
+    parts.append(_prose(inspect.getdoc(documented) or ""))
+    fields = [each for each in members.values() if not each.text]
+    parts += [f"- `{each.name}`{': ' if each.doc else ''}{each.doc}\n" for each in fields]
+    parts.append("\n" if fields else "")
+    for each in members.values():
+        if each.text:
+            parts += [f"#### {name}.{each.name}\n\n", _code(each.text), _prose(each.doc)]
+    return "".join(parts)
+
+
+def _members(documented: type) -> Iterator[_Member]:
+    """Yield what users of a class see, its own before what it has from others."""
+    for cls in documented.__mro__:
+        if not cls.__module__.startswith("millrace."):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        assert isinstance(tree, ast.ClassDef)
+        for statement, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                if not statement.target.id.startswith("_"):
+                    is_doc = isinstance(following, ast.Expr)
+                    text = ast.literal_eval(following.value) if is_doc else ""  # type: ignore[union-attr]
+                    yield _Member(statement.target.id, "", " ".join(text.split()))
+            elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                constants = vars(sys.modules[cls.__module__])
+                member = _function(documented.__name__, statement, constants)
+                if member is not None:
+                    yield member
+
+
+def _function(
+    owner: str, tree: ast.FunctionDef | ast.AsyncFunctionDef, constants: Mapping[str, object]
+) -> _Member | None:
+    for arguments in (tree.args.defaults, tree.args.kw_defaults):
+        for default in arguments:
+            if isinstance(default, ast.Name) and isinstance(constants.get(default.id), int):
+                default.id = repr(constants[default.id])
+    decorators = [ast.unparse(each) for each in tree.decorator_list]
+    doc = inspect.cleandoc(ast.get_docstring(tree) or "")
+    if tree.name == "__init__":
+        return _Member(tree.name, _call(owner, tree.args, ""), "")
+    if tree.name.startswith("_") or "overload" in decorators:
+        return None
+    if "property" in decorators:
+        return _Member(tree.name, "", " ".join(doc.split()))
+    how = "await " if isinstance(tree, ast.AsyncFunctionDef) else ""
+    returned = ast.unparse(tree.returns) if tree.returns is not None else "None"
+    return _Member(tree.name, how + _call(tree.name, tree.args, f" -> {returned}"), doc)
+
+
+def _call(name: str, args: ast.arguments, end: str) -> str:
+    """Return how a function is called, in one line or one for each argument."""
+    given = [*args.posonlyargs, *args.args]
+    defaults: list[ast.expr | None] = [None] * (len(given) - len(args.defaults))
+    shown = [_argument(*each) for each in zip(given, [*defaults, *args.defaults], strict=True)][1:]
+    if args.vararg is not None:
+        shown.append(f"*{_argument(args.vararg, None)}")
+    elif args.kwonlyargs:
+        shown.append("*")
+    shown += [_argument(*each) for each in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    line = f"{name}({', '.join(shown)}){end}"
+    if len(line) <= _LINE_LENGTH:
+        return line
+    return "\n".join((f"{name}(", *(f"    {each}," for each in shown), f"){end}"))
+
+
+def _argument(argument: ast.arg, default: ast.expr | None) -> str:
+    text = ast.unparse(argument)
+    return text if default is None else f"{text} = {ast.unparse(default)}"
+
+
+def _code(text: str) -> str:
+    return f"```python\n{text}\n```\n\n"
+
+
+def _prose(doc: str) -> str:
+    """Return a docstring as Markdown: its sections become lists, one item for each entry."""
+    lines: list[str] = []
+    in_section = False
+    for line in doc.splitlines():
+        if section := _SECTION.match(line):
+            lines += [line, ""]
+        elif in_section and line:
+            text = line.strip()
+            entry = _ENTRY.match(f"{text} ") if line.startswith("    ") and line[4] != " " else None
+            if entry is None:
+                lines.append(f"  {text}")
+            else:
+                names = ", ".join(f"`{each}`" for each in entry[1].split(", "))
+                lines.append(f"- {names}: {text[len(entry[0]) :]}".rstrip())
+        else:
+            lines.append(line)
+        in_section = section is not None or (in_section and bool(line))
+    return "\n".join(lines) + "\n\n"
