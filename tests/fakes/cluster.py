@@ -13,6 +13,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.media import Media
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.lease import Deposed
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
@@ -102,6 +103,11 @@ class Cluster:
 
     def life(self, broker_id: int) -> BrokerLife:
         return self.driver.image.cluster.brokers[BrokerId(broker_id)].life
+
+    def give_media(self, broker_id: int, *media: Media) -> None:
+        """The broker says in its heartbeats from now on that it has log directories of these."""
+        self.driver.media[BrokerId(broker_id)] = media
+        self.driver.beat(self.life(broker_id))
 
     def report_offline(self, broker_id: int, topic_id: TopicId) -> None:
         """The broker says in a heartbeat that its first partition of the topic is offline."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from millrace.core.ids import BrokerId, MonotonicMs, TopicPartition
+from millrace.core.media import Media
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.controller import Controller
 from millrace.core.metadata.effects import (
@@ -53,6 +54,7 @@ class ControllerDriver:
         reads: keys to be read.
         writes: writes that were not done yet, oldest first.
         reluctances: what the heartbeats of `beat` say.
+        media: likewise, by broker.
         asks: which brokers were asked for log ends.
         unclean: what was said of unclean elections.
         now: the time; only `pass_time` moves it.
@@ -81,6 +83,7 @@ class ControllerDriver:
         self.reads: list[str] = []
         self.writes: list[WriteObject] = []
         self.reluctances: dict[BrokerLife, Reluctance] = {}
+        self.media: dict[BrokerId, tuple[Media, ...]] = {}
         self.asks: list[AskLogEnds] = []
         self.unclean: list[ElectedUncleanly] = []
         self.resigned: str | None = None
@@ -191,6 +194,7 @@ class ControllerDriver:
                 log_ends=tuple(log_ends),
                 offline=tuple(offline),
                 reluctance=self.reluctances.get(life, Reluctance.NONE),
+                media=self.media.get(life.broker_id, ()),
             )
         )
         assert isinstance(answer, HeartbeatAnswer), answer

@@ -37,6 +37,7 @@ class RunningBroker:
         folder: where its configuration, metadata and logs are kept.
         settings: overrides by dotted names, such as `storage.trash_delay_ms`.
         log_dirs: other places for the logs than `folder`.
+        media: what each of these lies on; empty: nobody says.
         wrapper: a command in front of the broker's own, such as strace.
     """
 
@@ -46,11 +47,13 @@ class RunningBroker:
         settings: dict[str, object] | None = None,
         *,
         log_dirs: Sequence[Path] = (),
+        media: Sequence[str] = (),
         wrapper: Sequence[str] = (),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.log_dirs = list(log_dirs) or [folder / "log"]
+        self.media = list(media)
         self.settings = settings or {}
         self.wrapper = wrapper
         self.address = ""
@@ -76,8 +79,11 @@ class RunningBroker:
     def spawn(self) -> "subprocess.Popen[bytes]":
         """Start the process without waiting for anything."""
         config = self.folder / "broker.toml"
+        log_dirs = [str(path) for path in self.log_dirs]
+        if self.media:
+            log_dirs = [":".join(each) for each in zip(self.media, log_dirs, strict=True)]
         config.write_text(
-            f"log_dirs = {json.dumps([str(path) for path in self.log_dirs])}\n"
+            f"log_dirs = {json.dumps(log_dirs)}\n"
             f'[coordination]\npath = "{self.folder}/coordination.sqlite"\n'
         )
         port = self.address.rpartition(":")[2] or "0"

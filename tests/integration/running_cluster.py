@@ -1,6 +1,6 @@
 """Brokers of one cluster, each a process of its own, that share a file of metadata."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.integration.running_broker import RunningBroker
@@ -30,6 +30,7 @@ class RunningCluster:
         folder: where everything is kept.
         settings: of all brokers, by dotted names.
         racks: the zone of each broker.
+        media: of each broker, what its log directories lie on; one directory, where it is empty.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class RunningCluster:
         settings: Mapping[str, object] | None = None,
         *,
         racks: tuple[str, ...] = ("",) * BROKERS,
+        media: Sequence[Sequence[str]] = ((),) * BROKERS,
     ) -> None:
         self.brokers = [
             RunningBroker(
@@ -49,8 +51,13 @@ class RunningCluster:
                     "coordination.shared": "true",
                     **(settings or {}),
                 },
+                log_dirs=[
+                    folder / f"broker-{number}" / f"{kind}-{index}"
+                    for index, kind in enumerate(kinds)
+                ],
+                media=kinds,
             )
-            for number, rack in enumerate(racks)
+            for number, (rack, kinds) in enumerate(zip(racks, media, strict=True))
         ]
 
     def start(self) -> "RunningCluster":

@@ -67,7 +67,7 @@ def test_the_counters_move_with_the_work(start_broker: StartBroker) -> None:
         wait_until(
             lambda: broker.metrics()["millrace_loop_lag_seconds_count"] > 0, "it is measured"
         )
-        free = f'millrace_log_dir_free_bytes{{log_dir="{broker.log_dirs[0]}"}}'
+        free = f'millrace_log_dir_free_bytes{{log_dir="{broker.log_dirs[0]}",media="ssd"}}'
         wait_until(lambda: broker.metrics().get(free, 0) > 0, "the free space is known")
 
 

@@ -162,7 +162,7 @@ class Broker:
             endings.callback(checker.close)
         self._directories = LogDirectories(
             PosixFileSystem(config.storage.file_handles_max),
-            config.log_dirs,
+            config.log_directories,
             config.storage,
             self._reader,
             duties.fail,
@@ -386,6 +386,7 @@ class Broker:
         channel.offline = partitions.replicas.offline
         watch = DiskWatch(partitions.directories, self._reader, self._config.storage, self._metrics)
         channel.reluctance = lambda: watch.reluctance
+        channel.media = partitions.working_media
         channel.on_image = partitions.on_image
         partitions.on_image(channel.metadata)
         duties.begin(partitions.tick())

@@ -8,16 +8,17 @@ file's: `[storage]` with `file_handles_max = 2000`, and in the environment
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 from millrace.broker.storage.log_config import LogConfig
 from millrace.core import settings
 from millrace.core.addresses import host_port
 from millrace.core.errors import InvalidConfigError
+from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.lease import LeaseTimes
 from millrace.core.metadata.topic_config import TopicConfig
@@ -621,14 +622,39 @@ class ShutdownConfig:
     )
 
 
+class LogDirConfig(NamedTuple):
+    """One of `log_dirs`."""
+
+    path: str
+    media: Media
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `PATH`, `ssd:PATH` or `hdd:PATH`.
+
+        Raises:
+            ValueError: the text is nothing of the kind; says what would be.
+        """
+        media, colon, path = text.partition(":")
+        if not colon or "/" in media:  # `./a:b` is a path with a colon in it.
+            return cls(text, DEFAULT_MEDIA)
+        if media not in list(Media) or not path:
+            raise ValueError(
+                f"{text!r} must be a path, or {' or '.join(f'{each}:PATH' for each in Media)}; "
+                "write a relative path with a colon in it as ./PATH"
+            )
+        return cls(path, Media(media))
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """Configuration of one broker process."""
 
     log_dirs: tuple[str, ...] = setting(
         _REQUIRED,
-        "Directories that hold the partitions' logs, one per disk. New partitions go to the one "
-        "with the fewest; one that fails takes only its own partitions offline.",
+        "Directories that hold the partitions' logs, one per disk, as `ssd:PATH` or `hdd:PATH`; a "
+        "mere path counts as `ssd`. New partitions go to the one with the fewest, of those on the "
+        "media that the topic asks for; one that fails takes only its own partitions offline.",
     )
     node: NodeConfig = section(NodeConfig)
     coordination: CoordinationConfig = section(CoordinationConfig)
@@ -644,10 +670,20 @@ class BrokerConfig:
     threads: ThreadsConfig = section(ThreadsConfig)
     shutdown: ShutdownConfig = section(ShutdownConfig)
 
+    @property
+    def log_directories(self) -> tuple[LogDirConfig, ...]:
+        """The directories of `log_dirs`."""
+        return tuple(map(LogDirConfig.parse, self.log_dirs))
+
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""
-        if len(set(map(os.path.realpath, self.log_dirs))) < len(self.log_dirs):
-            yield f"log_dirs = {', '.join(self.log_dirs)}: names a directory twice"
+        try:
+            paths = {os.path.realpath(each.path) for each in self.log_directories}
+        except ValueError as error:
+            yield f"log_dirs = {', '.join(self.log_dirs)}: {error}"
+        else:
+            if len(paths) < len(self.log_dirs):
+                yield f"log_dirs = {', '.join(self.log_dirs)}: names a directory twice"
         coordination = self.coordination
         if (
             coordination.kind is CoordinationKind.KUBERNETES
@@ -704,11 +740,19 @@ def kubernetes_service(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def embedded(
-    data_dir: str | Path, *, port: int = DEFAULT_PORT, metrics_port: int = DEFAULT_METRICS_PORT
+    data_dir: str | Path,
+    *,
+    log_dirs: Sequence[str] = (),
+    port: int = DEFAULT_PORT,
+    metrics_port: int = DEFAULT_METRICS_PORT,
 ) -> BrokerConfig:
-    """Return the configuration of `millrace up`: everything in one directory, on loopback."""
+    """Return the configuration of `millrace up`: everything in one directory, on loopback.
+
+    Args:
+        log_dirs: where the logs are; else in that directory, too.
+    """
     return BrokerConfig(
-        log_dirs=(str(Path(data_dir, "log")),),
+        log_dirs=tuple(log_dirs) or (f"{DEFAULT_MEDIA}:{Path(data_dir, 'log')}",),
         coordination=CoordinationConfig(path=str(Path(data_dir, "coordination.sqlite"))),
         # Processes of one machine hear of each other sooner than machines do.
         cluster=ClusterConfig(broker_session_timeout_ms=2000),

@@ -51,25 +51,22 @@ class Ready:
     metrics_address: str | None
 
 
-def log_directory(data_dir: Path, number: int) -> Path:
-    """Return where a broker has its logs; the first one where `millrace up` alone has them."""
-    return data_dir / ("log" if number == 0 else f"log-{number}")
-
-
-def configuration(data_dir: Path, number: int, *, port: int, metrics_port: int) -> str:
+def configuration(
+    data_dir: Path, number: int, *, log_dirs: Sequence[str], port: int, metrics_port: int
+) -> str:
     """Return the TOML file of one broker.
 
     Args:
         data_dir: of the cluster.
         number: of the broker, from 0.
+        log_dirs: of the broker.
         port: of the first broker, for clients; 0: any.
         metrics_port: likewise; -1: none.
     """
-    logs = log_directory(data_dir, number)
     apart = number * PORTS_APART
     return _HEADER + "\n".join(
         (
-            f"log_dirs = [{json.dumps(str(logs))}]",
+            f"log_dirs = {json.dumps(list(log_dirs))}",
             "[node]",
             f'name = "broker-{number}"',
             "[coordination]",

@@ -75,6 +75,7 @@ from millrace.core.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.media import Media, TopicMedia
 from millrace.core.positions.position import Position
 
 __version__ = _software_version()
@@ -115,6 +116,7 @@ __all__ = [
     "InvalidTopicError",
     "LogDescription",
     "LogTruncatedError",
+    "Media",
     "MessageTooLargeError",
     "MillraceError",
     "NoReassignmentInProgressError",
@@ -140,5 +142,6 @@ __all__ = [
     "SyncProducer",
     "TopicAlreadyExistsError",
     "TopicDescription",
+    "TopicMedia",
     "UnknownTopicOrPartitionError",
 ]

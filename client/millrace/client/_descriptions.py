@@ -15,9 +15,12 @@ from millrace.core.ids import (
     PartitionEpoch,
     TopicId,
 )
+from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import TopicConfig
+from millrace.proto.media import media_from_wire
 from millrace.proto.v1 import cluster_pb2
 
+_MEDIA: Final = "media"
 _MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 _SOURCES: Final[Mapping[int, str]] = {
     cluster_pb2.CONFIG_SOURCE_DEFAULT: "default",
@@ -100,6 +103,27 @@ class TopicDescription:
         """Return the number of replicas of each partition."""
         return max((each.replication_factor for each in self.partitions), default=0)
 
+    @property
+    def media(self) -> TopicMedia:
+        """Return what its replicas are to lie on; any, where brokers of another release differ."""
+        setting = self.config.get(_MEDIA)
+        known = {str(each): each for each in TopicMedia}
+        return TopicMedia.ANY if setting is None else known.get(setting.value, TopicMedia.ANY)
+
+    def misplaced(self, logs: Iterable["LogDescription"]) -> list["LogDescription"]:
+        """Return which of its logs lie on another media than it asks for.
+
+        logs = await admin.describe_logs("orders")
+        print(len(topic.misplaced(logs)), "replicas are still to be moved")
+        """
+        return [
+            each
+            for each in logs
+            if each.topic == self.name
+            and each.media is not None
+            and not self.media.is_among([each.media])
+        ]
+
     def min_insync_replicas(self, partition: PartitionDescription) -> int:
         """Return how many replicas must be in sync for a write with `acks="all"`."""
         setting = self.config.get(_MIN_INSYNC_REPLICAS)
@@ -160,10 +184,13 @@ class LogDescription:
     size_bytes: int
     segments: int
     log_dir: str
+    """Where it is on the broker."""
     leads: bool = False
     """The broker leads the partition."""
     followers: tuple[FollowerDescription, ...] = ()
     """The other replicas, by id; empty unless it leads."""
+    media: Media | None = None
+    """What it lies on; None: the broker does not say."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -244,4 +271,5 @@ def log_from_wire(
             )
             for each in sorted(log.followers, key=lambda each: each.broker_id)
         ),
+        media_from_wire(log.media),
     )

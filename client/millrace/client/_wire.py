@@ -18,10 +18,12 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
+from millrace.core.media import Media
 from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import Answer, Refusal
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_from_trailers, error_from_wire
+from millrace.proto.media import media_set_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
 
 Place = tuple[str, int]
@@ -54,6 +56,8 @@ class BrokerInfo:
     """An operator drained it; it stays so until it is taken back."""
     reluctance: str = ""
     """Why it leads only what nobody else can, as `slow disk` or `full disk`; empty: it does not."""
+    media: tuple[Media, ...] = ()
+    """Of its log directories that work; empty: it does not say."""
 
     @property
     def state(self) -> str:
@@ -131,6 +135,7 @@ def broker_from_wire(broker: cluster_pb2.BrokerMetadata) -> BrokerInfo:
         broker.draining,
         broker.drained,
         broker.reluctance,
+        media_set_from_wire(broker.media),
     )
 
 

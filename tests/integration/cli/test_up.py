@@ -121,6 +121,37 @@ def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_pat
         assert process.wait(60) == ExitCode.DONE
 
 
+def test_brokers_have_log_directories_on_the_media_that_are_named(tmp_path: Path) -> None:
+    fast, large = tmp_path / "fast", tmp_path / "large"
+    words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
+    words += ["--log-dir", f"ssd:{fast}", "--log-dir", f"hdd:{large}"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli.main", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        brokers = json.loads(process.stdout.readline())["brokers"]
+        millrace = CommandLine(",".join(each["address"] for each in brokers))
+        described = json.loads(millrace.ok("cluster", "describe", "--output", "json"))["brokers"]
+        assert [each["media"] for each in described] == [["ssd", "hdd"]] * 2
+        create = ("topic", "create", "archive", "--replication-factor", "2", "--partitions", "1")
+        millrace.ok(*create, "--set", "media=hdd")
+        for folder, count in ((fast, 0), (large, 1)):
+            for each in (folder, folder.with_name(f"{folder.name}-1")):
+                assert len(list(each.glob("*-0"))) == count
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ExitCode.DONE
+
+
+def test_a_log_directory_on_an_unknown_media_is_refused_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    words = ("--data-dir", str(tmp_path / "data"), "--log-dir", "tape:/dev/st0")
+    result = CommandLine("").run("up", "--brokers", "2", *words)
+    assert result.exit_code == ExitCode.USAGE
+    assert "'tape:/dev/st0' must be a path, or ssd:PATH or hdd:PATH" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_broker_that_cannot_start_again_leaves_the_others_running(tmp_path: Path) -> None:
     words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
     with subprocess.Popen(

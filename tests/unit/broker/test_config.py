@@ -91,9 +91,10 @@ def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Pat
     assert found == [
         f"{tmp_path}/broker.toml:",
         "coordinaton: there is no such setting; did you mean 'coordination'?",
-        "log_dirs: is required. Directories that hold the partitions' logs, one per disk. New "
-        "partitions go to the one with the fewest; one that fails takes only its own partitions "
-        "offline.",
+        "log_dirs: is required. Directories that hold the partitions' logs, one per disk, as "
+        "`ssd:PATH` or `hdd:PATH`; a mere path counts as `ssd`. New partitions go to the one with "
+        "the fewest, of those on the media that the topic asks for; one that fails takes only its "
+        "own partitions offline.",
         "cluster.default_partition: there is no such setting; did you mean 'default_partitions'?",
         "limits.message_bytes_max = '1TiB': must be 65536 to 536870912 bytes",
         "MILLRACE_BROKER__LISTNER__PORT: listner: there is no such setting; did you mean "
@@ -106,6 +107,18 @@ def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Pat
 def test_a_file_is_not_blamed_for_a_variable(tmp_path: Path) -> None:
     assert problems(tmp_path, SMALLEST, {"MILLRACE_BROKER__LISTENER__PORT": "-5"}) == [
         "MILLRACE_BROKER__LISTENER__PORT: listener.port = '-5': must be 0 to 65535"
+    ]
+
+
+def test_a_log_directory_has_a_media_and_without_one_it_is_ssd(tmp_path: Path) -> None:
+    environment = {"MILLRACE_BROKER__LOG_DIRS": "/a,ssd:/b,hdd:/c,hdd:d/e:f,./ssd:g"}
+    found = load(tmp_path, SMALLEST, environment).log_directories
+    assert [(each.media, each.path) for each in found] == [
+        ("ssd", "/a"),
+        ("ssd", "/b"),
+        ("hdd", "/c"),
+        ("hdd", "d/e:f"),
+        ("ssd", "./ssd:g"),
     ]
 
 
@@ -169,6 +182,9 @@ def test_a_pod_s_environment_says_where_the_api_server_is() -> None:
             "cluster.shard_bytes_max: must not be more than",
         ),
         (SMALLEST.replace('["log"]', '["a", "./a"]'), "names a directory twice"),
+        (SMALLEST.replace('["log"]', '["ssd:a", "hdd:a"]'), "names a directory twice"),
+        (SMALLEST.replace('["log"]', '["nvme:/a"]'), "'nvme:/a' must be a path, or ssd:PATH or"),
+        (SMALLEST.replace('["log"]', '["hdd:"]'), "'hdd:' must be a path, or ssd:PATH or"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -188,7 +204,7 @@ def test_a_variable_that_reaches_into_a_setting_is_refused(tmp_path: Path) -> No
 def test_the_embedded_broker_keeps_everything_in_one_directory() -> None:
     embedded = config.embedded("data", port=0, metrics_port=-1)
     settings.check(embedded)
-    assert embedded.log_dirs == ("data/log",)
+    assert embedded.log_dirs == ("ssd:data/log",)
     assert embedded.coordination.path == "data/coordination.sqlite"
     assert (embedded.listener.host, embedded.listener.port) == ("127.0.0.1", 0)
 

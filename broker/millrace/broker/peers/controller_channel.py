@@ -50,6 +50,7 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.ids import NO_BROKER, BrokerId, TopicPartition
+from millrace.core.media import Media
 from millrace.core.metadata.cache import MetadataCache
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
@@ -102,6 +103,7 @@ class ControllerChannel:
         differences: the cluster's settings that are others here than at the controller, with both
             values.
         reluctance: called to find out why this broker would rather not lead.
+        media: called to find out of which media it has log directories that work.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class ControllerChannel:
         self.differences: Mapping[str, tuple[str, str]] = {}
         self._own_config = self.config = config
         self.reluctance: Callable[[], Reluctance] = lambda: Reluctance.NONE
+        self.media: Callable[[], tuple[Media, ...]] = lambda: ()
         self._limits = limits
         self._find_controller = find_controller
         self._own_problem = own_problem
@@ -276,6 +279,7 @@ class ControllerChannel:
             log_ends=self.log_ends(asked),
             offline=self.offline()[: self.config.request_partitions_max],
             reluctance=self.reluctance(),
+            media=self.media(),
         )
         answer: HeartbeatAnswer = await self.request(request)
         return answer

@@ -34,6 +34,7 @@ from millrace.core.metadata.requests import (
 )
 from millrace.core.metadata.stored import StoredObject
 from millrace.proto.errors import error_from_wire, error_to_wire
+from millrace.proto.media import media_set_from_wire, media_to_wire
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import controller_pb2 as pb
 
@@ -104,6 +105,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     ],
                     offline=[topic_partition_to_proto(each) for each in request.offline],
                     reluctance=_RELUCTANCE_TO_PROTO[request.reluctance],
+                    media=map(media_to_wire, request.media),
                 )
             )
         case AlterPartitions():
@@ -178,6 +180,7 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 offline=[topic_partition_from_proto(each) for each in heartbeat.offline],
                 # A later release may know more reasons.
                 reluctance=_RELUCTANCE_FROM_PROTO.get(heartbeat.reluctance, Reluctance.NONE),
+                media=media_set_from_wire(heartbeat.media),
             )
         case "alter_partitions":
             return AlterPartitions(

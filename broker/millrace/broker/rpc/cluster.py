@@ -28,6 +28,7 @@ from millrace.core.metadata.image import MetadataImage
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_to_wire
 from millrace.proto.features import CLIENT_PROTOCOL, check_client
+from millrace.proto.media import media_to_wire
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
@@ -128,6 +129,7 @@ class ClusterService:
                     draining=broker.is_draining,
                     drained=broker.is_drained,
                     reluctance=broker.reluctance,
+                    media=map(media_to_wire, broker.media),
                 )
                 for _, broker in sorted(image.cluster.brokers.items())
             ],
@@ -223,6 +225,7 @@ class ClusterService:
                     size_bytes=log.size_bytes,
                     segments=log.segment_count,
                     log_dir=log.directory,
+                    media=media_to_wire(self._partitions.media_of(topic_partition)),
                     leads=partition.replica.leads,
                     followers=_describe_followers(partition, monotonic_now()),
                     damaged_logs=self._partitions.damaged_logs(topic_partition),

@@ -156,16 +156,17 @@ class Housekeeping:
             kept.set(len(opened.directory.damaged))
 
     async def _ask_free_space(self, opened: OpenDirectory) -> None:
-        directory, gauge = opened.directory, self._metrics.log_dir_free_bytes
+        directory = opened.directory
+        gauge = self._metrics.log_dir_free_bytes.labels(directory.path, directory.media)
         asked = self._reader.call(directory.path, directory.free_space)
         await asyncio.wait([asked], timeout=_FREE_SPACE_SECONDS)
         if not asked.done():
-            gauge.labels(directory.path).set(0)
+            gauge.set(0)
         try:
             free = await asked  # It is not asked again before it has answered.
         except OSError:
             free = 0
-        gauge.labels(directory.path).set(free)
+        gauge.set(free)
 
     async def _measure_loop_lag(self) -> None:
         while True:

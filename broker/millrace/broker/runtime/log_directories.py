@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from functools import partial, reduce
 
-from millrace.broker.config import StorageConfig
+from millrace.broker.config import LogDirConfig, StorageConfig
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_directory import (
@@ -50,7 +50,7 @@ class LogDirectories:
     def __init__(
         self,
         files: FileSystem,
-        paths: Sequence[str],
+        configured: Sequence[LogDirConfig],
         config: StorageConfig,
         reader: LogReader,
         on_failure: Callable[[BaseException], None],
@@ -58,7 +58,8 @@ class LogDirectories:
         self.opened: list[LogDirectory] = []
         self.misses_some = False
         self._files = files
-        self._paths = paths
+        self._configured = configured
+        self._paths = [each.path for each in configured]
         self._config = config
         self._reader = reader
         self._on_failure = on_failure
@@ -109,7 +110,7 @@ class LogDirectories:
         Raises:
             StorageError: one cannot be opened.
         """
-        for path in self._paths:
+        for path, media in self._configured:
             found = self._identity_at(path)
             directory = await self._reader.call(
                 path,
@@ -118,6 +119,7 @@ class LogDirectories:
                     self._files,
                     path,
                     DirectoryConfig(
+                        media=media,
                         ballast_bytes=self._config.ballast_bytes,
                         index_cache_bytes=self._config.index_cache_bytes,
                         file_delete_delay_ms=self._config.trash_delay_ms,
@@ -135,7 +137,7 @@ class LogDirectories:
             self.misses_some = True
             _log.warning(
                 "a log directory that this broker has used is not among its log_dirs",
-                extra={"directory_ids": sorted(missing), "log_dirs": list(self._paths)},
+                extra={"directory_ids": sorted(missing), "log_dirs": self._paths},
             )
 
     def _ever_used(self) -> set[str]:

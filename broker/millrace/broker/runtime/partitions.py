@@ -49,6 +49,7 @@ from millrace.core.ids import (
     TopicPartition,
     parse_topic_partition,
 )
+from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import BrokerLife, Topic
 from millrace.core.metadata.requests import (
@@ -331,6 +332,18 @@ class Partitions:
         if all(each.failure is not None for each in self.directories):
             self._on_all_failed(error)
 
+    def working_media(self) -> tuple[Media, ...]:
+        """Return of which media there are directories that work."""
+        there = {each.directory.media for each in self.directories if each.failure is None}
+        return tuple(each for each in Media if each in there)
+
+    def media_of(self, topic_partition: TopicPartition) -> Media:
+        """Return what a replica that is open here lies on."""
+        return self._holder(topic_partition).directory.media
+
+    def _holder(self, topic_partition: TopicPartition) -> OpenDirectory:
+        return next(each for each in self.directories if topic_partition in each.known)
+
     def log_ends(self, asked: Iterable[TopicPartition]) -> list[LogEnd]:
         """Return where these logs end, as they lie on disk (P31)."""
         found = ((each, self._open_here.get(each)) for each in asked)
@@ -521,7 +534,7 @@ class Partitions:
 
     async def _set_aside(self, topic_partition: TopicPartition) -> None:
         """Free the name of a damaged log for a new one."""
-        opened = next(each for each in self.directories if topic_partition in each.known)
+        opened = self._holder(topic_partition)
         try:
             path = await opened.appender.call(
                 opened.directory.set_aside, topic_partition, wall_now()
@@ -579,7 +592,7 @@ class Partitions:
             await asyncio.wait([dropping])  # It comes back, and begins with nothing.
         config = topic.config
         usable = [each for each in self.directories if each.failure is None]
-        opened = self._directory_of(topic_partition, usable)
+        opened = self._directory_of(topic_partition, config.media, usable)
         try:
             if is_first and self._is_lost(topic_partition, topic):
                 raise CorruptLogError(
@@ -666,9 +679,12 @@ class Partitions:
         )
 
     def _directory_of(
-        self, topic_partition: TopicPartition, usable: Sequence[OpenDirectory]
+        self, topic_partition: TopicPartition, media: TopicMedia, usable: Sequence[OpenDirectory]
     ) -> OpenDirectory:
-        """Return the directory that has the partition, or the one with the fewest.
+        """Return the directory that has the partition, or the one of its media with the fewest.
+
+        Where none of its media works any more it is the one with the fewest of all: it is wanted
+        here, and on another media it serves as well.
 
         It may be one that has failed: what is on it must not begin anew on another, for with the
         next start there were two logs, and nobody could say which of them counts.
@@ -676,7 +692,10 @@ class Partitions:
         for opened in self.directories:
             if topic_partition in opened.known:
                 return opened
-        chosen = min(usable or self.directories, key=lambda opened: len(opened.known))
+        chosen = min(
+            usable or self.directories,
+            key=lambda opened: (not media.is_among([opened.directory.media]), len(opened.known)),
+        )
         chosen.known.add(topic_partition)
         return chosen
 

@@ -78,6 +78,7 @@ from millrace.core.ids import (
     WallMs,
     parse_topic_partition,
 )
+from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.seen import NOTHING_SEEN, Seen
 
 _log = logging.getLogger(__name__)
@@ -105,6 +106,8 @@ class Identity(NamedTuple):
 class DirectoryConfig:
     """Settings of a log directory."""
 
+    media: Media = DEFAULT_MEDIA
+    """What it lies on, as whoever set up the broker says; nothing here depends on it."""
     ballast_bytes: int = 64 * 2**20
     """Space that is taken from the disk in advance, for checkpoints when it is full; 0 is none."""
     index_cache_bytes: int = 32 * 2**20
@@ -120,6 +123,7 @@ class LogDirectory:
 
     Attributes:
         path: the directory.
+        media: what it lies on.
         identity: whose it is.
         was_clean: whether it was closed in order.
         closed_by: the life of the broker that did so; None when nobody did, or it had none.
@@ -151,6 +155,7 @@ class LogDirectory:
         self._lacks_ballast = False
         self._scrubbed = 0  # Logs that this round of scrubbing is done with.
         self.path = path
+        self.media = config.media
         self.identity = identity
         self.was_clean = False
         self.closed_by: BrokerEpoch | None = None

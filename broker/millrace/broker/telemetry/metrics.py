@@ -69,8 +69,8 @@ class BrokerMetrics:
         )
         self.log_dir_free_bytes = Gauge(
             "millrace_log_dir_free_bytes",
-            "Free space, by log directory; 0 when its disk does not say.",
-            ["log_dir"],
+            "Free space, by log directory and its media; 0 when its disk does not say.",
+            ["log_dir", "media"],
             registry=registry,
         )
         self.differing_cluster_settings = Gauge(

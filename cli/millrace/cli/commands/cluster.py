@@ -65,6 +65,7 @@ def command() -> None:
 def describe(bootstrap: str, output: str) -> None:
     """Show every broker: address, zone, state, and what it holds.
 
+    MEDIA: what its log directories lie on, those that work.
     States: alive; fenced (not there, or not caught up: it leads nothing); draining (it is being
     stopped); drained (by `millrace cluster drain`); slow disk, full disk (others lead for it where
     they can, until that is over); unreachable (it does not answer here, and the others do not know
@@ -88,13 +89,14 @@ def describe(bootstrap: str, output: str) -> None:
         return
     controller = f"broker {cluster.controller_id}" if cluster.controller_id >= 0 else "none now"
     print_table(
-        ["BROKER", "NAME", "ADDRESS", "ZONE", "STATE", "LEADS", "REPLICAS", "EPOCH"],
+        ["BROKER", "NAME", "ADDRESS", "ZONE", "MEDIA", "STATE", "LEADS", "REPLICAS", "EPOCH"],
         [
             [
                 row["broker"],
                 row["name"],
                 row["address"],
                 row["rack"] or None,
+                ", ".join(row["media"]) or None,
                 row["state"],
                 row["leads"],
                 row["replicas"],
@@ -119,6 +121,7 @@ def _broker_document(
         "name": broker.name,
         "address": broker.address,
         "rack": broker.rack,
+        "media": list(broker.media),
         "state": state_of(broker, cluster),
         "is_controller": broker_id == cluster.controller_id,
         "leads": sum(each.leader == broker_id for each in partitions),

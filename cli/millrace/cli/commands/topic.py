@@ -144,7 +144,7 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
     IN SYNC have everything that was acknowledged; so have ELIGIBLE ones, which may lead when nobody
     in sync is left. OFFLINE: on a broker that is not there, or with a log that is damaged or gone;
     a leader that is offline is none. LAG: how many records each follower is behind its leader, and
-    for how long.
+    for how long. Replicas that lie on another media than the topic asks for are named below.
     """
     with connect_admin(bootstrap) as admin:
         description = admin.describe_topic(topic)
@@ -185,6 +185,8 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
         title=f"{description.name} (id {description.topic_id.hex()})",
     )
     print_damage(damaged)
+    for line in _misplaced(description.misplaced(logs.values()), description.media):
+        say(line)
     put()
     print_table(
         ["SETTING", "VALUE", "FROM"],
@@ -192,6 +194,17 @@ def describe(topic: str, bootstrap: str, output: str) -> None:
     )
     for line in _next(description, is_damaged=bool(damaged_on)):
         say(line)
+
+
+def _misplaced(logs: "Sequence[LogDescription]", media: str) -> Iterator[str]:
+    """Yield which replicas lie on another media than the topic asks for, a line for each broker."""
+    by_broker: dict[tuple[int, str], list[int]] = {}
+    for log in logs:
+        by_broker.setdefault((log.broker_id, str(log.media)), []).append(log.partition)
+    for (broker_id, lies_on), partitions in sorted(by_broker.items()):
+        yield (
+            f"on {lies_on} and not on {media}: partitions {_ids(partitions)} on broker {broker_id}"
+        )
 
 
 def _next(description: "TopicDescription", *, is_damaged: bool) -> Iterator[str]:
@@ -348,6 +361,7 @@ def _log_document(log: "LogDescription") -> dict[str, Any]:
         "size_bytes": log.size_bytes,
         "segments": log.segments,
         "log_dir": log.log_dir,
+        "media": log.media,
         "leads": log.leads,
         "followers": [
             {

@@ -1,6 +1,7 @@
 """`millrace up`: brokers with no configuration at all, everything in one directory."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -24,6 +25,18 @@ _SETTINGS_HINT = (
 )
 
 
+def _log_dirs_value(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> list[str]:
+    from millrace.broker.config import LogDirConfig
+
+    try:
+        found = [LogDirConfig.parse(each) for each in values]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return [f"{each.media}:{Path(each.path).absolute()}" for each in found]
+
+
 @click.command(
     "up",
     cls=Command,
@@ -31,6 +44,7 @@ _SETTINGS_HINT = (
     millrace up                                    # data in ./millrace-data
     millrace up --data-dir /var/lib/millrace --port 7192
     millrace up --brokers 3                        # a cluster, each broker a process
+    millrace up --log-dir ssd:/fast/log --log-dir hdd:/large/log
     millrace up --port 0 --output json             # any free port, the address as JSON
     """,
 )
@@ -40,6 +54,15 @@ _SETTINGS_HINT = (
     default=_DATA_DIR,
     show_default=True,
     help="Where everything is kept; made when it is not there.",
+)
+@click.option(
+    "--log-dir",
+    "log_dirs",
+    callback=_log_dirs_value,
+    multiple=True,
+    metavar="[MEDIA:]PATH",
+    help="Where logs are kept, one for each disk, as ssd:PATH or hdd:PATH; may be repeated. Of the "
+    "second broker it is PATH-1, and so on.  [default: ssd:log, in --data-dir]",
 )
 @click.option(
     "--port",
@@ -65,6 +88,7 @@ _SETTINGS_HINT = (
 def command(
     *,
     data_dir: str,
+    log_dirs: list[str],
     port: int,
     metrics_port: int | None,
     brokers: int,
@@ -73,20 +97,26 @@ def command(
 ) -> None:
     """Run a broker, or several, on this machine, with no configuration at all.
 
-    Data in one directory, clients from this machine only. Every acknowledged record is on disk.
-    Ctrl-C stops it gracefully; started again on the same directory, it goes on. Several brokers are
-    a process each and replicate: one that is killed is started again, and nothing is lost. Where
-    that fails the others go on, and the exit code tells of it in the end.
+    Data in one directory, but for --log-dir, and clients from this machine only. Every
+    acknowledged record is on disk. Ctrl-C stops it gracefully; started again on the same directory,
+    it goes on. Several brokers are a process each and replicate: one that is killed is started
+    again, and nothing is lost. Where that fails the others go on, and the exit code tells of it in
+    the end.
     """
     chosen_metrics_port = metrics_port
     if metrics_port is None:
         metrics_port = port + 1 if 0 < port < _PORT_MAX else 0
     if brokers > 1:
-        _run_cluster(data_dir, brokers, port, metrics_port, is_verbose=verbose, output=output)
+        folder = Path(data_dir).absolute()
+        first = log_dirs or [str(folder / "log")]
+        others = [[f"{each}-{number}" for each in first] for number in range(1, brokers)]
+        _run_cluster(
+            folder, [first, *others], port, metrics_port, is_verbose=verbose, output=output
+        )
         return
     from millrace.broker import app, config
 
-    settings = config.embedded(data_dir, port=port, metrics_port=metrics_port)
+    settings = config.embedded(data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port)
     if not verbose:
         quiet = replace(settings.logging, level=config.LogLevel.WARNING)
         settings = replace(settings, logging=quiet)
@@ -94,12 +124,14 @@ def command(
     try:
         exit_code = app.run(settings, announce(output, data=shown, teach=True))
     except InvalidConfigError as error:
-        hint = _hint(error.message, data_dir, port, chosen_metrics_port)
+        hint = _hint(error.message, data_dir, log_dirs, port, chosen_metrics_port)
         raise Failure(error.message, hint, code_name=error.name()) from error
     raise SystemExit(exit_code)
 
 
-def _hint(problem: str, data_dir: str, port: int, metrics_port: int | None) -> str:
+def _hint(
+    problem: str, data_dir: str, log_dirs: Sequence[str], port: int, metrics_port: int | None
+) -> str:
     """Return the command line that works, where another broker is up already."""
     other_port = port + _PORTS_AWAY if 0 < port <= _PORT_MAX - _PORTS_AWAY else 0
     words = ["millrace", "up", "--port", str(other_port)]
@@ -108,9 +140,11 @@ def _hint(problem: str, data_dir: str, port: int, metrics_port: int | None) -> s
     if "cannot be served on" in problem:
         if data_dir != _DATA_DIR:
             words += ["--data-dir", data_dir]
+        words += [f"--log-dir={each}" for each in log_dirs]
         return f"`{shlex.join(words)}` takes other ports"
     if "another broker uses" in problem:
         words += ["--data-dir", f"{data_dir}-2"]
+        words += [f"--log-dir={each}-2" for each in log_dirs]
         return (
             f"another one beside it: `{shlex.join(words)}`; several that are one cluster: "
             "`millrace up --brokers 3`"
@@ -119,21 +153,30 @@ def _hint(problem: str, data_dir: str, port: int, metrics_port: int | None) -> s
 
 
 def _run_cluster(
-    data_dir: str, brokers: int, port: int, metrics_port: int, *, is_verbose: bool, output: str
+    folder: Path,
+    logs: Sequence[Sequence[str]],
+    port: int,
+    metrics_port: int,
+    *,
+    is_verbose: bool,
+    output: str,
 ) -> None:
+    """Run as many brokers as there are `log_dirs` in `logs`."""
+    from millrace.broker.config import LogDirConfig
     from millrace.cli import local_cluster
 
-    highest = max(port, metrics_port) + (brokers - 1) * local_cluster.PORTS_APART
+    highest = max(port, metrics_port) + (len(logs) - 1) * local_cluster.PORTS_APART
     if highest > _PORT_MAX:
         raise click.BadParameter(f"the last broker's ports would be above {_PORT_MAX}")
-    folder = Path(data_dir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    logs = [local_cluster.log_directory(folder, number) for number in range(brokers)]
-    is_first = not all(each.exists() for each in logs)
+    directories = [LogDirConfig.parse(each) for log_dirs in logs for each in log_dirs]
+    is_first = not all(Path(each.path).exists() for each in directories)
     paths = []
-    for number in range(brokers):
+    for number, log_dirs in enumerate(logs):
         paths.append(folder / f"broker-{number}.toml")
-        text = local_cluster.configuration(folder, number, port=port, metrics_port=metrics_port)
+        text = local_cluster.configuration(
+            folder, number, log_dirs=log_dirs, port=port, metrics_port=metrics_port
+        )
         paths[-1].write_text(text, encoding="utf-8")
     environment = {} if is_verbose else {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}
     cluster = local_cluster.LocalCluster(paths, environment, output)

@@ -38,6 +38,7 @@ from millrace.core.ids import (
     ProducerId,
     TopicId,
 )
+from millrace.core.media import Media
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
@@ -74,6 +75,7 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
                 "is_drained": each.is_drained,
                 "is_draining": each.is_draining,
                 "is_fenced": each.is_fenced,
+                "media": each.media,
                 "name": each.name,
                 "port": each.port,
                 "rack": each.rack,
@@ -191,6 +193,8 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
             is_drained=each.get("is_drained", False),
             reluctance=_reluctance(each.get("reluctance", "")),
             directory_epoch=BrokerEpoch(each.get("directory_epoch", 0)),
+            # A later release may know more of them.
+            media=tuple(media for media in Media if media in each.get("media", ())),
         )
         for each in state["brokers"]
     ]

@@ -158,6 +158,9 @@ class Membership:
         self._sessions.on_heartbeat(life, request.metadata_epoch, now)
         keys: list[str] = []
         broker = self._draft.cluster.brokers[life.broker_id]
+        if request.media != broker.media:
+            broker = replace(broker, media=request.media)
+            self._draft.cluster = registration.with_broker(self._draft.cluster, broker)
         if request.reluctance is not broker.reluctance:
             broker = replace(broker, reluctance=request.reluctance)
             self._put_willingness(broker)

@@ -35,6 +35,7 @@ from millrace.core.ids import (
     ProducerId,
     TopicId,
 )
+from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import TopicConfig, parse_overrides
 from millrace.core.topics import TopicName
 
@@ -250,6 +251,8 @@ class BrokerRegistration:
     is_drained: bool = False  # An operator said so; then `is_draining` outlasts restarts.
     # Says so itself, in this life: leads nothing that another can lead; all else as ever.
     reluctance: Reluctance = Reluctance.NONE
+    # Of its log directories that work, as it says itself; a broker of an earlier release does not.
+    media: tuple[Media, ...] = ()
     # The latest life that all its log directories are known to remember; 0 when it is not known.
     directory_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
 
@@ -295,12 +298,12 @@ class ClusterState:
         broker = self.brokers.get(life.broker_id)
         return broker is not None and broker.life == life
 
-    def usable_brokers(self) -> list[BrokerRegistration]:
-        """Return the brokers that can be given partitions, by id."""
+    def usable_brokers(self, media: TopicMedia = TopicMedia.ANY) -> list[BrokerRegistration]:
+        """Return the brokers that can be given partitions of such a topic, by id."""
         return [
             each
             for _, each in sorted(self.brokers.items())
-            if not each.is_fenced and not each.is_draining
+            if not each.is_fenced and not each.is_draining and media.is_among(each.media)
         ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from millrace.core.ids import BrokerId
+from millrace.core.media import Media
 
 
 class Candidate(NamedTuple):
@@ -17,6 +18,7 @@ class Candidate(NamedTuple):
 
     broker_id: BrokerId
     zone: str
+    media: tuple[Media, ...] = ()
 
 
 def place(

@@ -9,8 +9,6 @@ another controller goes on where one ended.
 Source: KIP-455.
 """
 
-from collections.abc import Mapping
-
 from millrace.core.errors import (
     EligibleLeadersNotAvailableError,
     InvalidReplicaAssignmentError,
@@ -19,7 +17,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId, TopicPartition
 from millrace.core.metadata.elections import Rules
-from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState
+from millrace.core.metadata.model import BrokerLife, PartitionState
 
 
 def begun(
@@ -31,7 +29,7 @@ def begun(
         InvalidReplicaAssignmentError: the brokers cannot all hold it.
         ReassignmentInProgressError: it is on its way to others.
     """
-    _check_assignment(key, partition, rules.brokers, replicas)
+    _check_assignment(key, partition, rules, replicas)
     if partition.is_reassigning:
         if partition.target == replicas:
             return partition
@@ -144,19 +142,25 @@ def _with_replicas(
 def _check_assignment(
     key: TopicPartition,
     partition: PartitionState,
-    brokers: Mapping[BrokerId, BrokerRegistration],
+    rules: Rules,
     replicas: tuple[BrokerId, ...],
 ) -> None:
     if not replicas or len({*replicas}) < len(replicas):
         raise InvalidReplicaAssignmentError(f"{key}: name at least one broker, and each once")
     for broker_id in replicas:
-        broker = brokers.get(broker_id)
+        broker = rules.brokers.get(broker_id)
         if broker is None:
             raise InvalidReplicaAssignmentError(f"{key}: there is no broker {broker_id}")
         is_new = broker_id not in partition.replicas
         if is_new and (broker.is_fenced or broker.is_draining):
             raise InvalidReplicaAssignmentError(
                 f"{key}: broker {broker_id} cannot take replicas now: it is fenced or drained"
+            )
+        if is_new and not (media := rules.config.media).is_among(broker.media):
+            raise InvalidReplicaAssignmentError(
+                f"{key}: its topic has media={media}, and broker {broker_id} has no log directory "
+                f"of it that works; it has {', '.join(broker.media) or 'none that it names'}: "
+                "choose another broker, or alter the topic"
             )
 
 

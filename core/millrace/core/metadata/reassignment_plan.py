@@ -2,8 +2,9 @@
 
 A plan moves as little as it can, because each replica that moves is copied:
 
-1. replicas on brokers that are to hold some stay; the others, and those that are missing, go to the
-   broker of a zone that the partition is not in yet, and among those to the one with the fewest;
+1. replicas on brokers that are to hold some, and have the topic's media, stay; the others, and
+   those that are missing, go to the broker of a zone that the partition is not in yet, and among
+   those to the one with the fewest;
 2. where a zone has two replicas of a partition while another has none, one moves there;
 3. while one broker holds at least two replicas more than another, one moves over, unless that put
    two replicas into one zone that were in two before;
@@ -18,6 +19,7 @@ from typing import Generic, TypeVar
 
 from millrace.core.errors import InvalidReplicaAssignmentError
 from millrace.core.ids import NO_BROKER, BrokerId
+from millrace.core.media import TopicMedia
 from millrace.core.metadata import balance
 from millrace.core.metadata.balance import Movable
 from millrace.core.metadata.placement import Candidate
@@ -31,6 +33,7 @@ def planned(
     *,
     replication_factor: int | None = None,
     replication_factor_max: int | None = None,
+    media: Mapping[_K, TopicMedia] | None = None,
     nothing_new: Collection[BrokerId] = (),
     other_replicas: Counter[BrokerId] | None = None,
     other_leaders: Counter[BrokerId] | None = None,
@@ -42,6 +45,7 @@ def planned(
         candidates: the brokers that are to hold them.
         replication_factor: how many replicas each is to have; None: as many as it has.
         replication_factor_max: how many that is at the most; those that have fewer get no more.
+        media: what the replicas of a partition are to lie on; any, where it is not said.
         nothing_new: candidates that may keep what they have, and get no more.
         other_replicas: what each broker holds of partitions that are not to move.
         other_leaders: how many of those it leads by preference.
@@ -49,17 +53,20 @@ def planned(
     Raises:
         InvalidReplicaAssignmentError: there are fewer brokers than replicas of a partition.
     """
-    plan = _Plan[_K](candidates, nothing_new, other_replicas or Counter())
+    media = media or {}
+    plan = _Plan[_K](candidates, media, nothing_new, other_replicas or Counter())
     counts: dict[_K, int] = {}
     for key, replicas in partitions.items():
         count = len(replicas) if replication_factor is None else replication_factor
         if replication_factor_max is not None:
             count = min(count, replication_factor_max)
         counts[key] = count
-        there = plan.count_for(replicas)
+        there = plan.count_for(key, replicas)
         if not 1 <= count <= there:
+            wanted = media.get(key, TopicMedia.ANY)
+            kind = "" if wanted is TopicMedia.ANY else f" with a log directory on {wanted}"
             raise InvalidReplicaAssignmentError(
-                f"{count} replicas need as many brokers, and there are {there} to choose "
+                f"{count} replicas need as many brokers{kind}, and there are {there} to choose "
                 "from: name more brokers, or a smaller replication factor"
             )
         plan.keep(key, replicas, count)
@@ -79,29 +86,45 @@ class _Plan(Generic[_K]):
     def __init__(
         self,
         candidates: Sequence[Candidate],
+        media: Mapping[_K, TopicMedia],
         nothing_new: Collection[BrokerId],
         other_replicas: Counter[BrokerId],
     ) -> None:
         self.replicas: dict[_K, list[BrokerId]] = {}
         self._zone = {each.broker_id: each.zone for each in candidates}
-        self._takers = [each for each in self._zone if each not in nothing_new]
+        self._media = media
+        # By what a topic asks for: who can hold it, and who of them gets more. Dicts keep an order.
+        self._holders = {
+            wanted: {each.broker_id: None for each in candidates if wanted.is_among(each.media)}
+            for wanted in TopicMedia
+        }
+        self._takers = {
+            wanted: {each: None for each in holders if each not in nothing_new}
+            for wanted, holders in self._holders.items()
+        }
         self._loads = Counter({each.broker_id: 0 for each in candidates})
         self._loads.update({each: other_replicas[each] for each in self._zone})
-        # Partitions of each broker; inner dicts keep an order.
-        self._held: dict[BrokerId, dict[_K, None]] = {each: {} for each in self._zone}
+        # Partitions of each broker, by what they ask for.
+        self._held: dict[BrokerId, dict[TopicMedia, dict[_K, None]]] = {
+            each: {wanted: {} for wanted in TopicMedia} for each in self._zone
+        }
 
-    def count_for(self, replicas: Sequence[BrokerId]) -> int:
+    def _wanted(self, key: _K) -> TopicMedia:
+        return self._media.get(key, TopicMedia.ANY)
+
+    def count_for(self, key: _K, replicas: Sequence[BrokerId]) -> int:
         """Return how many brokers may hold a partition."""
-        return len({*self._takers, *(each for each in replicas if each in self._zone)})
+        holders, takers = self._holders[self._wanted(key)], self._takers[self._wanted(key)]
+        return len({*takers, *(each for each in replicas if each in holders)})
 
     def keep(self, key: _K, replicas: Sequence[BrokerId], count: int) -> None:
         """Keep the replicas that may stay, at most `count`; rather those that may get more."""
-        held = [each for each in replicas if each in self._zone]
-        best = sorted(held, key=lambda each: each not in self._takers)[:count]
+        holders, takers = self._holders[self._wanted(key)], self._takers[self._wanted(key)]
+        held = [each for each in replicas if each in holders]
+        best = sorted(held, key=lambda each: each not in takers)[:count]
         self.replicas[key] = [each for each in held if each in best]
         for each in self.replicas[key]:
-            self._loads[each] += 1
-            self._held[each][key] = None
+            self._take(each, key)
 
     def fill(self, key: _K, count: int) -> None:
         """Add the replicas that are missing."""
@@ -109,20 +132,24 @@ class _Plan(Generic[_K]):
         while len(replicas) < count:
             zones = Counter(self._zone[each] for each in replicas)
             chosen = min(
-                (each for each in self._takers if each not in replicas),
+                (each for each in self._takers[self._wanted(key)] if each not in replicas),
                 key=lambda each: (zones[self._zone[each]], self._loads[each], each),
             )
             replicas.append(chosen)
-            self._loads[chosen] += 1
-            self._held[chosen][key] = None
+            self._take(chosen, key)
+
+    def _take(self, broker_id: BrokerId, key: _K) -> None:
+        self._loads[broker_id] += 1
+        self._held[broker_id][self._wanted(key)][key] = None
 
     def spread_zones(self) -> None:
         """Move replicas from zones that have two to zones that have none."""
         for key, replicas in self.replicas.items():
+            takers = self._takers[self._wanted(key)]
             while True:
                 zones = Counter(self._zone[each] for each in replicas)
                 doubled = [each for each in replicas[::-1] if zones[self._zone[each]] > 1]
-                empty = [each for each in self._takers if not zones[self._zone[each]]]
+                empty = [each for each in takers if not zones[self._zone[each]]]
                 if not doubled or not empty:
                     break
                 giver = max(doubled, key=lambda each: self._loads[each])
@@ -137,8 +164,7 @@ class _Plan(Generic[_K]):
                     (key, giver, taker)
                     for giver in order
                     for taker in order[::-1]
-                    if taker in self._takers
-                    and self._loads[giver] - self._loads[taker] >= 2
+                    if self._loads[giver] - self._loads[taker] >= 2
                     and (key := self._movable(giver, taker)) is not None
                 ),
                 None,
@@ -150,13 +176,14 @@ class _Plan(Generic[_K]):
     def _movable(self, giver: BrokerId, taker: BrokerId) -> _K | None:
         """Return a partition that can move, rather one that the giver should only follow."""
         found: _K | None = None
-        for key in self._held[giver]:
-            replicas = self.replicas[key]
-            if taker in replicas or not self._keeps_zones(replicas, giver, taker):
-                continue
-            if replicas[0] != giver:
-                return key
-            found = key if found is None else found
+        for wanted, held in self._held[giver].items():
+            for key in held if taker in self._takers[wanted] else ():
+                replicas = self.replicas[key]
+                if taker in replicas or not self._keeps_zones(replicas, giver, taker):
+                    continue
+                if replicas[0] != giver:
+                    return key
+                found = key if found is None else found
         return found
 
     def _keeps_zones(self, replicas: Sequence[BrokerId], giver: BrokerId, taker: BrokerId) -> bool:
@@ -166,9 +193,9 @@ class _Plan(Generic[_K]):
     def _move(self, key: _K, giver: BrokerId, taker: BrokerId) -> None:
         replicas = self.replicas[key]
         replicas[replicas.index(giver)] = taker
-        self._loads.update({giver: -1, taker: 1})
-        del self._held[giver][key]
-        self._held[taker][key] = None
+        self._loads[giver] -= 1
+        del self._held[giver][self._wanted(key)][key]
+        self._take(taker, key)
 
     def even_leaders(self, other_leaders: Counter[BrokerId]) -> None:
         """Put other replicas first, so that each broker leads its share by preference."""

@@ -124,6 +124,8 @@ def granted(
         replica_port=request.replica_port,
         is_draining=is_drained,
         is_drained=is_drained,
+        # Until it says itself what it has now, with the heartbeat that ends its being fenced.
+        media=() if known is None else known.media,
     )
     return with_broker(cluster, registration), registration
 

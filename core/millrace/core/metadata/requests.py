@@ -14,6 +14,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.media import Media
 from millrace.core.metadata.model import BrokerLife, Reluctance
 
 
@@ -175,6 +176,7 @@ class Heartbeat:
         offline: where the metadata counts on a replica of this broker that is damaged or gone; to
             be said until it does not any more (P63, P65).
         reluctance: why the broker would rather not lead; said as long as that is so.
+        media: of its log directories that work, each once, in the order of `Media`.
     """
 
     life: BrokerLife
@@ -183,6 +185,7 @@ class Heartbeat:
     log_ends: Sequence[LogEnd] = ()
     offline: Sequence[TopicPartition] = ()
     reluctance: Reluctance = Reluctance.NONE
+    media: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

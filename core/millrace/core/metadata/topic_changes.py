@@ -17,16 +17,22 @@ from millrace.core.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import TOPIC_ID_BYTES, BrokerId, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.ids import TOPIC_ID_BYTES, LeaderEpoch, PartitionEpoch, TopicId
+from millrace.core.media import TopicMedia
 from millrace.core.metadata import elections
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.draft import Draft
 from millrace.core.metadata.elections import Rules
-from millrace.core.metadata.model import BrokerRegistration, PartitionState, Topic
+from millrace.core.metadata.model import (
+    BrokerRegistration,
+    ClusterState,
+    PartitionState,
+    Topic,
+)
 from millrace.core.metadata.placement import Candidate, place
 from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
 from millrace.core.metadata.shard_size import topic_bytes
-from millrace.core.metadata.topic_config import SETTINGS, canonical_overrides
+from millrace.core.metadata.topic_config import SETTINGS, canonical_overrides, parse_overrides
 from millrace.core.settings import INT64_MAX, suggestion
 from millrace.core.topics import (
     INTERNAL_PREFIX,
@@ -36,6 +42,7 @@ from millrace.core.topics import (
 )
 
 DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
+_BROKERS_NAMED_MAX: Final = 20
 _POSITIONS_CONFIG: Final = {
     # Its log is shortened by whoever leads it: see `core/positions/machine.py`.
     "retention.ms": "-1",
@@ -58,7 +65,7 @@ def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicI
         BrokerBusyError: it was until this moment.
         MalformedRequestError: the id is another topic's, or was.
         InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
-        InvalidReplicationFactorError: more replicas than brokers.
+        InvalidReplicationFactorError: more replicas than brokers that can hold them.
         InvalidConfigError: unknown or bad settings.
     """
     assert len(topic_id) == TOPIC_ID_BYTES
@@ -109,15 +116,14 @@ def _made(
 ) -> Topic:
     partitions = new.partitions or config.default_partitions
     _check_partition_count(name, partitions, config)
-    brokers = draft.cluster.usable_brokers()
-    replication_factor = new.replication_factor or _default_replication_factor(config, brokers)
-    if not 1 <= replication_factor <= len(brokers):
-        raise InvalidReplicationFactorError(
-            f"topic {str(name)!r}: {replication_factor} replicas need as many brokers, and "
-            f"{len(brokers)} can take partitions now: ask for fewer replicas or start brokers"
-        )
     overrides = canonical_overrides(new.config)
-    states = _placed(draft, config, name, partitions, replication_factor)
+    media = parse_overrides(overrides).media
+    replication_factor = new.replication_factor or _default_replication_factor(
+        config, draft.cluster.usable_brokers(media)
+    )
+    brokers = _brokers_for(draft, name, replication_factor, media)
+    states = _placed(draft, partitions, replication_factor, brokers)
+    _check_broker_loads(draft, config, name, states)
     topic = Topic(topic_id=topic_id, name=name, partitions=states, overrides=overrides)
     check_shard_size(draft, config, topic, topic_bytes(topic))
     return topic
@@ -130,12 +136,16 @@ def altered(draft: Draft, config: ClusterConfig, change: TopicChange) -> Topic:
         UnknownTopicOrPartitionError: there is no such topic.
         InvalidTopicError: the topic belongs to the cluster itself.
         InvalidPartitionsError: fewer partitions than there are, or too many.
-        InvalidReplicationFactorError: too few brokers are there to hold the new partitions.
+        InvalidReplicationFactorError: too few brokers are there to hold the new partitions, or
+            all of them on the media that is asked for now.
         InvalidConfigError: unknown or bad settings.
     """
     topic = found(draft, change.topic)
     overrides = _altered_overrides(topic, change)
     partitions = _under_new_config(draft, config, topic, overrides)
+    media = parse_overrides(overrides).media
+    if media not in (topic.config.media, TopicMedia.ANY):
+        _brokers_for(draft, topic.name, topic.replication_factor, media)
     if change.partitions:
         more = change.partitions - len(partitions)
         if more < 0:
@@ -144,14 +154,11 @@ def altered(draft: Draft, config: ClusterConfig, change: TopicChange) -> Topic:
                 "can only grow: create another topic to have fewer"
             )
         _check_partition_count(topic.name, change.partitions, config)
-        brokers = draft.cluster.usable_brokers()
-        if more and len(brokers) < topic.replication_factor:
-            raise InvalidReplicationFactorError(
-                f"topic {str(topic.name)!r} has {topic.replication_factor} replicas, and only "
-                f"{len(brokers)} brokers can take partitions now: start brokers first"
-            )
         if more:
-            partitions += _placed(draft, config, topic.name, more, topic.replication_factor)
+            brokers = _brokers_for(draft, topic.name, topic.replication_factor, media)
+            states = _placed(draft, more, topic.replication_factor, brokers)
+            _check_broker_loads(draft, config, topic.name, states)
+            partitions += states
     after = replace(topic, partitions=partitions, overrides=overrides)
     check_shard_size(draft, config, after, topic_bytes(after) - topic_bytes(topic))
     return after
@@ -222,6 +229,35 @@ def _check_partition_count(name: TopicName, partitions: int, config: ClusterConf
         )
 
 
+def _brokers_for(
+    draft: Draft, name: TopicName, replication_factor: int, media: TopicMedia
+) -> list[BrokerRegistration]:
+    """Return the brokers that can take partitions of a topic, enough of them."""
+    brokers = draft.cluster.usable_brokers(media)
+    if 1 <= replication_factor <= len(brokers):
+        return brokers
+    if media is TopicMedia.ANY:
+        raise InvalidReplicationFactorError(
+            f"topic {str(name)!r}: {replication_factor} replicas need as many brokers, and "
+            f"{len(brokers)} can take partitions now: ask for fewer replicas or start brokers"
+        )
+    raise InvalidReplicationFactorError(
+        f"topic {str(name)!r}: {replication_factor} replicas with media={media} need as many "
+        f"brokers that have it, and {len(brokers)} of those can take partitions now: "
+        f"{_media_of_brokers(draft.cluster)}. Ask for fewer replicas or another media, or give "
+        f"brokers a log directory {media}:PATH (the setting log_dirs)"
+    )
+
+
+def _media_of_brokers(cluster: ClusterState) -> str:
+    said = []
+    for broker_id, broker in sorted(cluster.brokers.items())[:_BROKERS_NAMED_MAX]:
+        state = " (fenced)" if broker.is_fenced else " (draining)" if broker.is_draining else ""
+        said.append(f"broker {broker_id} has {', '.join(broker.media) or 'none'}{state}")
+    more = len(cluster.brokers) - len(said)
+    return "; ".join([*said, f"and {more} more"] if more else said)
+
+
 def _altered_overrides(topic: Topic, change: TopicChange) -> dict[str, str]:
     problems = [
         f"{name}: there is no such setting{suggestion(name, SETTINGS)}"
@@ -252,14 +288,9 @@ def _under_new_config(
 
 
 def _placed(
-    draft: Draft,
-    config: ClusterConfig,
-    name: TopicName,
-    partitions: int,
-    replication_factor: int,
+    draft: Draft, partitions: int, replication_factor: int, brokers: list[BrokerRegistration]
 ) -> tuple[PartitionState, ...]:
     """Return new partitions, led by their preferred leaders with all replicas in sync."""
-    brokers = draft.cluster.usable_brokers()
     willing = [each for each in brokers if each.is_willing]
     if len(willing) >= replication_factor:  # Else the reluctant ones are better than none.
         brokers = willing
@@ -272,7 +303,6 @@ def _placed(
         follower_counts=draft.follower_counts,
         heir_counts=draft.heir_counts,
     )
-    _check_broker_loads(draft, config, name, replicas)
     lives = {each.broker_id: each.life for each in brokers}
     return tuple(
         PartitionState(
@@ -287,11 +317,11 @@ def _placed(
 
 
 def _check_broker_loads(
-    draft: Draft, config: ClusterConfig, name: TopicName, replicas: list[tuple[BrokerId, ...]]
+    draft: Draft, config: ClusterConfig, name: TopicName, placed: tuple[PartitionState, ...]
 ) -> None:
     loads = draft.replica_counts.copy()
-    for each in replicas:
-        loads.update(each)
+    for each in placed:
+        loads.update(each.replicas)
     broker_id, load = max(loads.items(), key=lambda item: item[1])
     if load > config.broker_partitions_max:
         raise InvalidPartitionsError(

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from millrace.core import settings
+from millrace.core.media import TopicMedia
 from millrace.core.settings import INT64_MAX, NO_LIMIT, Unit, Visibility, setting
 
 SEPARATOR: Final = "."
@@ -43,6 +44,13 @@ class TopicConfig:
         "`fsync`: a record is acknowledged once it is on disk; many appends share one flush. "
         "`replicated`: once it is in the page cache, as Kafka does; a power cut may then lose "
         "what no other replica has.",
+        needs_restart=False,
+    )
+    media: TopicMedia = setting(
+        TopicMedia.ANY,
+        "What the replicas lie on: only brokers that have a log directory of this media get new "
+        "ones, and put them there. When it is altered, replicas that lie elsewhere stay and work "
+        "until they are moved, see [clusters.md](clusters.md).",
         needs_restart=False,
     )
     retention_ms: int = setting(

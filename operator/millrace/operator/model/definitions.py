@@ -8,7 +8,7 @@ from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
 from millrace.core.settings import NamedSetting, Unit
 from millrace.operator.model.cluster import ClusterSpec
 from millrace.operator.model.schema import Schema, definition, structural_schema
-from millrace.operator.model.topic import TopicSpec
+from millrace.operator.model.topic import MEDIA_SETTING, TopicSpec
 
 CLUSTER_NAME_MAX = 30
 """Longest name of a Cluster: with a pool's and a number it is still the name of a host."""
@@ -24,9 +24,7 @@ def topic_definition() -> Schema:
         plural="topics",
         short_name="mrt",
         description="A topic of a Millrace cluster, called <namespace>/<name> there.",
-        spec=structural_schema(
-            TopicSpec, {"config": settings_schema(TopicConfig, separator=SEPARATOR)}
-        ),
+        spec=structural_schema(TopicSpec, {"config": _topic_settings_schema()}),
         status={
             "topicName": {
                 "description": "The topic's name in the cluster.",
@@ -109,6 +107,12 @@ def cluster_definition(broker_config: type) -> Schema:
             "with a letter: pods and hosts are called after it",
         }
     ]
+    return schema
+
+
+def _topic_settings_schema() -> Schema:
+    schema = settings_schema(TopicConfig, separator=SEPARATOR)
+    del schema["properties"][MEDIA_SETTING]  # It is `spec.media`: there is one way to say it.
     return schema
 
 

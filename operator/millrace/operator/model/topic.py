@@ -9,6 +9,8 @@ from millrace.operator.model.cluster import Media
 from millrace.operator.model.fields import DnsLabel, Rule
 
 PARTITIONS_MAX = 100_000
+MEDIA_SETTING = "media"
+"""The setting of a topic that is a field of its own: `spec.media`."""
 
 
 class Deletion(StrEnum):

@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from millrace.core.metadata.topic_config import canonical_overrides
-from millrace.operator.model.topic import Topic
-
-MEDIA_SETTING = "media"
+from millrace.operator.model.topic import MEDIA_SETTING, Topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

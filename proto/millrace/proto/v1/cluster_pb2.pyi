@@ -59,7 +59,7 @@ class GetMetadataResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerMetadata, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ..., controller_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., controller_problem: _Optional[str] = ...) -> None: ...
 
 class BrokerMetadata(_message.Message):
-    __slots__ = ("broker_id", "name", "address", "rack", "broker_epoch", "fenced", "draining", "drained", "reluctance")
+    __slots__ = ("broker_id", "name", "address", "rack", "broker_epoch", "fenced", "draining", "drained", "reluctance", "media")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,7 @@ class BrokerMetadata(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     RELUCTANCE_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     name: str
     address: str
@@ -78,7 +79,8 @@ class BrokerMetadata(_message.Message):
     draining: bool
     drained: bool
     reluctance: str
-    def __init__(self, broker_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., draining: _Optional[bool] = ..., drained: _Optional[bool] = ..., reluctance: _Optional[str] = ...) -> None: ...
+    media: _containers.RepeatedScalarFieldContainer[_common_pb2.Media]
+    def __init__(self, broker_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., draining: _Optional[bool] = ..., drained: _Optional[bool] = ..., reluctance: _Optional[str] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ...) -> None: ...
 
 class TopicMetadata(_message.Message):
     __slots__ = ("error", "name", "topic_id", "internal", "partitions", "config")
@@ -253,7 +255,7 @@ class DescribeLogsResponse(_message.Message):
     def __init__(self, logs: _Optional[_Iterable[_Union[LogDescription, _Mapping]]] = ...) -> None: ...
 
 class LogDescription(_message.Message):
-    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir", "followers", "leads", "damaged_logs")
+    __slots__ = ("error", "topic_partition", "log_start_offset", "log_end_offset", "high_watermark", "flushed_offset", "size_bytes", "segments", "log_dir", "followers", "leads", "damaged_logs", "media")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +268,7 @@ class LogDescription(_message.Message):
     FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
     LEADS_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_LOGS_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
     topic_partition: _common_pb2.TopicPartition
     log_start_offset: int
@@ -278,7 +281,8 @@ class LogDescription(_message.Message):
     followers: _containers.RepeatedCompositeFieldContainer[FollowerDescription]
     leads: bool
     damaged_logs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerDescription, _Mapping]]] = ..., leads: _Optional[bool] = ..., damaged_logs: _Optional[_Iterable[str]] = ...) -> None: ...
+    media: _common_pb2.Media
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_dir: _Optional[str] = ..., followers: _Optional[_Iterable[_Union[FollowerDescription, _Mapping]]] = ..., leads: _Optional[bool] = ..., damaged_logs: _Optional[_Iterable[str]] = ..., media: _Optional[_Union[_common_pb2.Media, str]] = ...) -> None: ...
 
 class FollowerDescription(_message.Message):
     __slots__ = ("broker_id", "log_end_offset", "flushed_offset", "behind_ms", "in_sync")

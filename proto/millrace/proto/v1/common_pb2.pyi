@@ -66,6 +66,12 @@ class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     APPENDED_UNSPECIFIED: _ClassVar[Appended]
     APPENDED_NO: _ClassVar[Appended]
     APPENDED_MAYBE: _ClassVar[Appended]
+
+class Media(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MEDIA_UNSPECIFIED: _ClassVar[Media]
+    MEDIA_SSD: _ClassVar[Media]
+    MEDIA_HDD: _ClassVar[Media]
 ERROR_CODE_UNSPECIFIED: ErrorCode
 ERROR_CODE_UNKNOWN_SERVER: ErrorCode
 ERROR_CODE_CORRUPT_BATCH: ErrorCode
@@ -120,6 +126,9 @@ ERROR_CODE_POSITIONS_FULL: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended
+MEDIA_UNSPECIFIED: Media
+MEDIA_SSD: Media
+MEDIA_HDD: Media
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "appended", "retriable", "leader")

@@ -196,7 +196,7 @@ class RegisterBrokerResponse(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline", "reluctance")
+    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline", "reluctance", "media")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -204,6 +204,7 @@ class HeartbeatRequest(_message.Message):
     LOG_ENDS_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_FIELD_NUMBER: _ClassVar[int]
     RELUCTANCE_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     metadata_epoch: int
@@ -211,7 +212,8 @@ class HeartbeatRequest(_message.Message):
     log_ends: _containers.RepeatedCompositeFieldContainer[LogEnd]
     offline: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]
     reluctance: Reluctance
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., reluctance: _Optional[_Union[Reluctance, str]] = ...) -> None: ...
+    media: _containers.RepeatedScalarFieldContainer[_common_pb2.Media]
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., reluctance: _Optional[_Union[Reluctance, str]] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ...) -> None: ...
 
 class LogEnd(_message.Message):
     __slots__ = ("topic_partition", "leader_epoch", "end_offset")

@@ -4,10 +4,29 @@ import pytest
 
 from millrace.broker.peers.controller_messages import request_from_proto, request_to_proto
 from millrace.core.ids import BrokerEpoch, BrokerId
+from millrace.core.media import Media
 from millrace.core.metadata.model import BrokerLife, Reluctance
 from millrace.core.metadata.requests import Heartbeat
 
 LIFE = BrokerLife(BrokerId(2), BrokerEpoch(7))
+
+
+@pytest.mark.parametrize("media", [(), (Media.HDD,), (Media.SSD, Media.HDD)])
+def test_a_heartbeat_says_of_which_media_its_broker_has_directories(
+    media: tuple[Media, ...],
+) -> None:
+    message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5, media=media))
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.media == media
+
+
+def test_media_of_a_later_release_and_repeated_ones_are_left_out() -> None:
+    message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5))
+    message.heartbeat.media.extend([99, 2, 1, 2])  # type: ignore[list-item]
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.media == (Media.SSD, Media.HDD)
 
 
 @pytest.mark.parametrize("reluctance", Reluctance)

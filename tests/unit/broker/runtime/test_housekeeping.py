@@ -20,6 +20,7 @@ from millrace.core.errors import (
     StorageFullError,
 )
 from millrace.core.ids import MonotonicMs, Offset, WallMs
+from millrace.core.media import Media
 
 MANY = 3000
 KEPT = {"checkpoint", "empty_trash", "take_ballast", "scrub"}
@@ -110,6 +111,7 @@ class Directory:
     def __init__(self, error: Exception | None = None, path: str = "/0") -> None:
         self.error = error
         self.path = path
+        self.media = Media.HDD
         self.damaged: list[str] = []
         self.corrupt: dict[Any, CorruptLogError] = {}
         self.done: list[str] = []
@@ -282,8 +284,8 @@ def test_a_disk_that_hangs_does_not_freeze_what_is_shown() -> None:
     run_until(
         keeping(partitions, ReadThreads(hanging="/0"), metrics).observe,
         lambda: (
-            shown("log_dir_free_bytes", log_dir="/1") == 7
-            and shown("log_dir_free_bytes", log_dir="/0") == 0
+            shown("log_dir_free_bytes", log_dir="/1", media="hdd") == 7
+            and shown("log_dir_free_bytes", log_dir="/0", media="hdd") == 0
         ),
         fail_one,
         lambda: shown("offline_log_dirs") == 1,
@@ -293,9 +295,8 @@ def test_a_disk_that_hangs_does_not_freeze_what_is_shown() -> None:
 def test_a_disk_that_cannot_be_asked_is_shown_to_have_no_space() -> None:
     metrics = BrokerMetrics()
     partitions = Partitions([], AppendThread(), Directory(OSError("input/output error")))
+    labels = {"log_dir": "/0", "media": "hdd"}
     run_until(
         keeping(partitions, metrics=metrics).observe,
-        lambda: (
-            metrics.registry.get_sample_value("millrace_log_dir_free_bytes", {"log_dir": "/0"}) == 0
-        ),
+        lambda: metrics.registry.get_sample_value("millrace_log_dir_free_bytes", labels) == 0,
     )

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from tests.fakes.cluster import Cluster
@@ -23,6 +23,7 @@ from millrace.core.errors import (
     StorageFullError,
 )
 from millrace.core.ids import BrokerEpoch, BrokerId, TopicId, TopicPartition, WallMs
+from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.requests import (
     ConfirmDeletions,
@@ -67,11 +68,11 @@ class CrowdedDisk(Disk):
         super().make_directory(path)
 
 
-def open_directory(disk: Disk, root: str) -> LogDirectory:
+def open_directory(disk: Disk, root: str, media: Media = DEFAULT_MEDIA) -> LogDirectory:
     return LogDirectory.open(
         disk,
         root,
-        DirectoryConfig(ballast_bytes=0),
+        DirectoryConfig(ballast_bytes=0, media=media),
         cluster_id="cluster",
         broker_id=HERE,
         new_directory_id=root,
@@ -81,9 +82,10 @@ def open_directory(disk: Disk, root: str) -> LogDirectory:
 class World:
     """One broker of a cluster, on one disk for each of its log directories."""
 
-    def __init__(self, directories: int = 1, brokers: int = 1) -> None:
+    def __init__(self, directories: int = 1, brokers: int = 1, media: Sequence[Media] = ()) -> None:
         self.cluster = Cluster(brokers)
-        self.disks = [CrowdedDisk(number) for number in range(directories)]
+        self.media = media or [DEFAULT_MEDIA] * directories
+        self.disks = [CrowdedDisk(number) for number in range(len(self.media))]
         self.failures: list[BaseException] = []
         self.confirmed: list[TopicId] = []
         self.partitions: Partitions
@@ -93,8 +95,12 @@ class World:
     def image(self) -> MetadataImage:
         return self.cluster.driver.image
 
-    def create(self, name: str = "t", partitions: int = 1, replicas: int = 1) -> TopicId:
-        return self.cluster.create(name, partitions=partitions, replication_factor=replicas)
+    def create(
+        self, name: str = "t", partitions: int = 1, replicas: int = 1, **config: str
+    ) -> TopicId:
+        return self.cluster.create(
+            name, partitions=partitions, replication_factor=replicas, config=config
+        )
 
     def move(self, topic_partition: TopicPartition, *target: int) -> None:
         """Reassign a partition, and let that come to its end."""
@@ -130,7 +136,8 @@ class World:
             mailbox = Mailbox(asyncio.get_running_loop())
             reader = LogReader(mailbox, threads=2, buffer_bytes=1 << 16)
             self.opened = [
-                open_directory(disk, f"/{number}") for number, disk in enumerate(self.disks)
+                open_directory(disk, f"/{number}", self.media[number])
+                for number, disk in enumerate(self.disks)
             ]
             self.partitions = Partitions(
                 broker=self.cluster.life(HERE),
@@ -366,3 +373,60 @@ def test_what_lies_on_a_directory_that_has_failed_is_not_begun_anew_on_another()
 
     world.run(story)
     assert world.names(0) == [str(ours)]
+
+
+# What directories lie on.
+
+
+def test_new_replicas_go_to_the_directory_of_their_topics_media_with_the_fewest() -> None:
+    world = World(media=[Media.SSD, Media.HDD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    large = world.create("large", partitions=4, media="hdd")
+    fast = world.create("fast", partitions=3, media="ssd")
+
+    async def story() -> None:
+        await world.learn()
+        assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 2, 2]
+        for topic_id, media in ((large, Media.HDD), (fast, Media.SSD)):
+            found = [each for each in world.partitions if each.topic_id == topic_id]
+            assert {world.partitions.media_of(each) for each in found} == {media}
+        world.create("any", partitions=2)
+        await world.learn()
+        assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 3, 3]
+
+    world.run(story)
+
+
+def test_what_lies_on_another_media_than_its_topic_asks_for_is_served_there() -> None:
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    there = TopicPartition(world.create(media="hdd"), 0)
+    world.write(there, at=0)
+
+    async def story() -> None:
+        await world.learn()
+        assert world.partitions.get(there).log.log_end_offset == 1
+        assert world.partitions.media_of(there) is Media.SSD
+        assert world.names(1) == []
+
+    world.run(story)
+
+
+def test_a_media_whose_directories_failed_is_said_no_more_and_others_take_what_is_wanted() -> None:
+    world = World(media=[Media.SSD, Media.HDD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    wanted = TopicPartition(world.create(media="hdd"), 0)
+
+    async def story() -> None:
+        assert world.partitions.working_media() == (Media.SSD, Media.HDD)
+        _, first, second = world.partitions.directories
+        first.appender.fail(LogDirFailedError("first"))
+        await until(lambda: first.failure is not None)
+        assert world.partitions.working_media() == (Media.SSD, Media.HDD)
+        second.appender.fail(LogDirFailedError("second"))
+        await until(lambda: second.failure is not None)
+        assert world.partitions.working_media() == (Media.SSD,)
+        await world.learn()
+        assert world.partitions.media_of(wanted) is Media.SSD
+
+    world.run(story)

@@ -14,6 +14,7 @@ from millrace.core.ids import (
     ProducerId,
     TopicId,
 )
+from millrace.core.media import Media
 from millrace.core.metadata.encoding import (
     decode_cluster,
     decode_shard,
@@ -58,6 +59,7 @@ CLUSTER = ClusterState(
             is_draining=True,
             is_drained=True,
             reluctance=Reluctance.SLOW_DISK,
+            media=(Media.SSD, Media.HDD),
         )
     },
     next_broker_id=BrokerId(1),
@@ -264,12 +266,21 @@ def test_a_later_release_may_append_to_a_partition() -> None:
 
 def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> None:
     state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
-    for later in ("replica_host", "replica_port", "is_draining", "is_drained", "reluctance"):
-        del state["brokers"][0][later]
+    later = ("replica_host", "replica_port", "is_draining", "is_drained", "reluctance", "media")
+    for name in later:
+        del state["brokers"][0][name]
     broker = decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state)).brokers[BrokerId(0)]
     assert (broker.replica_host, broker.replica_port) == ("", 0)
     assert (broker.is_draining, broker.is_drained) == (False, False)
     assert broker.reluctance is Reluctance.NONE
+    assert broker.media == ()
+
+
+def test_media_of_a_later_release_are_left_out() -> None:
+    state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
+    state["brokers"][0]["media"] = ["hdd", "glass"]
+    broker = decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state)).brokers[BrokerId(0)]
+    assert broker.media == (Media.HDD,)
 
 
 def test_a_reason_of_a_later_release_not_to_lead_is_none() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from millrace.core.errors import InvalidReplicaAssignmentError
 from millrace.core.ids import BrokerId
+from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.placement import Candidate
 from millrace.core.metadata.reassignment_plan import planned
 
@@ -16,6 +17,14 @@ Replicas = tuple[BrokerId, ...]
 
 def brokers(*zones: str) -> list[Candidate]:
     return [Candidate(BrokerId(number), zone) for number, zone in enumerate(zones)]
+
+
+def on_media(*media: str) -> list[Candidate]:
+    """Brokers with these, such as `ssd`, `ssd hdd` or nothing, all in one zone."""
+    return [
+        Candidate(BrokerId(number), "", tuple(map(Media, each.split())))
+        for number, each in enumerate(media)
+    ]
 
 
 def ids(*numbers: int) -> Replicas:
@@ -106,9 +115,58 @@ def test_too_few_brokers_are_refused() -> None:
         planned({0: ids(0, 1)}, brokers("", "")[:1])
 
 
+def test_replicas_on_brokers_without_the_media_move_and_the_others_stay() -> None:
+    plan = planned({0: ids(0, 1)}, on_media("ssd", "ssd hdd", "hdd"), media={0: TopicMedia.HDD})
+    assert plan.keys() == {0}
+    assert set(plan[0]) == {1, 2}
+
+
+def test_nothing_goes_to_a_broker_without_the_media_for_its_zone_or_its_share() -> None:
+    before = {number: ids(number % 2) for number in range(6)}
+    brokers = on_media("ssd", "ssd", "hdd", "")
+    zoned = [each._replace(zone=f"z{each.broker_id // 2}") for each in brokers]
+    media = dict.fromkeys(before, TopicMedia.SSD)
+    assert planned(before, brokers, media=media) == planned(before, zoned, media=media) == {}
+
+
+def test_a_partition_for_which_nothing_is_said_may_lie_on_any_media() -> None:
+    before = {number: ids(0) for number in range(4)}
+    after = before | planned(before, on_media("ssd", "hdd"), media={0: TopicMedia.SSD})
+    assert loads(after) == {0: 2, 1: 2}
+    assert after[0] == ids(0)
+
+
+def test_too_few_brokers_with_the_media_are_refused_with_its_name() -> None:
+    message = "2 replicas need as many brokers with a log directory on hdd, and there are 1 to"
+    with pytest.raises(InvalidReplicaAssignmentError, match=message):
+        planned({0: ids(0, 1)}, on_media("ssd", "ssd", "hdd"), media={0: TopicMedia.HDD})
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_every_plan_is_even_within_one_and_the_next_one_is_empty(data: st.DataObject) -> None:
+def test_every_plan_puts_replicas_where_they_may_lie_and_the_next_one_is_empty(
+    data: st.DataObject,
+) -> None:
+    kinds = ["ssd", "hdd", "ssd hdd"]
+    candidates = on_media("ssd hdd", "ssd hdd", *data.draw(st.lists(st.sampled_from(kinds))))
+    everyone = [each.broker_id for each in candidates]
+    before = {
+        key: tuple(data.draw(st.permutations(everyone))[: data.draw(st.integers(1, 2))])
+        for key in range(data.draw(st.integers(1, 12)))
+    }
+    media = {key: data.draw(st.sampled_from(TopicMedia)) for key in before}
+    after = before | planned(before, candidates, media=media)
+    for key, replicas in after.items():
+        assert len({*replicas}) == len(before[key])
+        assert all(media[key].is_among(candidates[each].media) for each in replicas)
+    assert planned(after, candidates, media=media) == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_plan_is_even_is_even_within_one_and_the_next_one_is_empty(
+    data: st.DataObject,
+) -> None:
     count = data.draw(st.integers(2, 6))
     factor = data.draw(st.integers(1, count))
     before = {

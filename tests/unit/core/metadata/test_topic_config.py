@@ -14,6 +14,7 @@ def test_the_defaults_are_kafkas_but_for_durability_and_min_isr() -> None:
     defaults = {name: each.default for name, each in SETTINGS.items()}
     assert defaults == {
         "durability": "fsync",
+        "media": "any",
         "retention.ms": 604_800_000,
         "retention.bytes": -1,
         "segment.bytes": 1_073_741_824,
