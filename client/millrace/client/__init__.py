@@ -36,6 +36,7 @@ from millrace.client._handles import (
 )
 from millrace.client._health import ClusterHealth, PartitionHealth
 from millrace.client._offsets import AfterBytes, OffsetAndTimestamp
+from millrace.client._plans import plan_reassignment
 from millrace.client._producer import Producer
 from millrace.client._records import FetchedRecords, Record, Records
 from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
@@ -144,4 +145,5 @@ __all__ = [
     "TopicDescription",
     "TopicMedia",
     "UnknownTopicOrPartitionError",
+    "plan_reassignment",
 ]

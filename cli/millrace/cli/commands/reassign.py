@@ -1,6 +1,5 @@
 """`millrace reassign`: moves replicas to other brokers, by a plan that a person can look at."""
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -96,11 +95,10 @@ def plan(
     """Print, as JSON, where replicas should go: of the partitions named, or of all.
 
     Nothing is changed. The plan moves as little as it can: off the brokers that are not to hold
-    any, over zones, then until each broker has its share. A line for each partition that changes,
-    with the brokers that are to hold it, the preferred leader first.
+    any, or lack the topic's media, over zones, then until each broker has its share. A line for
+    each partition that changes, with the brokers that are to hold it, the preferred leader first.
     """
-    from millrace.core.metadata.placement import Candidate
-    from millrace.core.metadata.reassignment_plan import planned
+    from millrace.client import plan_reassignment
 
     with connect_admin(bootstrap) as admin:
         cluster = admin.describe_cluster()
@@ -112,17 +110,12 @@ def plan(
         tuple(find(cluster, each) for each in removed),
     )
     before: dict[Place, tuple[BrokerId, ...]] = {}
-    other_replicas: Counter[BrokerId] = Counter()
-    other_leaders: Counter[BrokerId] = Counter()
     under_way = []
     for place, partition in partitions_of(topics):
-        if chosen is not None and place not in chosen:
-            other_replicas.update(partition.target_replicas)
-            other_leaders[partition.preferred_leader] += 1
-            continue
-        before[place] = partition.target_replicas
-        if partition.is_reassigning:
-            under_way.append(place)
+        if chosen is None or place in chosen:
+            before[place] = partition.target_replicas
+            if partition.is_reassigning:
+                under_way.append(place)
     for place in chosen or ():
         if place not in before:
             raise Failure(f"there is no partition {shown(place)}", exit_code=ExitCode.NOT_FOUND)
@@ -131,14 +124,13 @@ def plan(
             f"{count(len(under_way), 'partition')} are being reassigned: {listed(under_way)}",
             "wait for them: `millrace reassign status --wait`, or `millrace reassign cancel`",
         )
-    after = planned(
-        before,
-        [Candidate(each.broker_id, each.rack) for each in candidates],
+    after = plan_reassignment(
+        topics,
+        candidates,
+        partitions=before,
+        nothing_new=[each.broker_id for each in nothing_new],
         replication_factor=replication_factor,
         replication_factor_max=replication_factor_max,
-        nothing_new=[each.broker_id for each in nothing_new],
-        other_replicas=other_replicas,
-        other_leaders=other_leaders,
     )
     put(assignment_file.text(assignment_file.document(after, before)))
     for each in nothing_new:

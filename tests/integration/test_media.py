@@ -1,0 +1,142 @@
+"""Brokers with SSDs and HDDs: what a topic asks for is where its replicas lie."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.cli.command_line import CommandLine
+from tests.integration.conftest import StartBroker
+from tests.integration.raw_client import RawClient, batch_of
+from tests.integration.running_broker import wait_until
+from tests.integration.running_cluster import RunningCluster, read_all
+
+from millrace.client import (
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    LogDescription,
+    Media,
+    SyncAdmin,
+    SyncProducer,
+    plan_reassignment,
+)
+from millrace.core.ids import TopicPartition
+from millrace.proto.v1.common_pb2 import ErrorCode
+
+SSD, HDD = Media.SSD, Media.HDD
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Iterator[RunningCluster]:
+    """Broker 0 has an SSD, 1 has an SSD and two HDDs, 2 has an HDD."""
+    running = RunningCluster(tmp_path, media=[["ssd"], ["ssd", "hdd", "hdd"], ["hdd"]])
+    try:
+        yield running.start()
+    finally:
+        running.abandon()
+
+
+def lies_on(admin: SyncAdmin, topic: str) -> set[tuple[int, Media | None]]:
+    """Return which brokers have replicas of a topic, and on what."""
+    return {(int(each.broker_id), each.media) for each in admin.describe_logs(topic)}
+
+
+def directory_of(log: LogDescription) -> str:
+    return Path(log.log_dir).parent.name
+
+
+def test_topics_lie_where_they_ask_for_and_move_when_they_ask_for_something_else(
+    mixed: RunningCluster,
+) -> None:
+    with SyncAdmin(mixed.bootstrap) as admin:
+        brokers = admin.describe_cluster().brokers
+        assert [each.media for each in brokers] == [(SSD,), (SSD, HDD), (HDD,)]
+        admin.create_topic("fast", partitions=2, replication_factor=2, config={"media": "ssd"})
+        admin.create_topic("large", partitions=4, replication_factor=2, config={"media": "hdd"})
+        assert lies_on(admin, "fast") == {(0, SSD), (1, SSD)}
+        assert lies_on(admin, "large") == {(1, HDD), (2, HDD)}
+        # JBOD: two directories of one media share what there is.
+        held = Counter(
+            directory_of(log) for log in admin.describe_logs("large") if log.broker_id == 1
+        )
+        assert held == {"hdd-1": 2, "hdd-2": 2}
+
+        with pytest.raises(InvalidReplicationFactorError, match="broker 0 has ssd; broker 1 has"):
+            admin.create_topic("refused", replication_factor=3, config={"media": "hdd"})
+        refused = admin.reassign_partitions({("large", 0): [0, 1]})
+        assert isinstance(refused["large", 0], InvalidReplicaAssignmentError)
+
+        config = {"media": "ssd"}
+        admin.create_topic("one", partitions=1, replication_factor=1, config=config)
+        with SyncProducer(mixed.bootstrap, acks="all") as producer:
+            for number in range(100):
+                producer.send("one", b"%d" % number)
+        admin.alter_topic("one", set_config={"media": "hdd"})
+        described = admin.describe_topic("one")
+        assert len(described.misplaced(admin.describe_logs("one"))) == 1
+        topics = admin.describe_topics().values()
+        plan = plan_reassignment(topics, [brokers[2]], partitions=[("one", 0)])
+        assert plan == {("one", 0): (2,)}
+        assert admin.reassign_partitions(plan) == {("one", 0): None}
+        wait_until(lambda: lies_on(admin, "one") == {(2, HDD)}, "the replica has moved")
+        assert described.misplaced(admin.describe_logs("one")) == []
+        assert read_all(mixed.bootstrap, "one", 100) == [b"%d" % number for number in range(100)]
+
+
+def test_people_are_shown_what_brokers_have_and_what_lies_elsewhere(mixed: RunningCluster) -> None:
+    millrace = CommandLine(mixed.bootstrap)
+    table = millrace.ok("cluster", "describe").splitlines()
+    assert "MEDIA" in table[1]
+    assert "ssd, hdd" in table[3]
+    document = json.loads(millrace.ok("cluster", "describe", "-o", "json"))
+    assert [each["media"] for each in document["brokers"]] == [["ssd"], ["ssd", "hdd"], ["hdd"]]
+
+    create = ["topic", "create", "t", "--partitions", "2", "--replication-factor", "2"]
+    millrace.ok(*create, "--set", "media=ssd")
+    logs = json.loads(millrace.ok("topic", "describe", "t", "-o", "json"))["logs"]
+    assert {each["media"] for each in logs} == {"ssd"}
+    millrace.ok("topic", "alter", "t", "--set", "media=hdd")
+    said = millrace.run("topic", "describe", "t").stderr
+    assert "on ssd and not on hdd: partitions 0, 1 on broker 0" in said
+    plan = json.loads(millrace.ok("reassign", "plan", "t"))["partitions"]
+    assert [sorted(each["replicas"]) for each in plan] == [[1, 2], [1, 2]]
+
+
+def test_a_disk_that_fails_takes_its_replicas_and_its_media_and_leaves_the_rest(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker(log_dirs=[tmp_path / "ssd", tmp_path / "hdd"], media=["ssd", "hdd"])
+    with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:
+        admin.create_topic("fast", partitions=1, config={"media": "ssd"})
+        config = {"media": "hdd", "segment.bytes": "1MiB"}
+        large = TopicPartition(admin.create_topic("large", config=config).topic_id, 0)
+        assert lies_on(admin, "large") == {(0, HDD)}
+        producer.send("fast", b"before").result(30)
+        (tmp_path / "hdd").rename(tmp_path / "away")
+        with RawClient(broker.address) as client:
+            batch = batch_of(large, [bytes(4000)] * 100)
+            answers = [client.produce_batch(large, batch) for _ in range(10)]
+        assert answers[-1].error.code == ErrorCode.ERROR_CODE_LOG_DIR_FAILED  # No new segment.
+        wait_until(lambda: broker.metrics()["millrace_offline_log_dirs"] == 1, "it is noticed")
+        wait_until(lambda: admin.describe_cluster().brokers[0].media == (SSD,), "it is said")
+        with pytest.raises(InvalidReplicationFactorError, match="broker 0 has ssd"):
+            admin.create_topic("larger", partitions=1, config={"media": "hdd"})
+        producer.send("fast", b"after").result(30)
+    assert read_all(broker.address, "fast", 2) == [b"before", b"after"]
+
+
+def test_a_directory_that_is_said_to_lie_on_another_media_keeps_what_it_has(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker(log_dirs=[tmp_path / "log"])
+    with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:
+        admin.create_topic("t", partitions=1, config={"media": "ssd"})
+        producer.send("t", b"there").result(30)
+    broker.stop()
+    broker.media = ["hdd"]
+    broker.start()
+    with SyncAdmin(broker.address) as admin:
+        assert admin.describe_cluster().brokers[0].media == (HDD,)
+        assert len(admin.describe_topic("t").misplaced(admin.describe_logs("t"))) == 1
+    assert read_all(broker.address, "t", 1) == [b"there"]
