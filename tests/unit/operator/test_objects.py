@@ -47,6 +47,24 @@ def test_a_broker_takes_the_settings_that_are_written_for_it(tmp_path: Path) -> 
     assert tomllib.loads(text)["listener"]["host"] == "0.0.0.0"
 
 
+def test_a_broker_knows_what_its_volumes_lie_on(tmp_path: Path) -> None:
+    volumes = [
+        {"name": "fast", "size": "1Gi"},
+        {"name": "large-0", "size": "9Gi", "media": "hdd"},
+    ]
+    made = objects(pools=[{"name": "b", "volumes": volumes}])
+    path = tmp_path / "broker.toml"
+    path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
+    found = broker_config.load(path, {}).log_directories
+    assert [each.media for each in found] == ["ssd", "hdd"]
+    mounts = [each["mountPath"] for each in made_mounts(made)]
+    assert all(each.path.removesuffix("/log") in mounts for each in found)
+
+
+def made_mounts(made: dict[tuple[str, str], Any]) -> Any:
+    return pod_of(made["StatefulSet", "c-b"])["containers"][0]["volumeMounts"]
+
+
 def test_other_settings_make_another_revision_of_the_pods() -> None:
     def annotation(**spec: Any) -> str:
         template = objects(**spec)["StatefulSet", "c-b"]["spec"]["template"]

@@ -5,18 +5,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
 
+from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.operator.model.fields import Anything, DnsLabel, PartName, Quantity, Rule, Text
 
 POOLS_MAX = 16
 VOLUMES_MAX = 16
 REPLICAS_MAX = 250
-
-
-class Media(StrEnum):
-    """What a volume is made of."""
-
-    SSD = "ssd"
-    HDD = "hdd"
 
 
 class VolumeDeletion(StrEnum):
@@ -68,7 +62,7 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
     media: Annotated[
         Media,
         Meta(description="What it is made of. Topics may ask for `ssd` or `hdd`."),
-    ] = Media.SSD
+    ] = DEFAULT_MEDIA
     size: Annotated[
         Quantity,
         Meta(

@@ -270,7 +270,7 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
 
 def _log_dir(volume: Volume) -> str:
     # Not the volume's root, where a file system keeps `lost+found`.
-    return f"{_DATA}/{volume.name}/log"
+    return f"{volume.media}:{_DATA}/{volume.name}/log"
 
 
 def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:

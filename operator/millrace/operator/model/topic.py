@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct, field
 
-from millrace.operator.model.cluster import Media
+from millrace.core.media import Media
 from millrace.operator.model.fields import DnsLabel, Rule
 
 PARTITIONS_MAX = 100_000
