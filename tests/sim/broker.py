@@ -86,7 +86,6 @@ from millrace.core.metadata.requests import (
     ConfirmDeletions,
     Heartbeat,
     HeartbeatAnswer,
-    LogEnd,
     RegisterBroker,
     RenewReplicas,
     Request,
@@ -433,7 +432,8 @@ class SimulatedBroker:
             self._register()
             return
         image = self._cache.image
-        ends = [end for each in self._log_ends if (end := self._log_end(each)) is not None]
+        found = [] if self.replicas is None else map(self.replicas.log_end, self._log_ends)
+        ends = [each for each in found if each is not None]
         self._log_ends = {}
         self._ask(
             Heartbeat(
@@ -446,12 +446,6 @@ class SimulatedBroker:
             ),
             self._on_beat,
         )
-
-    def _log_end(self, topic_partition: TopicPartition) -> LogEnd | None:
-        log = self.logs.get(topic_partition)
-        if log is None:
-            return None
-        return LogEnd(topic_partition, log.leader_epochs.latest_epoch, log.log_end_offset)
 
     def _on_beat(self, answer: object) -> None:
         if isinstance(answer, StaleBrokerEpochError):

@@ -12,7 +12,8 @@ a rule that is missing shows here long before a client is told something wrong.
   (P9, P14).
 - Each controller has an epoch of its own (P35), writes only while it holds the lease (P38), and no
   broker follows an earlier one than it did before (P39).
-- An unclean election is somebody's wish, or the last resort; then the best log is taken (P30, P31).
+- An unclean election is somebody's wish, or the last resort; then the best log is taken, also of
+  those whose brokers are dead (P30, P31).
 - Replicas go only when those that take their place are in sync (P33).
 - A broker that may lead knows that it is registered (P28); who joins the in-sync replicas is not
   fenced, and in its registered life (P19), as far as the store was quick to say so.
@@ -21,11 +22,15 @@ a rule that is missing shows here long before a client is told something wrong.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tests.sim.broker import DIRECTORY
+from tests.sim.disk import SimulatedDisk
 from tests.sim.world import MILLISECOND, Violation
 
+from millrace.broker.storage import inspection
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.ids import (
     NO_BROKER,
+    NO_LEADER_EPOCH,
     BrokerId,
     ControllerEpoch,
     LeaderEpoch,
@@ -210,13 +215,13 @@ class Invariants:
         nodes = self._nodes_by_life()
         ends: dict[BrokerLife, tuple[int, int]] = {}
         for broker_id in before.replicas:
-            life = cluster.stored_cluster.brokers[broker_id].life
-            node = nodes.get(life)
+            broker = cluster.stored_cluster.brokers[broker_id]
+            node, machine = nodes.get(broker.life), cluster.machines[broker.name]
             log = None if node is None else node.logs.get(topic_partition)
-            if node is None:
-                continue
             if log is not None:
-                ends[life] = (log.leader_epochs.latest_epoch, log.log_end_offset)
+                ends[broker.life] = (log.leader_epochs.latest_epoch, log.log_end_offset)
+            elif machine.node is None and not machine.disk.is_damaged:
+                ends[broker.life] = _end_on_disk(machine.disk, topic_partition)
         chosen = after.leader_life
         if chosen in ends and ends[chosen] < max(ends.values()):
             raise Violation(f"{chosen} is elected uncleanly, and not the best of {ends}")
@@ -429,3 +434,17 @@ class Invariants:
         if is_settled and self._cluster.is_flushed(topic_partition.topic_id):
             return log.flushed_offset
         return log.log_end_offset
+
+
+def _end_on_disk(disk: SimulatedDisk, topic_partition: TopicPartition) -> tuple[int, int]:
+    """Epoch and end of a log as the next life of its broker will find it."""
+    for partition in inspection.partitions(disk, DIRECTORY):
+        if partition.topic_partition == topic_partition:
+            end = inspection.verify_partition(disk, partition).log_end_offset
+            epochs = (
+                each.header.leader_epoch
+                for each in inspection.batches(disk, partition)
+                if each.header.next_offset <= end
+            )
+            return max(epochs, default=NO_LEADER_EPOCH), end
+    return NO_LEADER_EPOCH, Offset(0)

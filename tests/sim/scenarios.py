@@ -12,7 +12,8 @@ from typing import ClassVar, Final
 
 from tests.checkers.history import OK
 from tests.fakes.log_on_disk import batches_of
-from tests.sim.client import Load, entries_of
+from tests.sim import coordination
+from tests.sim.client import Load, Producer, entries_of
 from tests.sim.cluster import SimulatedCluster, TopicPlan
 from tests.sim.controlling import ControllerHost
 from tests.sim.faults import FAMILIES, Family, Scene, Undo
@@ -424,6 +425,26 @@ class Forward(Restless):
     )
 
 
+class KilledInTurn(ScenarioCluster):
+    """What is written counts, and no partition stands still for as long as brokers go on dying."""
+
+    topics = (TopicPlan(partitions=4, config={"durability": "replicated"}),)
+    still_us_max: ClassVar[int] = 25 * SECOND
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._moved: dict[Producer, tuple[int, int]] = {}  # What was acknowledged, and when.
+
+    def check(self) -> None:
+        super().check()
+        for producer in self.producers:
+            count, since = self._moved.get(producer, (-1, self.now))
+            if producer.acknowledged != count:
+                self._moved[producer] = producer.acknowledged, self.now
+            elif self.now - since > self.still_us_max:
+                raise Violation(f"{producer.name} was told of nothing for {self.still_us_max} us")
+
+
 class LeaseSeen(ScenarioCluster):
     """Nobody writes as controller who knows, or could know, that another one holds the lease."""
 
@@ -530,6 +551,33 @@ def _restart_all_in_order(scene: Scene) -> Undo | None:
 
 RESTART_IN_TURN: Final = Family(
     "F47", "all machines are restarted in order, in turn", _restart_all_in_order, (SECOND, SECOND)
+)
+
+
+def _kill_in_turn(scene: Scene) -> Undo | None:
+    """As where machines have too much to do: all is slow, and who is back soon dies again."""
+    slow, store = Weather(delay_us=200 * MILLISECOND), Weather(delay_us=20 * MILLISECOND)
+    names = [*scene.machines, *scene.clients]
+    pairs = [(a, b) for a in names for b in names if a != b]
+    to_store = [pair for a in names for pair in ((a, coordination.NAME), (coordination.NAME, a))]
+    undos = [scene.network.impose(pairs, slow), scene.network.impose(to_store, store)]
+
+    def kill(number: int) -> None:
+        others = [each for each in scene.machines if each not in scene.role("controller")]
+        machine = scene.machines[others[number % len(others)]]
+        machine.kill()
+        scene.world.after(4 * SECOND, f"{machine.name} is back", machine.start)
+
+    for number in range(scene.duration_us // (5 * SECOND)):
+        scene.world.after(1 + number * 5 * SECOND, "one dies", kill, number)
+    return _all_of(undos)
+
+
+KILL_IN_TURN: Final = Family(
+    "F01",
+    "all is slow, and those that are not the controller die in turn",
+    _kill_in_turn,
+    (SECOND, SECOND),
 )
 
 
@@ -968,6 +1016,13 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         steps=[*again("F47", 6, 4, 8, 1), *again("F04", 7.4, 4, 8, 0.4)],
         seeds=6,
         mutants=["the clean-shutdown marker stays when the directory is used again"],
+    ),
+    Scenario(
+        about="P31",
+        name="after all have died at once, one after another goes on dying, and never all are back",
+        cluster=KilledInTurn,
+        steps=[(7, "F03", 1), (8.5, KILL_IN_TURN, 60)],
+        mutants=["all replicas are waited for at one time"],
     ),
     Scenario(
         about="P42",

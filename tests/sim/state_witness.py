@@ -5,7 +5,8 @@ they are, and by what leaders have asked for. Several changes may become one wri
 judged by the state before is judged of single steps only.
 
 - A new leader is a new leader epoch, and was in sync or eligible, unless an unclean election is on
-  record (P25, P30); that needs leave, or all replicas back and nobody who has everything (P31).
+  record (P25, P30); that needs leave, or nobody who has everything, and that each replica was back
+  since then (P31).
 - Somebody joins the in-sync replicas because the leader asked for it, on the state that there was,
   and in its registered life (P19, P37).
 - Who leaves them while too few are left stays eligible (P26); when enough are in sync nobody is.
@@ -16,6 +17,7 @@ judged by the state before is judged of single steps only.
 """
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Final, Protocol
 
 from tests.sim.log_witness import LogWitness
@@ -24,7 +26,7 @@ from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.world import SECOND, Violation
 
 from millrace.core.errors import MalformedRequestError, TopicAlreadyExistsError
-from millrace.core.ids import NO_BROKER, ControllerEpoch, TopicId, TopicPartition
+from millrace.core.ids import NO_BROKER, BrokerId, ControllerEpoch, TopicId, TopicPartition
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
     BrokerLife,
@@ -93,6 +95,7 @@ class StateWitness:
         self._wipes: dict[str, int] = {}
         self._fenced_since: dict[BrokerLife, int] = {}
         self._changed_at: dict[TopicPartition, int] = {}
+        self._epoch_since: dict[TopicPartition, int] = {}
         self._were_alive: set[BrokerLife] = set()
         self._durability: dict[tuple[TopicPartition, BrokerLife], Durability] = {}
         """Of the topic when a life was written into a state: it may change before the grant."""
@@ -196,6 +199,9 @@ class StateWitness:
     ) -> None:
         """The state of a partition changed."""
         self._changed_at[topic_partition] = self._cluster.now
+        epoch_since = self._epoch_since.get(topic_partition, self._cluster.now)
+        if before is None or before.leader_epoch != after.leader_epoch:
+            self._epoch_since[topic_partition] = self._cluster.now
         what = f"{before}, then {after}"
         min_isr = topic.config.effective_min_insync_replicas(after.replication_factor)
         if len(after.isr) >= min_isr and after.elr:
@@ -211,7 +217,7 @@ class StateWitness:
         is_unclean = after.unclean_epoch > before.unclean_epoch
         if is_unclean:
             if not self._cluster.was_unclean_wanted(topic_partition):
-                self._judge_unclean(topic, before, after)
+                self._judge_unclean(topic, before, after, epoch_since)
             return
         had = {life.broker_id for life in (*before.isr, *before.elr)} | {
             life.broker_id for life in asked
@@ -249,7 +255,9 @@ class StateWitness:
             if life.broker_id in after.replicas and life.broker_id not in kept:
                 raise Violation(f"{life} has everything, and is forgotten: {before}, then {after}")
 
-    def _judge_unclean(self, topic: Topic, before: PartitionState, after: PartitionState) -> None:
+    def _judge_unclean(
+        self, topic: Topic, before: PartitionState, after: PartitionState, epoch_since: int
+    ) -> None:
         what = f"an unclean election: {before}, then {after}"
         may_be = self._cluster.config.unclean_leader_election_enable
         if topic.overrides.get(_UNCLEAN, str(may_be)).lower() == "true":
@@ -259,9 +267,15 @@ class StateWitness:
         last = before.last_known_leader
         if last == after.leader != NO_BROKER and before.last_known_elr == (last,):
             return  # It alone was in sync last (P31).
-        stored = self._cluster.stored_cluster
-        assert stored is not None
         for broker_id in before.replicas:
-            life = stored.brokers[broker_id].life
-            if life not in self._were_alive and not self._cluster.has_odd_store:
-                raise Violation(f"{what}, and {life} is not back")
+            if self._alive_until(broker_id) < epoch_since and not self._cluster.has_odd_store:
+                raise Violation(f"{what}, and {broker_id} was not back since nobody leads")
+
+    def _alive_until(self, broker_id: BrokerId) -> float:
+        """Until when any life of a broker was not fenced; for ever: one still is not."""
+        ends = (
+            self._fenced_since.get(life, inf)
+            for life in self._were_alive
+            if life.broker_id == broker_id
+        )
+        return max(ends, default=-1)

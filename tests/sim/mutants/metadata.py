@@ -161,17 +161,38 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "the replica whose log is shortest is elected",
         "P31",
         f"{_METADATA}.recovery:best_replica",
-        "return max(",
-        "return min(",
+        "best = max(",
+        "best = min(",
     ),
     mutant(
         "the first replica that is back is elected",
         "P31",
         f"{_METADATA}.recovery:LogEnds.decide",
-        "lives = _live_replicas(partition, rules[key.topic_id])",
-        "every = map(rules[key.topic_id].life_of, partition.replicas)\n"
-        "        lives = [each for each in every if each and rules[key.topic_id].may_lead(each)]\n"
-        "        lives = lives[:1] or None",
+        "if not missing and reports.keys() >= {*partition.replicas}:",
+        "if lives:\n"
+        "            recovery.elected[key] = elections.unclean(partition, lives[0])\n"
+        "        if False:",
+    ),
+    mutant(
+        "a replica is as good as its broker's earlier life said",
+        "P31",
+        f"{_METADATA}.recovery:LogEnds.decide",
+        "if self.of(key, life) is None",
+        "if life.broker_id not in reports",
+    ),
+    mutant(
+        "the best replica is not waited for while its broker is dead",
+        "P31",
+        f"{_METADATA}.recovery:best_replica",
+        "map(log_end_of, partition.replicas)",
+        "(log_end_of(each.broker_id) for each in lives)",
+    ),
+    mutant(
+        "all replicas are waited for at one time",
+        "P31",
+        f"{_METADATA}.recovery:LogEnds.decide",
+        "reports.keys() >= {*partition.replicas}",
+        "len(lives) == len(partition.replicas)",
     ),
 )
 

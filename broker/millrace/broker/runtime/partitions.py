@@ -345,13 +345,9 @@ class Partitions:
         return next(each for each in self.directories if topic_partition in each.known)
 
     def log_ends(self, asked: Iterable[TopicPartition]) -> list[LogEnd]:
-        """Return where these logs end, as they lie on disk (P31)."""
-        found = ((each, self._open_here.get(each)) for each in asked)
-        return [
-            LogEnd(each, partition.log.leader_epochs.latest_epoch, partition.log.log_end_offset)
-            for each, partition in found
-            if partition is not None
-        ]
+        """Return where these logs end that nobody leads, as they lie on disk (P31)."""
+        ends = map(self.replicas.log_end, asked)
+        return [each for each in ends if each is not None]
 
     # --- Effects -----------------------------------------------------------------------------
 
@@ -797,6 +793,11 @@ def _open_log(
     durability: Durability,
 ) -> PartitionLog:
     log = directory.open_partition(topic_partition, config, wall_now())
+    for path in log.mended:
+        _log.warning(
+            "a file beside a log was damaged, or another log's: it was made again from the log",
+            extra={"partition": str(topic_partition), "path": path},
+        )
     if durability is Durability.FSYNC:
         log.flush()  # What recovery kept is committed, so it must be as durable as the rest.
     return log

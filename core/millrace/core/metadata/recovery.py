@@ -1,19 +1,23 @@
 """Partitions of which nobody is known to have all committed records: the best replica leads (P31).
 
 ISR and ELR are empty when every replica that was in sync has since restarted without what it had.
-The controller waits until all replicas are alive, asks each where its log ends, and elects the one
-with the greatest (leader epoch of its last batch, log end offset): nobody can have more. Records
-may be lost all the same, which is always reported.
+The controller asks each replica that is alive where its log ends, waits until all have said so, and
+elects the one with the greatest (leader epoch of its last batch, log end offset): nobody can have
+more. Records may be lost all the same, which is always reported.
 
-Reports are of one life of a broker, and are forgotten with it.
+Not all have to be alive at one time: brokers that go on dying would be waited for without end.
+While nobody leads a partition its logs do not grow, so what a replica has reported since then is
+the most that it can ever come back with. Only a life that has itself reported is elected, as an
+earlier one may have had more; and where the best report is of a life that is over, that broker is
+waited for.
 
 Source: the second part of KIP-966.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from millrace.core.ids import TopicPartition
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from millrace.core.metadata import elections
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.draft import Draft
@@ -35,12 +39,21 @@ class Recovery:
     asks: dict[BrokerLife, list[TopicPartition]] = field(default_factory=dict)
 
 
+_ByBroker = dict[BrokerId, tuple[BrokerLife, LogEnd]]
+
+
+@dataclass(slots=True)
+class _Reports:
+    leader_epoch: LeaderEpoch
+    by_broker: _ByBroker = field(default_factory=dict)
+
+
 class LogEnds:
     """Reports of where replicas' logs end, of the partitions that need them only."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
-        self._reports: dict[TopicPartition, dict[BrokerLife, LogEnd]] = {}
+        self._reports: dict[TopicPartition, _Reports] = {}
 
     def on_report(self, draft: Draft, life: BrokerLife, log_ends: Iterable[LogEnd]) -> None:
         """Note what a broker says; to be called with its registered life."""
@@ -48,7 +61,7 @@ class LogEnds:
             key = log_end.topic_partition
             partition = draft.partition(key) if key in draft.leaderless else None
             if partition is not None and life.broker_id in partition.replicas:
-                self._reports.setdefault(key, {})[life] = log_end
+                self._of_now(key, partition)[life.broker_id] = life, log_end
 
     def decide(self, draft: Draft) -> Recovery:
         """Return which leaders can be elected, and whom to ask because of the others."""
@@ -63,13 +76,12 @@ class LogEnds:
             if partition.isr or partition.elr:
                 continue
             lives = _live_replicas(partition, rules[key.topic_id])
-            if lives is None:
-                continue
-            reports = self._reports.get(key, {})
-            missing = [life for life in lives if life not in reports]
-            if not missing:
-                best = best_replica(lives, reports)
-                recovery.elected[key] = elections.unclean(partition, best)
+            reports = self._of_now(key, partition)
+            missing = [life for life in lives if self.of(key, life) is None]
+            if not missing and reports.keys() >= {*partition.replicas}:
+                best = best_replica(partition, lives, reports)
+                if best is not None:
+                    recovery.elected[key] = elections.unclean(partition, best)
             for life in missing:
                 asked = recovery.asks.setdefault(life, [])
                 if len(asked) < self._config.log_end_partitions_max:
@@ -78,24 +90,43 @@ class LogEnds:
 
     def forget(self, key: TopicPartition, life: BrokerLife) -> None:
         """Forget what a broker's life has reported of a partition: its log is another now."""
-        self._reports.get(key, {}).pop(life, None)
+        known = self._reports.get(key)
+        if known is not None and self.of(key, life) is not None:
+            del known.by_broker[life.broker_id]
 
     def of(self, key: TopicPartition, life: BrokerLife) -> LogEnd | None:
         """Return what a broker's life has reported last of a partition."""
-        return self._reports.get(key, {}).get(life)
+        known = self._reports.get(key)
+        reported = None if known is None else known.by_broker.get(life.broker_id)
+        return None if reported is None or reported[0] != life else reported[1]
+
+    def _of_now(self, key: TopicPartition, partition: PartitionState) -> _ByBroker:
+        """Return what was reported since nobody leads the partition."""
+        known = self._reports.get(key)
+        if known is None or known.leader_epoch != partition.leader_epoch:
+            known = self._reports[key] = _Reports(partition.leader_epoch)
+        return known.by_broker
 
 
-def best_replica(lives: Iterable[BrokerLife], reports: Mapping[BrokerLife, LogEnd]) -> BrokerLife:
-    """Return whose log ends last; among equals the first."""
-    return max(lives, key=lambda life: (reports[life].leader_epoch, reports[life].end_offset))
+def best_replica(
+    partition: PartitionState, lives: Iterable[BrokerLife], reports: _ByBroker
+) -> BrokerLife | None:
+    """Return whose log ends last, among equals the first; None where none of `lives` is that.
+
+    Args:
+        lives: who may be elected; all of them have reported.
+        reports: of all replicas.
+    """
+
+    def log_end_of(broker_id: BrokerId) -> tuple[LeaderEpoch, Offset]:
+        _, log_end = reports[broker_id]
+        return log_end.leader_epoch, log_end.end_offset
+
+    best = max(map(log_end_of, partition.replicas))
+    return next((life for life in lives if log_end_of(life.broker_id) == best), None)
 
 
-def _live_replicas(partition: PartitionState, rules: elections.Rules) -> list[BrokerLife] | None:
-    """Return all replicas' lives, in order; None while one of them is not there or is to go."""
-    lives = []
-    for broker_id in partition.replicas:
-        life = rules.life_of(broker_id)
-        if life is None or not rules.may_lead(life):
-            return None
-        lives.append(life)
-    return lives
+def _live_replicas(partition: PartitionState, rules: elections.Rules) -> list[BrokerLife]:
+    """Return the lives of the replicas that are there and may lead, in order."""
+    lives = map(rules.life_of, partition.replicas)
+    return [life for life in lives if life is not None and rules.may_lead(life)]

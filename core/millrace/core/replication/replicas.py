@@ -64,7 +64,7 @@ from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
-from millrace.core.metadata.requests import ReplicaRenewal
+from millrace.core.metadata.requests import LogEnd, ReplicaRenewal
 from millrace.core.replication.follower import (
     AdvanceLogStart,
     Append,
@@ -345,6 +345,19 @@ class Replicas:
             ):
                 found.append(topic_partition)
         return found
+
+    def log_end(self, topic_partition: TopicPartition) -> LogEnd | None:
+        """Return where a log ends that nobody adds to (P31).
+
+        None: there is none, this broker has not heard yet that nobody leads, or a batch that came
+        before is still being written. The controller asks again.
+        """
+        held = self._held.get(topic_partition)
+        state = None if held is None else held.replica.state
+        if held is None or state is None or state.leader != NO_BROKER or held.unwritten:
+            return None
+        log = held.log
+        return LogEnd(topic_partition, log.leader_epochs.latest_epoch, log.log_end_offset)
 
     @property
     def leaderships_failed(self) -> int:

@@ -44,7 +44,63 @@ def test_it_is_waited_for_all_replicas(cluster: Cluster, topic: TopicId) -> None
     state = cluster.state(topic)
     assert (state.leader, state.isr, state.elr) == (NO_BROKER, (), ())
     assert state.last_known_elr == (0, 1)
-    assert cluster.driver.asks == []
+    for each in (0, 1):
+        cluster.driver.beat(cluster.life(each), log_ends=[log_end(topic, 1, 10)])
+    cluster.driver.pass_time(2000)
+    assert cluster.state(topic).leader == NO_BROKER
+
+
+def test_they_need_not_all_be_alive_at_one_time(cluster: Cluster, topic: TopicId) -> None:
+    """Else brokers that go on dying in turn are waited for without end."""
+    cluster.driver.beat(cluster.life(0), log_ends=[log_end(topic, 1, 10)])
+    forget(cluster, 0)
+    third = cluster.restart(2, "2")
+    cluster.driver.beat(cluster.life(1), log_ends=[log_end(topic, 1, 10)])
+    cluster.driver.beat(third, log_ends=[log_end(topic, 1, 9)])
+    cluster.driver.pass_time(600)
+    state = cluster.state(topic)
+    assert (state.leader, ids(state.isr), state.is_recovering) == (1, [1], True)
+
+
+def test_the_best_is_waited_for_while_its_broker_is_dead(cluster: Cluster, topic: TopicId) -> None:
+    cluster.driver.beat(cluster.life(0), log_ends=[log_end(topic, 1, 10)])
+    forget(cluster, 0)
+    third = cluster.restart(2, "2")
+    for life in (cluster.life(1), third):
+        cluster.driver.beat(life, log_ends=[log_end(topic, 1, 9)])
+    cluster.driver.pass_time(2000)
+    assert cluster.state(topic).leader == NO_BROKER
+    again = cluster.restart(0, "3")
+    cluster.driver.pass_time(600)
+    assert cluster.state(topic).leader == NO_BROKER  # It may have lost some of that since.
+    cluster.driver.beat(again, log_ends=[log_end(topic, 1, 10)])
+    cluster.driver.pass_time(600)
+    assert cluster.state(topic).leader == 0
+
+
+def test_what_was_reported_before_somebody_led_counts_for_nothing(
+    cluster: Cluster, topic: TopicId
+) -> None:
+    cluster.driver.beat(cluster.life(0), log_ends=[log_end(topic, 1, 10)])
+    for each in (1, 2):
+        life = cluster.life(1) if each == 1 else cluster.restart(2, "2")
+        cluster.driver.beat(life, log_ends=[log_end(topic, 1, 9)])
+    cluster.driver.pass_time(600)
+    assert cluster.state(topic).leader == 0
+    cluster.change_isr(topic, 0, 1)
+    forget(cluster, 2, 1, 0)
+    for each in range(3):
+        cluster.restart(each, "5")
+    forget(cluster, 0)
+    for each in (1, 2):
+        cluster.driver.beat(cluster.life(each), log_ends=[log_end(topic, 3, 20)])
+    cluster.driver.pass_time(2000)
+    state = cluster.state(topic)
+    assert (state.leader, state.isr, state.elr) == (NO_BROKER, (), ())
+    life = cluster.restart(0, "6")
+    cluster.driver.beat(life, log_ends=[log_end(topic, 3, 21)])
+    cluster.driver.pass_time(600)
+    assert cluster.state(topic).leader == 0
 
 
 def test_the_greatest_epoch_and_then_the_longest_log_is_elected_and_loss_reported(

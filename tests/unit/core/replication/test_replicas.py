@@ -21,6 +21,8 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
@@ -35,6 +37,7 @@ from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import (
     AlterTopics,
     DeleteTopics,
+    LogEnd,
     Reassignment,
     ReassignPartitions,
     RenewReplicas,
@@ -262,6 +265,21 @@ def test_a_log_that_opens_after_its_topic_was_deleted_is_closed() -> None:
     world.learn()
     opened = world.machine.on_opened(world.partition, world.log, Offset(0), NOW)
     assert opened == [CloseReplica(world.partition)]
+
+
+def test_a_log_end_is_told_when_nobody_leads_and_nothing_is_being_written(follower: World) -> None:
+    machine, partition = follower.machine, follower.partition
+    assert machine.log_end(partition) is None
+    follower.fetched(follower.handle(), 3)
+    for each in follower.cluster.state(follower.topic_id).replicas:
+        follower.fail(each)
+    assert follower.cluster.state(follower.topic_id).leader == NO_BROKER
+    assert machine.log_end(partition) is None
+    follower.learn()
+    assert machine.log_end(partition) is None
+    machine.on_written(partition, Offset(3), NOW)
+    end = follower.log.log_end_offset
+    assert machine.log_end(partition) == LogEnd(partition, NO_LEADER_EPOCH, end)
 
 
 def test_a_damaged_replica_is_reported_until_the_metadata_does_without_it(leader: World) -> None:
