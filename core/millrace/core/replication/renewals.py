@@ -9,6 +9,10 @@
 A replica that is the only one left stays in the first phase: it may be the only copy there is.
 One request is in flight at a time. What is refused or fails is tried again after a pause.
 
+A replica whose log could not be opened for a while goes the same way, and keeps its log: the
+controller was told that it is offline, and goes by that until the replica begins anew. Then it
+counts for what it reports from then on, as any other that was added.
+
 Why this order is safe: see `core/metadata/renewal.py`.
 """
 
@@ -38,6 +42,8 @@ class RenewalPhase(Enum):
 class _Damaged:
     phase: RenewalPhase = RenewalPhase.WAITING
     not_before: MonotonicMs = _AT_ONCE
+    keeps_log: bool = False
+    """It could not be opened, and is by now."""
     is_performed: bool = False
     """The shell is at it."""
 
@@ -66,7 +72,13 @@ class Renewals:
 
     def begin(self, topic_partition: TopicPartition) -> None:
         """A log is damaged; it is served no more."""
-        self._damaged.setdefault(topic_partition, _Damaged())
+        known = self._damaged.get(topic_partition)
+        if known is None or known.keeps_log:  # What that one was granted is not for this.
+            self._damaged[topic_partition] = _Damaged()
+
+    def begin_keeping(self, topic_partition: TopicPartition) -> None:
+        """A log is open that was offline: it is to count again."""
+        self._damaged.setdefault(topic_partition, _Damaged(keeps_log=True))
 
     def end(self, topic_partition: TopicPartition) -> None:
         """A replica has begun anew, or is no more."""
@@ -113,7 +125,9 @@ class Renewals:
             damaged = self._damaged.get(topic_partition)
             if damaged is None or damaged.phase is not RenewalPhase.ASKED:
                 continue  # It is no replica of this broker any more.
-            if answer is None:
+            if answer is None and damaged.keeps_log:
+                self.end(topic_partition)
+            elif answer is None:
                 damaged.phase = RenewalPhase.GRANTED
                 damaged.not_before = _AT_ONCE
             else:

@@ -469,7 +469,8 @@ class Replicas:
         is_wanted = self._opening.pop(topic_partition, topic_partition) is None
         if not is_wanted or state is None or self.broker.broker_id not in state.replicas:
             return [CloseReplica(topic_partition)]  # It was given up meanwhile.
-        self._failed.pop(topic_partition, None)  # Its opening was refused before.
+        if self._failed.pop(topic_partition, None) is not None:  # Its opening was refused before.
+            self._renewals.begin_keeping(topic_partition)
         topic = self._image.topics_by_id[topic_partition.topic_id]
         replica = Replica(
             topic_partition,

@@ -33,7 +33,7 @@ from millrace.core.ids import (
 )
 from millrace.core.log.leader_epochs import EpochEnd
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.requests import (
     AlterTopics,
     DeleteTopics,
@@ -391,6 +391,41 @@ def test_a_damaged_replica_begins_anew_once_nobody_counts_on_it(leads: bool) -> 
     assert follower.leader_epoch == state.leader_epoch
     assert (world.here in {life.broker_id for life in state.isr}) is False
     assert world.machine.failed == []
+
+
+def refused_and_opened() -> World:
+    """A follower whose log could not be opened when the broker started, and is open now."""
+    world = World(leads=False)
+    world.learn()
+    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
+    say_so(world)
+    world.machine.on_opened(world.partition, world.log, world.log.log_end_offset, NOW)
+    return world
+
+
+def test_a_replica_that_could_not_be_opened_for_a_while_may_be_in_sync_again() -> None:
+    world = refused_and_opened()
+    replicas = world.cluster.state(world.topic_id).replicas
+    assert isinstance(world.cluster.change_isr(world.topic_id, *replicas), IneligibleReplicaError)
+    asked = world.machine.tick(NOW)
+    assert kinds(asked) == [ProposeRenewals]
+    assert renew(world, asked) == []  # It keeps its log.
+    assert world.machine.tick(MonotonicMs(10_000)) == []
+    follower = world.machine.get(world.partition).follower
+    assert follower is not None
+    assert follower.leader_epoch == world.cluster.state(world.topic_id).leader_epoch
+    state = world.cluster.change_isr(world.topic_id, *replicas)
+    assert isinstance(state, PartitionState)
+    assert world.here in {life.broker_id for life in state.isr}
+
+
+def test_what_was_granted_to_a_log_that_is_kept_is_not_for_one_that_is_damaged() -> None:
+    world = refused_and_opened()
+    asked = world.machine.tick(NOW)
+    world.machine.on_failed(world.partition, CorruptLogError("damaged"))
+    effects = renew(world, asked)  # The answer comes late: it may have been in sync since.
+    assert kinds(effects) == [ProposeRenewals]
+    assert renew(world, effects) == [SetAside(world.partition)]
 
 
 def test_a_damaged_replica_that_is_the_only_one_left_keeps_what_it_has(leader: World) -> None:
