@@ -297,11 +297,6 @@ class LogDirectory:
             with self._registry_lock:
                 self.corrupt[topic_partition] = error
             raise
-        for mended in log.mended:
-            _log.warning(
-                "a file beside a log was damaged, or another log's: it is made again from the log",
-                extra={"partition": str(topic_partition), "path": mended},
-            )
         with self._registry_lock:
             self.logs[topic_partition] = log
         return log

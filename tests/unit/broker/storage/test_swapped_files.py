@@ -16,9 +16,10 @@ from millrace.core.ids import BrokerEpoch, MonotonicMs, Offset, TopicPartition
 OTHER = TOPIC_PARTITION._replace(partition=TOPIC_PARTITION.partition + 1)
 BOTH = (TOPIC_PARTITION, OTHER)
 BATCHES = 8
-CONFIG = LogConfig(
-    segment_bytes=3 * stamped_batch(0).length, index_interval_bytes=stamped_batch(0).length
-)
+VALUES = b"as long", b"a bit longer"
+LENGTH = max(stamped_batch(0, value=value).length for value in VALUES)
+CONFIG = LogConfig(segment_bytes=3 * LENGTH, index_interval_bytes=LENGTH)
+"""Segments of three batches, however long."""
 
 CLOSED = f"{0:020}"
 ACTIVE = f"{6:020}"
@@ -29,13 +30,14 @@ def known_of(log: PartitionLog) -> object:
     return (batches_of(log), log.leader_epochs.entries, log.producer_states.snapshot())
 
 
-def written(log: PartitionLog, number: int) -> None:
-    """Eight batches in three segments of one size for all logs, in other leader epochs each."""
+def written(log: PartitionLog, number: int, value: bytes) -> None:
+    """Eight batches in three segments, of other producers and leader epochs in each log."""
     for offset in range(BATCHES):
         log.append(
             [
                 stamped_batch(
                     offset,
+                    value=value,
                     epoch=(0, 3)[number] + (offset > (2, 4)[number]),
                     producer_id=7 + number,
                     sequence=offset,
@@ -46,14 +48,20 @@ def written(log: PartitionLog, number: int) -> None:
         )
 
 
-def two_logs(*, is_clean: bool) -> tuple[Disk, dict[TopicPartition, object]]:
-    """A directory with two logs of the same files, and what each says of itself."""
+def two_logs(
+    *, is_clean: bool, value: bytes = VALUES[0]
+) -> tuple[Disk, dict[TopicPartition, object]]:
+    """A directory with two logs of the same files, and what each says of itself.
+
+    Args:
+        value: in all batches of the second one.
+    """
     disk = Disk()
     directory = open_directory(disk)
     known = {}
     for number, topic_partition in enumerate(BOTH):
         log = directory.open_partition(topic_partition, CONFIG, NOW)
-        written(log, number)
+        written(log, number, (VALUES[0], value)[number])
         log.checkpoint()
         known[topic_partition] = known_of(log)
     directory.checkpoint(MonotonicMs(0))
@@ -85,10 +93,11 @@ FILES = [f"{CLOSED}.log", f"{ACTIVE}.log", f"{CLOSED}.index", f"{ACTIVE}.index"]
 FILES += ["leader-epochs", f"{BATCHES:020}.snapshot", f"{6:020}.snapshot"]
 
 
+@pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_another_log_is_never_believed(name: str, is_clean: bool) -> None:
-    disk, known = two_logs(is_clean=is_clean)
+def test_a_file_of_another_log_is_never_believed(name: str, is_clean: bool, value: bytes) -> None:
+    disk, known = two_logs(is_clean=is_clean, value=value)
     swap(disk, name)
     for topic_partition in BOTH:
         copy = disk.copy()
