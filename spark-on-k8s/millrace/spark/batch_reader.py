@@ -1,31 +1,47 @@
-"""Reads a batch: what is in the log between two positions, when the query is planned."""
+"""Reads a batch: what is in the log between two positions, looked up once.
+
+Spark plans a DataFrame once for all its uses, or again for some of them. So what it reads is
+looked up before that, when it is loaded: whatever comes into the log later, all uses read the same
+records.
+"""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from millrace.client import UnknownTopicOrPartitionError
 from millrace.spark.errors import DataLossError, InvalidOptionError
 from millrace.spark.filters import Wanted, narrow
-from millrace.spark.guards import what_to_do
+from millrace.spark.guards import NOTHING_SKIPPED
 from millrace.spark.lookups import Lookups
+from millrace.spark.offsets import Place
 from millrace.spark.option import Use
 from millrace.spark.options import SourceOptions
-from millrace.spark.planning import Range, plan_tasks
+from millrace.spark.planning import Extent, Range, plan_tasks
 from millrace.spark.range_reader import Task, read_task
 
 _log = logging.getLogger(__name__)
 
 
 class BatchReader(DataSourceReader):
-    """Plans in the driver, reads in executors."""
+    """Plans in the driver, reads in executors.
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    Args:
+        options: of the query.
+        schema: the columns that Spark wants.
+        extent: what is read; None: it is looked up when the query is planned.
+    """
+
+    def __init__(
+        self, options: SourceOptions, schema: StructType, extent: Extent | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._extent = extent
         self._lookups = Lookups(options)
         self._wanted = Wanted()
 
@@ -37,7 +53,8 @@ class BatchReader(DataSourceReader):
             DataLossError: they ask for records that are not in the log.
         """
         try:
-            ranges, topic_ids = self._lookups.settle(self._ranges)
+            extent = self._extent or find_extent(self._lookups, self._options)
+            ranges = narrow(extent.ranges, self._wanted, self._begins(extent))
         finally:
             self._lookups.close()
         tasks = plan_tasks(
@@ -46,40 +63,18 @@ class BatchReader(DataSourceReader):
             max_records=self._options.max_records_per_partition,
             max_partitions=self._options.max_partitions,
         )
-        return [InputPartition(Task(task, topic_ids)) for task in tasks]
+        return [InputPartition(Task(task, extent.topic_ids)) for task in tasks]
 
-    def _ranges(self) -> tuple[list[Range], dict[str, str]]:
-        start_option, start_at = self._options.start(Use.BATCH)
-        end_option, end_at = self._options.end()
-        start = self._lookups.resolve(start_option, start_at, at_start=True)
-        end = self._lookups.resolve(end_option, end_at, at_start=False)
-        log = self._lookups.log(start.positions)
-        ranges = []
-        for (topic, partition), position in start.positions.items():
-            first = log.beginnings[topic, partition]
-            last = log.ends.positions[topic, partition].offset
-            begin, stop = position.offset, end.positions[topic, partition].offset
-            if begin > stop:
-                raise InvalidOptionError(
-                    f"{start_option} is {begin} in {topic}-{partition}, after {end_option} at "
-                    f"{stop}"
-                )
-            if begin < first or stop > last:
-                problem = (
-                    f"{topic}-{partition} holds the offsets {first} to {last}, and {begin} to "
-                    f"{stop} were asked for"
-                )
-                if self._options.fail_on_data_loss:
-                    raise DataLossError(f"{problem}. {what_to_do(Use.BATCH, None)}")
-                _log.warning("%s", problem)
-            ranges.append(Range(topic, partition, max(begin, first), min(stop, last)))
+    def _begins(self, extent: Extent) -> Mapping[Place, int]:
+        """Return where the first records are that may be late enough for the filters."""
         since = self._wanted.since_ms
-        if since is not None:
-            found = self._lookups.offsets({each.place: since for each in ranges})
-            begins = {place: each.offset for place, each in found.items()}
-        else:
-            begins = {}
-        return narrow(ranges, self._wanted, begins), dict(log.ends.topic_ids)
+        if since is None:
+            return {}
+        try:
+            found = self._lookups.offsets({each.place: since for each in extent.ranges})
+        except UnknownTopicOrPartitionError:  # It has gone; whether that is a loss, tasks decide.
+            return {}
+        return {place: each.offset for place, each in found.items()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the records of a task."""
@@ -97,6 +92,48 @@ class FilteringBatchReader(BatchReader):
         return [each for each in filters if not self._wanted.take(each)]
 
 
-def make_batch_reader(options: SourceOptions, schema: StructType) -> BatchReader:
-    """Return the reader that the options ask for."""
-    return (FilteringBatchReader if options.pushdown else BatchReader)(options, schema)
+def make_batch_reader(
+    options: SourceOptions, schema: StructType, extent: Extent | None
+) -> BatchReader:
+    """Return the reader that the options ask for; its arguments as of `BatchReader`."""
+    kind = FilteringBatchReader if options.filter_pushdown else BatchReader
+    return kind(options, schema, extent)
+
+
+def find_extent(lookups: Lookups, options: SourceOptions) -> Extent:
+    """Look up what a batch reads, as of now.
+
+    Raises:
+        InvalidOptionError: the options ask for what cannot be.
+        DataLossError: they ask for records that are not in the log.
+        UnknownTopicOrPartitionError: one that is named does not exist.
+        ConnectionFailedError: no broker could be reached for `requestTimeoutMs`.
+    """
+    return lookups.settle(lambda: _find_extent(lookups, options))
+
+
+def _find_extent(lookups: Lookups, options: SourceOptions) -> Extent:
+    start_option, start_at = options.start(Use.BATCH)
+    end_option, end_at = options.end()
+    start = lookups.resolve(start_option, start_at, at_start=True)
+    end = lookups.resolve(end_option, end_at, at_start=False)
+    log = lookups.log(start.positions)
+    ranges = []
+    for (topic, partition), position in start.positions.items():
+        first = log.beginnings[topic, partition]
+        last = log.ends.positions[topic, partition].offset
+        begin, stop = position.offset, end.positions[topic, partition].offset
+        if begin > stop:
+            raise InvalidOptionError(
+                f"{start_option} is {begin} in {topic}-{partition}, after {end_option} at {stop}"
+            )
+        if begin < first or stop > last:
+            problem = (
+                f"{topic}-{partition} holds the offsets {first} to {last}, and {begin} to {stop} "
+                "were asked for"
+            )
+            if options.fail_on_data_loss:
+                raise DataLossError(f"{problem}. {NOTHING_SKIPPED}")
+            _log.warning("%s", problem)
+        ranges.append(Range(topic, partition, max(begin, first), min(stop, last)))
+    return Extent(tuple(ranges), dict(log.ends.topic_ids))

@@ -7,11 +7,14 @@ the topic and a leader epoch.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.spark.errors import CheckpointError, DataLossError, TopicRecreatedError
 from millrace.spark.offsets import Log, LogPosition, Offsets, Place
 from millrace.spark.option import Use
 from millrace.spark.where import Subscription
+
+NOTHING_SKIPPED: Final = "Nothing was skipped. failOnDataLoss=false goes on with what is there"
 
 
 @dataclass(slots=True, frozen=True)
@@ -112,17 +115,17 @@ def _made_anew(topic: str) -> str:
 
 
 def what_to_do(use: Use, name: str | None) -> str:
-    """Return what ends the message of every loss.
+    """Return what ends the message of every loss since a query began.
 
     Args:
         use: whether the query is a stream, which has a checkpoint.
         name: under which the brokers keep where the query began.
     """
-    advice = "Nothing was skipped. failOnDataLoss=false goes on with what is there"
-    if use is Use.STREAM:
-        advice += "; a new checkpoint begins anew"
-        if name:  # A new checkpoint of the same name would begin where this one did.
-            advice += f", once millrace positions delete {name!r} has forgotten the old one"
+    if use is Use.BATCH:  # What it reads was looked up when it was loaded.
+        return f"{NOTHING_SKIPPED}, and so does a DataFrame that is loaded again"
+    advice = f"{NOTHING_SKIPPED}; a new checkpoint begins anew"
+    if name:  # A new checkpoint of the same name would begin where this one did.
+        advice += f", once millrace positions delete {name!r} has forgotten the old one"
     return advice
 
 

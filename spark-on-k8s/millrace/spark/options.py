@@ -167,10 +167,12 @@ class SourceOptions:
         "Rows in one Arrow batch at the most. Small batches of the log are put together; those of "
         "256 KiB or more are handed on as they are.",
     )
-    pushdown: bool = option(
-        "pushdown", yes_or_no, False,
-        "Let filters on topic, partition, offset and timestamp decide what is read. Spark asks "
-        "for `spark.sql.python.filterPushdown.enabled=true` then.",
+    filter_pushdown: bool = option(
+        "filterPushdown", yes_or_no, False,
+        "Let filters on topic, partition, offset and timestamp decide what is read. Spark wants "
+        "`spark.sql.python.filterPushdown.enabled=true` with it. Only where every use of the "
+        "DataFrame has the same filters: Spark keeps those of one query for the next one, which "
+        "then lacks records without an error.",
         use=Use.BATCH,
     )  # fmt: skip
     rack: str | None = option(
@@ -221,9 +223,12 @@ REFUSED: Final[Mapping[str, str]] = {
     "groupIdPrefix": "name the query with groupId",
     "fetchOffset.numRetries": "look-ups are repeated for requestTimeoutMs",
     "fetchOffset.retryIntervalMs": "look-ups are repeated for requestTimeoutMs",
+    "pushdown": "Spark keeps the filters of one query for the next one on the same DataFrame, "
+    "which then lacks records: say what to read by assign, startingOffsets and the like, or give "
+    "filterPushdown=true where every use of the DataFrame has the same filters",
     "path": "topics are named by subscribe, subscribePattern or assign, and not by load()",
 }
-"""Options of Spark's Kafka source that have no place here, and why."""
+"""Options of Spark's Kafka source, and former ones, that have no place here, and why."""
 
 
 def parse_options(given: Mapping[str, str], use: Use) -> SourceOptions:

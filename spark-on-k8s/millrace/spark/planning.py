@@ -32,6 +32,15 @@ class Range:
 
 
 @dataclass(slots=True, frozen=True)
+class Extent:
+    """What a batch reads, before filters: it travels with the data source."""
+
+    ranges: tuple[Range, ...]
+    topic_ids: Mapping[str, str]
+    """Topic ids in hex."""
+
+
+@dataclass(slots=True, frozen=True)
 class Limits:
     """What a micro-batch may hold; None: as much as there is."""
 

@@ -1,9 +1,11 @@
 """The format `millrace`: what Spark asks for by name.
 
 Readers and sinks, and with them the client, gRPC and Arrow, are imported when they are asked for:
-each driver imports this module when it looks up its first format, whichever that is, and each query
-starts processes that need no more than the schema.
+each driver imports this module when it looks up its first format, whichever that is.
 """
+
+import logging
+from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -14,13 +16,21 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from millrace.core.errors import MillraceError
+from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use
 from millrace.spark.options import parse_options
+from millrace.spark.planning import Extent
 from millrace.spark.schema import check_schema, source_schema
+
+_log = logging.getLogger(__name__)
 
 
 class MillraceDataSource(DataSource):
     """Reads and writes topics of a Millrace cluster; see docs/spark.md."""
+
+    _extent: Extent | None = None
+    """What a batch reads. Spark keeps this object, as it is after `schema`, for all its uses."""
 
     @classmethod
     def name(cls) -> str:
@@ -28,7 +38,8 @@ class MillraceDataSource(DataSource):
         return "millrace"
 
     def schema(self) -> StructType:
-        """Return the columns: they depend on one option alone."""
+        """Return the columns, and fix what a batch reads: Spark asks once, in `load()`."""
+        self._extent = _extent_now(self.options)
         return source_schema(with_headers=_wants_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -41,7 +52,7 @@ class MillraceDataSource(DataSource):
 
         options = parse_options(self.options, Use.BATCH)
         check_schema(schema, with_headers=options.include_headers)
-        return make_batch_reader(options, schema)
+        return make_batch_reader(options, schema, self._extent)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's.
         """Return what reads a stream.
@@ -78,6 +89,28 @@ class MillraceDataSource(DataSource):
         return make_stream_sink(self.options, schema)
 
 
-def _wants_headers(options: dict[str, str]) -> bool:
+def _wants_headers(options: Mapping[str, str]) -> bool:
     # Asked before it is known whether the query is a stream: the rest is parsed then.
     return str(options.get("includeheaders", "false")).lower() == "true"
+
+
+def _extent_now(given: Mapping[str, str]) -> Extent | None:
+    """Return what a batch reads; None: it cannot be told now.
+
+    That is no error yet, as this may become a stream. In a batch, planning looks again, and raises.
+    """
+    from millrace.spark.batch_reader import find_extent
+    from millrace.spark.lookups import Lookups
+
+    try:
+        options = parse_options(given, Use.BATCH)
+    except InvalidOptionError:
+        return None
+    lookups = Lookups(options)
+    try:
+        return find_extent(lookups, options)
+    except MillraceError as error:
+        _log.debug("what a batch reads is looked up when it is planned: %s", error)
+        return None
+    finally:
+        lookups.close()

@@ -104,7 +104,7 @@ def test_partitions_share_a_task_or_are_split(
 
 
 def test_filters_decide_what_is_read(spark: Any, shared_broker: RunningBroker, topic: str) -> None:
-    frame = read(spark, shared_broker, subscribe=topic, pushdown="true")
+    frame = read(spark, shared_broker, subscribe=topic, filterPushdown="true")
     some = frame.where("partition = 1 and offset >= 20 and offset < 25")
     assert sorted(row.offset for row in some.collect()) == list(range(20, 25))
     assert some.rdd.getNumPartitions() == 1

@@ -110,11 +110,13 @@ def test_a_loss_is_an_error_that_says_what_to_do() -> None:
 
 
 def test_what_to_do_goes_by_what_the_query_is() -> None:
-    batch = what_to_do(Use.BATCH, None)
-    assert batch == "Nothing was skipped. failOnDataLoss=false goes on with what is there"
-    assert what_to_do(Use.STREAM, None) == f"{batch}; a new checkpoint begins anew"
+    common = "Nothing was skipped. failOnDataLoss=false goes on with what is there"
+    assert what_to_do(Use.BATCH, None) == (
+        f"{common}, and so does a DataFrame that is loaded again"
+    )
+    assert what_to_do(Use.STREAM, None) == f"{common}; a new checkpoint begins anew"
     assert what_to_do(Use.STREAM, "etl") == (
-        f"{batch}; a new checkpoint begins anew, once millrace positions delete 'etl' has "
+        f"{common}; a new checkpoint begins anew, once millrace positions delete 'etl' has "
         "forgotten the old one"
     )
 

@@ -94,6 +94,7 @@ def test_units() -> None:
         ("maxoffsetpertrigger", "1", "did you mean maxOffsetsPerTrigger?"),
         ("zzz", "1", "see docs/spark-options.md"),
         ("path", "x", "topics are named by subscribe"),
+        ("pushdown", "true", "keeps the filters of one query for the next one"),
         ("kafka.auto.offset.reset", "x", "auto.offset.reset is not an option: say where to begin"),
         ("value.deserializer", "x", "decode the column in Spark"),
         ("enable.auto.commit", "x", "the checkpoint keeps the offsets"),
