@@ -5,7 +5,7 @@ each driver imports this module when it looks up its first format, whichever tha
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -19,9 +19,10 @@ from pyspark.sql.types import StructType
 from millrace.core.errors import MillraceError
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import Use
-from millrace.spark.options import parse_options
+from millrace.spark.options import SourceOptions, parse_options
 from millrace.spark.planning import Extent
 from millrace.spark.schema import check_schema, source_schema
+from millrace.spark.sink_options import parse_sink_options
 
 _log = logging.getLogger(__name__)
 
@@ -38,8 +39,13 @@ class MillraceDataSource(DataSource):
         return "millrace"
 
     def schema(self) -> StructType:
-        """Return the columns, and fix what a batch reads: Spark asks once, in `load()`."""
-        self._extent = _extent_now(self.options)
+        """Return the columns, and fix what a batch reads: Spark asks once, in `load()`.
+
+        Raises:
+            InvalidOptionError: with these options nothing can be read or written.
+        """
+        if (options := _options_of_batch(self.options)) is not None:
+            self._extent = _extent_now(options)
         return source_schema(with_headers=_wants_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -55,15 +61,14 @@ class MillraceDataSource(DataSource):
         return make_batch_reader(options, schema, self._extent)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's.
-        """Return what reads a stream.
+        """Return what reads a stream; where options or schema cannot be, what says so."""
+        from millrace.spark.stream_reader import RefusedStreamReader, StreamReader
 
-        Raises:
-            InvalidOptionError: the options or the schema cannot be.
-        """
-        from millrace.spark.stream_reader import StreamReader
-
-        options = parse_options(self.options, Use.STREAM)
-        check_schema(schema, with_headers=options.include_headers)
+        try:
+            options = parse_options(self.options, Use.STREAM)
+            check_schema(schema, with_headers=options.include_headers)
+        except InvalidOptionError as refusal:
+            return RefusedStreamReader(refusal)
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -94,7 +99,34 @@ def _wants_headers(options: Mapping[str, str]) -> bool:
     return str(options.get("includeheaders", "false")).lower() == "true"
 
 
-def _extent_now(given: Mapping[str, str]) -> Extent | None:
+def _options_of_batch(given: Mapping[str, str]) -> SourceOptions | None:
+    """Return the options of a batch; None: they are of a stream or a sink.
+
+    Raises:
+        InvalidOptionError: they are of none of them.
+    """
+    try:
+        return parse_options(given, Use.BATCH)
+    except InvalidOptionError as refusal:
+        in_batch = refusal.message
+    in_stream = _refusal(lambda: parse_options(given, Use.STREAM))
+    if not in_stream or not _refusal(lambda: parse_sink_options(given, Use.BATCH)):
+        return None
+    if in_stream == in_batch:
+        raise InvalidOptionError(in_batch)
+    raise InvalidOptionError(f"in a batch: {in_batch}; in a stream: {in_stream}")
+
+
+def _refusal(parse: Callable[[], object]) -> str:
+    """Return why options are refused; empty: they are not."""
+    try:
+        parse()
+    except InvalidOptionError as refusal:
+        return refusal.message
+    return ""
+
+
+def _extent_now(options: SourceOptions) -> Extent | None:
     """Return what a batch reads; None: it cannot be told now.
 
     That is no error yet, as this may become a stream. In a batch, planning looks again, and raises.
@@ -102,10 +134,6 @@ def _extent_now(given: Mapping[str, str]) -> Extent | None:
     from millrace.spark.batch_reader import find_extent
     from millrace.spark.lookups import Lookups
 
-    try:
-        options = parse_options(given, Use.BATCH)
-    except InvalidOptionError:
-        return None
     lookups = Lookups(options)
     try:
         return find_extent(lookups, options)

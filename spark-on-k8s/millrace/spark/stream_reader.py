@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millrace.client import UnknownTopicOrPartitionError
+from millrace.client import MillraceError, UnknownTopicOrPartitionError
 from millrace.spark.guards import (
     Loss,
     check_is_of_this_query,
@@ -50,6 +50,40 @@ from millrace.spark.range_reader import Task, read_task
 _RECORD_BYTES_AGE_S = 10.0
 
 _log = logging.getLogger(__name__)
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says why there is no reader as soon as it is asked anything.
+
+    Where `streamReader` itself raises, Spark shows an error of its own process instead.
+    """
+
+    def __init__(self, why: MillraceError) -> None:
+        self._why = why
+
+    def initialOffset(self) -> NoReturn:  # Spark's name, as those below.
+        """Raise why. Spark asks this first, or one of the next two."""
+        raise self._why
+
+    def getDefaultReadLimit(self) -> NoReturn:
+        """Raise why."""
+        raise self._why
+
+    def prepareForTriggerAvailableNow(self) -> NoReturn:
+        """Raise why."""
+        raise self._why
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
+        """Raise why: a query that has a checkpoint asks no beginning."""
+        raise self._why
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
+        """Raise why: a query whose last batch is to be repeated asks this."""
+        raise self._why
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Raise why; it is never planned."""
+        raise self._why
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -233,3 +233,22 @@ def test_a_checkpoint_of_another_topic_is_refused(
             uncommit(tmp_path, 0)
         with pytest.raises(Exception, match=r"the checkpoint is of \['clicks'\]"):
             Query(spark, broker, tmp_path, subscribe="views").run()
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
+def test_options_that_a_stream_cannot_have_are_told_when_it_starts(
+    spark: Any, shared_broker: RunningBroker, tmp_path: Path, trigger: dict[str, Any]
+) -> None:
+    stream = (
+        spark.readStream.format("millrace")
+        .option("bootstrap.servers", shared_broker.address)
+        .option("subscribe", "clicks")
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+    )
+    with pytest.raises(Exception, match="terminated with exception") as raised:
+        stream.trigger(**trigger).start().awaitTermination(60)
+    told = str(raised.value)
+    assert "InvalidOptionError: startingOffsets may be the latest offset, which needs gr" in told
+    assert "UnboundLocalError" not in told

@@ -1,9 +1,13 @@
-"""The module that each Spark driver imports, whatever it reads."""
+"""The format: what is imported to know it, and which options are refused before anything else."""
 
+import inspect
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from millrace.spark.errors import InvalidOptionError
 
 LOADED = """
 import sys
@@ -20,3 +24,48 @@ def test_to_know_the_format_takes_neither_the_client_nor_grpc() -> None:
     assert "pyspark" in roots.split()
     assert "grpc" not in roots.split()
     assert not of_client
+
+
+LEAST = {"bootstrap.servers": "localhost:7092", "subscribe": "clicks"}
+
+
+@pytest.fixture
+def source_module() -> Any:
+    return pytest.importorskip(
+        "millrace.spark.source", reason="needs pyspark: sh requirements/install.sh spark"
+    )
+
+
+def test_load_refuses_options_with_which_nothing_can_be_read(source_module: Any) -> None:
+    with pytest.raises(InvalidOptionError) as raised:
+        source_module.MillraceDataSource({**LEAST, "subscibe": "x"}).schema()
+    assert raised.value.message == "there is no option subscibe: did you mean subscribe?"
+    with pytest.raises(InvalidOptionError) as raised:
+        source_module.MillraceDataSource({**LEAST, "startingoffsets": "latest"}).schema()
+    in_batch, in_stream = raised.value.message.split("; in a stream: ")
+    assert in_batch.startswith("in a batch: startingOffsets: a batch that begins at the latest")
+    assert "needs groupId in a stream" in in_stream
+
+
+def test_load_leaves_options_of_a_stream_and_of_a_sink(source_module: Any) -> None:
+    options_of_batch = source_module._options_of_batch
+    assert options_of_batch({**LEAST, "startingoffsets": "latest", "groupid": "etl"}) is None
+    assert options_of_batch({"bootstrap.servers": "localhost:7092", "topic": "clicks"}) is None
+    assert options_of_batch(LEAST).subscription.names == ("clicks",)
+
+
+def test_a_stream_that_cannot_be_says_why_whatever_it_is_asked_first(source_module: Any) -> None:
+    source = source_module.MillraceDataSource({**LEAST, "endingoffsets": "latest"})
+    reader = source.streamReader(source_module.source_schema(with_headers=False))
+    assert len(inspect.signature(reader.latestOffset).parameters) == 2  # Spark looks at them.
+    for ask in (
+        reader.initialOffset,
+        reader.getDefaultReadLimit,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.latestOffset({}, None),
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(None),
+    ):
+        with pytest.raises(InvalidOptionError, match="endingOffsets has no meaning in a stream"):
+            ask()
+    reader.stop()
