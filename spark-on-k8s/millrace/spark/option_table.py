@@ -17,6 +17,12 @@ _Table = TypeVar("_Table")
 
 _SECRET: Final = re.compile(r"password|passwd|secret|token|jaas|credential|private.?key", re.I)
 
+NO_BROKERS: Final = (
+    "bootstrap.servers is missing: give host:port of a broker. With a table, Spark hands over what "
+    "the query gives alone: SELECT * FROM t WITH ('bootstrap.servers'='...', 'subscribe'='...')"
+)
+"""What is wrong where no brokers are named."""
+
 
 def options_of(table: type) -> Iterator[tuple[str, Option]]:
     """Return the options of a table, by the names of their fields."""

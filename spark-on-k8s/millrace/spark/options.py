@@ -20,7 +20,7 @@ from millrace.spark.option import (
     size,
     yes_or_no,
 )
-from millrace.spark.option_table import parse_table
+from millrace.spark.option_table import NO_BROKERS, parse_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,7 +253,7 @@ def _chosen_subscriptions(options: SourceOptions) -> list[where.Subscription]:
 
 def _contradictions(options: SourceOptions, use: Use) -> Iterator[str]:
     if not options.bootstrap_servers:
-        yield "bootstrap.servers is missing: give host:port of a broker"
+        yield NO_BROKERS
     if len(_chosen_subscriptions(options)) != 1:
         yield "give exactly one of subscribe, subscribePattern and assign"
     low, high = options.min_partitions, options.max_partitions

@@ -8,7 +8,7 @@ from millrace.core.errors import InvalidTopicError
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.spark.option import Use, brokers, duration, number, one_of, option, size
-from millrace.spark.option_table import options_of, parse_table
+from millrace.spark.option_table import NO_BROKERS, options_of, parse_table
 from millrace.spark.options import SourceOptions
 
 
@@ -128,7 +128,7 @@ def parse_sink_options(given: Mapping[str, str], use: Use) -> SinkOptions:
 
 def _contradictions(options: SinkOptions) -> Iterator[str]:
     if not options.bootstrap_servers:
-        yield "bootstrap.servers is missing: give host:port of a broker"
+        yield NO_BROKERS
     if options.linger_ms >= options.delivery_timeout_ms:
         yield (
             f"lingerMs={options.linger_ms} is not less than "

@@ -6,6 +6,7 @@ each driver imports this module when it looks up its first format, whichever tha
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -23,6 +24,9 @@ from millrace.spark.options import SourceOptions, parse_options
 from millrace.spark.planning import Extent
 from millrace.spark.schema import check_schema, source_schema
 from millrace.spark.sink_options import parse_sink_options
+
+_TABLE_PROPERTY: Final = "provider"
+"""What Spark says of each table that is created; before its options it writes `option.`."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +48,9 @@ class MillraceDataSource(DataSource):
         Raises:
             InvalidOptionError: with these options nothing can be read or written.
         """
-        if (options := _options_of_batch(self.options)) is not None:
+        if _TABLE_PROPERTY in self.options:
+            _check_table(self.options)
+        elif (options := _options_of_batch(self.options)) is not None:
             self._extent = _extent_now(options)
         return source_schema(with_headers=_wants_headers(self.options))
 
@@ -97,6 +103,16 @@ class MillraceDataSource(DataSource):
 def _wants_headers(options: Mapping[str, str]) -> bool:
     # Asked before it is known whether the query is a stream: the rest is parsed then.
     return str(options.get("includeheaders", "false")).lower() == "true"
+
+
+def _check_table(properties: Mapping[str, str]) -> None:
+    """Refuse options that the catalog would keep, and that no query would get."""
+    if any(name.startswith("option.") for name in properties):
+        raise InvalidOptionError(
+            "Spark keeps the OPTIONS of a table, and hands them to no query: create the table "
+            "without, and give them with each query, as in SELECT * FROM t WITH "
+            "('bootstrap.servers'='...', 'subscribe'='...'); or create a temporary view with them"
+        )
 
 
 def _options_of_batch(given: Mapping[str, str]) -> SourceOptions | None:

@@ -141,6 +141,7 @@ def test_a_secret_is_refused_and_never_shown(name: str) -> None:
 
 def test_what_is_missing_or_contradicts_is_told() -> None:
     assert "bootstrap.servers is missing" in refusal({"subscribe": "a"})
+    assert "With a table, Spark hands over what the query gives alone" in refusal({})
     assert "exactly one of" in refusal({"bootstrap.servers": "a:1"})
     both = {**LEAST, "minPartitions": "9", "maxPartitions": "2"}
     assert "minPartitions=9 is more than maxPartitions=2" in refusal(both)

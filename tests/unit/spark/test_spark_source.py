@@ -69,3 +69,11 @@ def test_a_stream_that_cannot_be_says_why_whatever_it_is_asked_first(source_modu
         with pytest.raises(InvalidOptionError, match="endingOffsets has no meaning in a stream"):
             ask()
     reader.stop()
+
+
+def test_a_table_with_options_is_refused_as_no_query_would_get_them(source_module: Any) -> None:
+    table = {"provider": "millrace", "owner": "anna"}
+    assert source_module.MillraceDataSource(table).schema().names[:2] == ["key", "value"]
+    table["option.subscribe"] = "clicks"
+    with pytest.raises(InvalidOptionError, match="keeps the OPTIONS of a table"):
+        source_module.MillraceDataSource(table).schema()
