@@ -16,7 +16,7 @@ def topic(shared_broker: RunningBroker) -> str:
     """A topic of three partitions with nulls, headers and times that do not ascend."""
     name = "spark-batch"
     with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(name, 3)
+        admin.create_topic(name, 3, config={"retention.ms": "-1"})  # Its times are of 2023.
     with SyncProducer(shared_broker.address, batch_size=3000) as producer:
         for number in range(COUNT):
             producer.send(name, value(number), key(number), partition=number % 3,
