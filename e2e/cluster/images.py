@@ -1,20 +1,24 @@
 """Images, made here by buildah, and a store of containerd's that has them unpacked.
 
-Nothing comes from a registry of images. What each image is made from names it, so that it is made
-once. Nodes get the store by hard links: neither containerd nor the kernel ever changes what an
-image has brought, so that three nodes have it for the price of none.
+Nothing comes from a registry of images. An image is made again when what it is made from has
+changed, and of an image that was loaded before only the layers that are new are loaded. Nodes begin
+with the store, by hard links: neither containerd nor the kernel ever changes what an image has
+brought, so that three nodes have it for the price of none.
 """
 
 import fcntl
 import hashlib
+import io
 import json
 import platform
 import shutil
 import sys
+import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from e2e import programs
 from e2e.cluster.commands import Background, CommandError, run, wait_until
@@ -27,6 +31,9 @@ PRODUCT = "localhost/millrace:dev"
 
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
+_OCI_IMAGE = "application/vnd.oci.image.manifest.v1+json"
+_DOCKERFILE = ROOT / "images" / "Dockerfile"
+_IGNORED = ROOT / "images" / "Dockerfile.dockerignore"
 _INIT_SOURCE = Path(__file__).with_name("init.c")
 
 
@@ -47,12 +54,17 @@ def _locked() -> Iterator[None]:
         yield
 
 
-def _id(image: str) -> str:
-    """Return the id of an image; empty: it is not there."""
+def _recipes() -> dict[str, str]:
+    """Return what each image that there is was made from."""
     try:
-        return _buildah("inspect", "--type=image", "--format={{.FromImageID}}", image).strip()
-    except CommandError:
-        return ""
+        recipes: dict[str, str] = json.loads((_folder() / "recipes.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return recipes
+
+
+def _remember(image: str, recipe: str) -> None:
+    (_folder() / "recipes.json").write_text(json.dumps(_recipes() | {image: recipe}))
 
 
 def init_program() -> Path:
@@ -76,20 +88,15 @@ def build_parts() -> None:
 def _build_of_one_file(image: str, program: Path) -> None:
     """Build an image that holds one static program, unless it is there and of this one."""
     with _locked():
-        label = program.name if program.parent == _folder() else program.parent.name
-        labels = '{{index .OCIv1.Config.Labels "made-from"}}'
-        try:
-            if _buildah("inspect", "--type=image", f"--format={labels}", image).strip() == label:
-                return
-        except CommandError:
-            pass
+        recipe = str(program)  # Programs are called after their content.
+        if _recipes().get(image) == recipe:
+            return
         container = _buildah("from", "scratch").strip()
         name = "/" + image.partition("-")[2].partition(":")[0]
         _buildah("add", "--quiet", "--chmod=0755", container, program, name)
-        _buildah(
-            "config", f"--label=made-from={label}", f"--entrypoint={json.dumps([name])}", container
-        )
+        _buildah("config", f"--entrypoint={json.dumps([name])}", container)
         _buildah("commit", "--quiet", "--rm", container, image)
+        _remember(image, recipe)
 
 
 def build_base() -> str:
@@ -97,7 +104,7 @@ def build_base() -> str:
     recipe = f"{_SUITE} {_PACKAGES} {platform.machine()}"
     image = f"{BASE}:{_SUITE}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     with _locked():
-        if not _id(image):
+        if image not in _recipes():
             container = _buildah("from", "scratch").strip()
             root = Path(_buildah("mount", container).strip())
             choices = ("--variant=minbase", f"--include={_PACKAGES}")
@@ -111,6 +118,7 @@ def build_base() -> str:
             path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             _buildah("config", f"--env={path}", "--cmd=/bin/bash", container)
             _buildah("commit", "--quiet", "--rm", container, image)
+            _remember(image, recipe)
     return image
 
 
@@ -123,22 +131,40 @@ def _mirror() -> str:
     return ""
 
 
-def build_product() -> None:
-    """Build the product's image from this checkout."""
+def build_product() -> str:
+    """Build the product's image from this checkout, unless it is there; return its name here.
+
+    Nodes know it as `PRODUCT`. Here other checkouts have images too.
+    """
     base = build_base()
     with _locked(), tempfile.TemporaryDirectory(dir=_folder()) as made:
+        recipe = _product_recipe(base)
+        image = PRODUCT.replace(":dev", f":{recipe[:12]}")
+        if image in _recipes():
+            return image
         secrets = []
         for name, content in _pip_settings().items():
             Path(made, name).write_bytes(content)
             secrets.append(f"--secret=id={name},src={Path(made, name)}")
         _buildah(
             *("bud", "--quiet", "--layers", "--isolation=chroot", f"--build-arg=BASE_IMAGE={base}"),
-            *secrets,
-            f"--tag={PRODUCT}",
-            f"--ignorefile={ROOT / 'images' / 'Dockerfile.dockerignore'}",
-            f"--file={ROOT / 'images' / 'Dockerfile'}",
+            *(*secrets, f"--tag={image}", f"--ignorefile={_IGNORED}", f"--file={_DOCKERFILE}"),
             ROOT,
         )
+        _remember(image, recipe)
+    return image
+
+
+def _product_recipe(base: str) -> str:
+    """Return a digest of all that the product's image is made from."""
+    digest = hashlib.sha256(base.encode())
+    kept = [line[1:] for line in _IGNORED.read_text().splitlines() if line.startswith("!")]
+    for name in ["images/Dockerfile", *kept]:
+        for path in [ROOT / name, *sorted((ROOT / name).rglob("*"))]:
+            if path.is_file() and path.parent.name != "__pycache__":
+                digest.update(f"{path.relative_to(ROOT)}\0".encode())
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _pip_settings() -> dict[str, bytes]:
@@ -161,23 +187,24 @@ def _pip_settings() -> dict[str, bytes]:
 
 def store() -> Path:
     """Return the folder of a containerd that has the images, unpacked; nothing runs in it."""
+    sources = {PAUSE: PAUSE, COREDNS: COREDNS, PRODUCT: build_product()}
     with _locked():
         folder = _folder() / "containerd"
         record = folder.with_suffix(".json")
-        ids = {image: _id(image) for image in (PAUSE, COREDNS, PRODUCT)}
         try:
-            known = json.loads(record.read_text())
+            stored = json.loads(record.read_text())
         except FileNotFoundError:
-            known = {}
-        if known != ids:
-            changed = [image for image, id_ in ids.items() if id_ and known.get(image) != id_]
+            stored = {}
+        wanted = {name: _recipes()[image] for name, image in sources.items()}
+        if stored != wanted:
             record.unlink(missing_ok=True)
-            _import_into_store(folder, changed)
-            record.write_text(json.dumps(ids))
+            changed = [name for name, recipe in wanted.items() if stored.get(name) != recipe]
+            _import_into_store(folder, {name: sources[name] for name in changed})
+            record.write_text(json.dumps(wanted))
         return folder
 
 
-def _import_into_store(folder: Path, images: list[str]) -> None:
+def _import_into_store(folder: Path, sources: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as state:
         socket = f"{state}/containerd.sock"
         settings = Path(state, "containerd.toml")
@@ -190,18 +217,83 @@ def _import_into_store(folder: Path, images: list[str]) -> None:
         try:
             client = ("ctr", f"--address={socket}", "--namespace=k8s.io")
             wait_until(lambda: _answers(*client, "version"), "containerd answers")
-            for image in images:
-                archive = export(image, Path(state, "image.tar"))
-                run(*client, "images", "import", "--base-name=localhost", archive)
-                archive.unlink()
+            for name, image in sources.items():
+                archive = Path(state, "image.tar")
+                _export(image, name, archive, set(run(*client, "content", "ls", "-q").split()))
+                run(*client, "images", "import", archive)
         finally:
             containerd.end()
 
 
-def export(image: str, archive: Path) -> Path:
-    """Write an image to a file that containerd can import."""
-    _buildah("push", "--quiet", image, f"docker-archive:{archive}:{image}")
-    return archive
+def export(image: str, name: str, archive: Path, present: Set[str]) -> None:
+    """Write a file from which containerd imports an image.
+
+    Args:
+        image: its name here.
+        name: what containerd is to know it as.
+        archive: the file.
+        present: digests of what it has already, which is left out.
+    """
+    with _locked():
+        _export(image, name, archive, present)
+
+
+def _export(image: str, name: str, archive: Path, present: Set[str]) -> None:
+    with tempfile.TemporaryDirectory(dir=_folder()) as made:
+        # Of buildah's formats the one that compresses nothing; but it cannot leave layers out.
+        whole = Path(made, "whole.tar")
+        _buildah("push", "--quiet", image, f"docker-archive:{whole}:{image}")
+        with tarfile.open(whole) as parts, tarfile.open(archive, "w") as tar:
+            (listed,) = json.loads(_read(parts, "manifest.json"))
+            layers: list[dict[str, Any]] = [
+                {
+                    "mediaType": "application/vnd.oci.image.layer.v1.tar",
+                    "digest": f"sha256:{layer.removesuffix('.tar')}",
+                    "size": parts.getmember(layer).size,
+                }
+                for layer in listed["Layers"]
+            ]
+            configuration = _read(parts, listed["Config"])
+            manifest = {
+                "schemaVersion": 2,
+                "mediaType": _OCI_IMAGE,
+                "config": _add_blob(tar, configuration, "application/vnd.oci.image.config.v1+json"),
+                "layers": layers,
+            }
+            described = _add_blob(tar, json.dumps(manifest).encode(), _OCI_IMAGE)
+            described["annotations"] = {"io.containerd.image.name": name}
+            index = {"schemaVersion": 2, "manifests": [described]}
+            _add(tar, "index.json", json.dumps(index).encode())
+            _add(tar, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
+            for file, layer in zip(listed["Layers"], layers, strict=True):
+                if layer["digest"] not in present:
+                    member = parts.getmember(file)
+                    content = parts.extractfile(member)
+                    member.name = _path(layer["digest"])
+                    tar.addfile(member, content)
+
+
+def _read(tar: tarfile.TarFile, path: str) -> bytes:
+    file = tar.extractfile(path)
+    assert file is not None, "a plain file"
+    return file.read()
+
+
+def _add_blob(tar: tarfile.TarFile, content: bytes, media_type: str) -> dict[str, Any]:
+    """Add a blob; return how others refer to it."""
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    _add(tar, _path(digest), content)
+    return {"mediaType": media_type, "digest": digest, "size": len(content)}
+
+
+def _path(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _add(tar: tarfile.TarFile, path: str, content: bytes) -> None:
+    described = tarfile.TarInfo(path)
+    described.size = len(content)
+    tar.addfile(described, io.BytesIO(content))
 
 
 def _answers(*command: str) -> bool:

@@ -126,11 +126,13 @@ class NativeCluster:
 
     def load_image(self) -> None:
         """Build the product's image from the checkout, and load it on every node that is on."""
-        images.build_product()
+        image = images.build_product()
         with tempfile.TemporaryDirectory(dir=self.folder) as made:
-            archive = images.export(images.PRODUCT, Path(made, "image.tar"))
+            nodes = [node for node in self.nodes if node.machine.pid is not None]
+            archive = Path(made, "image.tar")
+            present = set.intersection(*(node.blobs() for node in nodes))
+            images.export(image, images.PRODUCT, archive, present)
             with ThreadPoolExecutor(NODES) as threads:
-                nodes = [node for node in self.nodes if node.machine.pid is not None]
                 list(threads.map(lambda node: node.import_image(archive), nodes))
 
     def node(self, name: str) -> Node:

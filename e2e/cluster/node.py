@@ -107,6 +107,10 @@ class Node:
         """Plug its cable in or out; everything there goes on."""
         network.set_link(self._hub, self.number, is_up=is_up)
 
+    def blobs(self) -> set[str]:
+        """Return the digests of what its images are made of."""
+        return set(self.machine.run(*_CTR, "content", "ls", "-q").split())
+
     def import_image(self, archive: Path) -> None:
         """Load an image."""
         self.machine.run(*_CTR, "images", "import", archive, seconds_max=600.0)
