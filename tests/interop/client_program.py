@@ -37,7 +37,7 @@ def _build(go: str, scratch: Path, destination: Path) -> None:
         check=True,
     )
     run_go(go, "vet", ".", folder=module)
-    run_go(go, "build", "-trimpath", "-o", f"{destination}/client", ".", folder=module)
+    run_go(go, "build", "-o", f"{destination}/client", ".", folder=module)
 
 
 PROGRAMS = GoPrograms(

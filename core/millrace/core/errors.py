@@ -393,6 +393,12 @@ class PositionsFullError(InvalidRequestError):
     code = 50
 
 
+class InconsistentClusterIdError(InvalidRequestError):
+    """The broker that answers is of another cluster than the caller's."""
+
+    code = 51
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

@@ -63,13 +63,18 @@ def created(draft: Draft, config: ClusterConfig, new: NewTopic, topic_id: TopicI
         InvalidTopicError: the name breaks the rules, or belongs to the cluster itself.
         TopicAlreadyExistsError: the name is taken.
         BrokerBusyError: it was until this moment.
-        MalformedRequestError: the id is another topic's, or was.
+        MalformedRequestError: the id is another topic's, or was, or is zero.
         InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
         InvalidReplicationFactorError: more replicas than brokers that can hold them.
         InvalidConfigError: unknown or bad settings.
     """
     assert len(topic_id) == TOPIC_ID_BYTES
     name = _client_topic_name(new.name)
+    if not any(topic_id):
+        raise MalformedRequestError(
+            f"topic {str(name)!r}: the id is of zeros, as one that was never drawn: draw "
+            f"{TOPIC_ID_BYTES} random bytes, or name none"
+        )
     there = draft.topic(topic_id)
     if there is not None and there.name == name:
         return there

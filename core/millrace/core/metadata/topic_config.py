@@ -13,10 +13,13 @@ from functools import lru_cache
 from typing import Final
 
 from millrace.core import settings
+from millrace.core.errors import InvalidConfigError
 from millrace.core.media import TopicMedia
 from millrace.core.settings import INT64_MAX, NO_LIMIT, Unit, Visibility, setting
 
 SEPARATOR: Final = "."
+SEGMENT_MS_MIN: Final = 1_000
+"""Segments do not end more often: each costs some files and flushes."""
 _PARSED_MAX: Final = 1024
 """Different settings that are kept parsed: every change of a shard decodes all of its topics."""
 
@@ -79,7 +82,8 @@ class TopicConfig:
     segment_ms: int = setting(
         604_800_000,
         "A segment file ends when its first record is older than this, "
-        "so that a quiet partition's records can be deleted too.",
+        "so that a quiet partition's records can be deleted too. A topic's own is at least "
+        f"{SEGMENT_MS_MIN} ms: each segment costs files and flushes.",
         unit=Unit.MILLISECONDS,
         minimum=1,
         maximum=INT64_MAX,
@@ -165,9 +169,15 @@ def canonical_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
     """Return the same settings in the form in which they are stored: `7d` becomes `604800000`.
 
     Raises:
-        InvalidConfigError: lists every unknown name and every bad value.
+        InvalidConfigError: lists every unknown name and every bad value; or segments would end more
+            often than a broker can bear.
     """
     config = parse_overrides(overrides)
+    if config.segment_ms < SEGMENT_MS_MIN:  # What is stored may be from before this bound.
+        raise InvalidConfigError(
+            f"segment.ms: {config.segment_ms} ms is too short; it must be at least "
+            f"{SEGMENT_MS_MIN}: each segment costs files and flushes"
+        )
     return {
         name: settings.to_text(getattr(config, SETTINGS[name].attribute))
         for name in sorted(overrides)

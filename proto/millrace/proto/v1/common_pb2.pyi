@@ -60,6 +60,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: _ClassVar[ErrorCode]
     ERROR_CODE_INVALID_POSITION: _ClassVar[ErrorCode]
     ERROR_CODE_POSITIONS_FULL: _ClassVar[ErrorCode]
+    ERROR_CODE_INCONSISTENT_CLUSTER_ID: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -123,6 +124,7 @@ ERROR_CODE_BROKER_IN_USE: ErrorCode
 ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: ErrorCode
 ERROR_CODE_INVALID_POSITION: ErrorCode
 ERROR_CODE_POSITIONS_FULL: ErrorCode
+ERROR_CODE_INCONSISTENT_CLUSTER_ID: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended

@@ -18,7 +18,14 @@ from millrace.core.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import NO_BROKER, BrokerId, MonotonicMs, TopicId, TopicPartition
+from millrace.core.ids import (
+    NO_BROKER,
+    TOPIC_ID_BYTES,
+    BrokerId,
+    MonotonicMs,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.controller import Phase
 from millrace.core.metadata.effects import (
@@ -557,7 +564,7 @@ def test_what_breaks_a_rule_is_refused_and_changes_nothing(
 
 def test_of_several_topics_each_has_its_own_answer(driver: ControllerDriver) -> None:
     topics = [NewTopic(name=name) for name in ("a", "__b", "a", "c")]
-    ids = [topic_id(number) for number in range(4)]
+    ids = [topic_id(number) for number in range(1, 5)]
     results = driver.ask(CreateTopics(topics=topics, topic_ids=ids))
     assert isinstance(results, list)
     kinds = [type(each) for each in results]
@@ -627,10 +634,10 @@ def test_partitions_only_grow_and_the_old_ones_stay_as_they_are(driver: Controll
 
 
 def test_settings_are_set_and_unset(driver: ControllerDriver) -> None:
-    driver.ask(create("t", config={"retention.ms": "1", "segment.ms": "2"}))
-    change = alter("t", set_config={"segment.ms": "3"}, unset_config=["retention.ms"])
+    driver.ask(create("t", config={"retention.ms": "1", "segment.ms": "2000"}))
+    change = alter("t", set_config={"segment.ms": "3000"}, unset_config=["retention.ms"])
     topic = the_topic(driver.ask(change))
-    assert topic.overrides == {"segment.ms": "3"}
+    assert topic.overrides == {"segment.ms": "3000"}
     assert topic.config.retention_ms == 604_800_000
 
 
@@ -823,6 +830,14 @@ def test_a_topic_that_is_asked_for_again_by_its_id_is_answered_when_it_is_stored
     assert the_topic(driver.results[second]) == topic
     assert the_topic(driver.ask(create("t", 4, validate_only=True))) == topic
     assert isinstance(only(driver.ask(create("t", 5))), TopicAlreadyExistsError)
+
+
+def test_a_topic_id_of_zeros_is_refused(driver: ControllerDriver) -> None:
+    new = CreateTopics(topics=[NewTopic(name="t")], topic_ids=[TopicId(bytes(TOPIC_ID_BYTES))])
+    error = only(driver.ask(new))
+    assert isinstance(error, MalformedRequestError)
+    assert "zeros" in error.message
+    assert not driver.image.topics
 
 
 def test_a_topic_id_is_not_given_to_another_topic(driver: ControllerDriver) -> None:

@@ -42,6 +42,13 @@ def test_what_is_stored_is_canonical() -> None:
     }
 
 
+def test_segments_that_would_end_all_the_time_are_refused_and_stored_ones_can_be_read() -> None:
+    assert canonical_overrides({"segment.ms": "1s"}) == {"segment.ms": "1000"}
+    with pytest.raises(InvalidConfigError, match=r"segment\.ms: 999 ms is too short"):
+        canonical_overrides({"segment.ms": "999"})
+    assert parse_overrides({"segment.ms": "1"}).segment_ms == 1
+
+
 def test_the_attribute_s_name_is_answered_with_kafkas() -> None:
     with pytest.raises(InvalidConfigError, match=r"did you mean 'retention\.ms'"):
         parse_overrides({"retention_ms": "1"})
