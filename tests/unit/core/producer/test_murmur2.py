@@ -1,5 +1,8 @@
 """Keys must land where Kafka's clients would put them."""
 
+import re
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,6 +14,8 @@ from millrace.core.producer.murmur2 import (
     partition_of,
     partitions_of,
 )
+
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "protocol.md"
 
 # From Kafka's own UtilsTest.testMurmur2, as signed 32-bit numbers.
 KAFKA = [
@@ -26,6 +31,14 @@ KAFKA = [
 @pytest.mark.parametrize(("key", "signed"), KAFKA)
 def test_hashes_are_kafkas(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed & 0xFFFFFFFF
+
+
+def test_the_document_for_other_clients_says_where_keys_land() -> None:
+    rows = re.findall(r"^\| (\S+) \| `(0x\w{8})` \| (\d) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert len(rows) == 4
+    for text, said, partition in rows:
+        key = b"" if text == "(empty)" else text.strip("`").encode()
+        assert (f"{murmur2(key):#010x}", partition_of(key, 7)) == (said, int(partition))
 
 
 def test_a_partition_is_the_positive_hash_modulo_their_number() -> None:
