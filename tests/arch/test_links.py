@@ -56,7 +56,7 @@ def test_links_lead_somewhere(path: Path) -> None:
         ("clusters.md#who-leads", False),
         ("https://example.org/nowhere", False),
         ("nowhere.md", True),
-        ("README.md", True),
+        ("CONTRIBUTING.md", True),
         ("#is-it-there", True),
         ("clusters.md#nobody-leads", True),
         ("bench/#figures", True),

@@ -1,0 +1,81 @@
+"""Settings and commands that the documents name are there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from tests.arch.repository import ROOT, files
+
+from millrace.cli.main import cli
+
+DOCUMENTS = [
+    path for path in files() if path.suffix == ".md" and path.name not in ("CHANGELOG.md", "api.md")
+]
+SECTION = re.compile(r"^### `\[([a-z_.]+)\]`$(.*?)(?=^##)", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```|`[^`\n]+`|^    .+$", re.MULTILINE | re.DOTALL)
+
+
+def broker_settings() -> dict[str, set[str]]:
+    """Return the names of the broker's settings by their sections, as the documents have them."""
+    text = (ROOT / "docs" / "configuration.md").read_text() + "\n## "
+    return {
+        section: set(re.findall(r"^\| `([a-z_]+)` \|", body, re.MULTILINE))
+        for section, body in SECTION.findall(text)
+    }
+
+
+def code(text: str) -> Iterator[str]:
+    """Yield the pieces of a document that are code."""
+    return (found[0].strip("`") for found in CODE.finditer(text))
+
+
+def unknown_settings(text: str) -> list[str]:
+    """Return what a document names as a setting of a section, and is none."""
+    settings = broker_settings()
+    named = [
+        (section, name)
+        for piece in code(text)
+        for section, name in re.findall(r"\b([a-z_]+)\.([a-z_]+)\b", piece)
+        if section in settings and "_" in name
+    ]
+    return [f"{section}.{name}" for section, name in named if name not in settings[section]]
+
+
+def unknown_commands(text: str) -> list[str]:
+    """Return what a document names as a command, and is none."""
+    lost = []
+    for piece in code(text):
+        for words in re.findall(r"(?:^|[ (|])millrace((?: [a-z][a-z-]+)+)", piece):
+            command: click.Command = cli
+            for word in words.split():
+                if not isinstance(command, click.Group):
+                    break  # What follows are its arguments.
+                found = command.get_command(click.Context(command), word)
+                if found is None:
+                    lost.append(f"millrace{words}")
+                    break
+                command = found
+    return lost
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=str)
+def test_settings_and_commands_that_a_document_names_are_there(path: Path) -> None:
+    text = (ROOT / path).read_text()
+    assert unknown_settings(text) + unknown_commands(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("`limits.message_bytes_max`", []),
+        ("`limits.message_bytes_min`", ["limits.message_bytes_min"]),
+        ("`millrace topic create t`, `millrace up`", []),
+        ("`millrace topic make t`", ["millrace topic make"]),
+        ("    millrace upp --brokers 3\n", ["millrace upp"]),
+        ("millrace grinds", []),
+    ],
+)
+def test_a_name_that_is_not_there_is_found(text: str, lost: list[str]) -> None:
+    assert unknown_settings(text) + unknown_commands(text) == lost

@@ -1,0 +1,103 @@
+"""The programs of docs/tutorials do what is said of them, and end in order."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker, wait_until
+
+from millrace.client import SyncAdmin, SyncProducer
+
+TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+TOPIC = "measurements"
+STOP_SECONDS_MAX = 30
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> RunningBroker:
+    """A broker that has the topic."""
+    broker = start_broker()
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(TOPIC, partitions=3)
+    return broker
+
+
+class Program:
+    """A tutorial's program while it runs."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", out: Path, errors: Path) -> None:
+        self._process = process
+        self._out, self._errors = out, errors
+
+    def lines(self, count: int) -> list[str]:
+        """Return what it has printed, once there are `count` lines."""
+
+        def are_printed() -> bool:
+            assert not self._process.poll(), self._errors.read_text()
+            return self._out.read_text().count("\n") >= count
+
+        wait_until(are_printed, f"{count} lines are printed", START_SECONDS_MAX)
+        return self._out.read_text().splitlines()
+
+    def stop(self) -> str:
+        """Stop it as Kubernetes does; return what it said to standard error."""
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(STOP_SECONDS_MAX) == 0, self._errors.read_text()
+        return self._errors.read_text()
+
+
+@contextmanager
+def running(tutorial: str, folder: Path, address: str) -> Iterator[Program]:
+    """Run the program of a tutorial, as it stands there."""
+    text = (TUTORIALS / f"{tutorial}.md").read_text()
+    (source,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    path, out, errors = (folder / f"{tutorial}.{kind}" for kind in ("py", "out", "err"))
+    path.write_text(source)
+    with out.open("wb") as to, errors.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, str(path)],
+            stdout=to,
+            stderr=said,
+            env=os.environ | {"MILLRACE_BOOTSTRAP": address},
+        )
+    try:
+        yield Program(process, out, errors)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def end_of(admin: SyncAdmin) -> int:
+    return sum(found.offset for found in admin.list_offsets(TOPIC).values())
+
+
+def test_the_producer_has_written_all_that_it_took_when_it_is_stopped(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    with SyncAdmin(broker.address) as admin, running("producer", tmp_path, broker.address) as it:
+        wait_until(lambda: end_of(admin) > 3, "some are written", START_SECONDS_MAX)
+        said = it.stop()
+        assert said == f"{end_of(admin)} records written\n"
+
+
+def test_the_consumer_goes_on_where_it_was_stopped(broker: RunningBroker, tmp_path: Path) -> None:
+    def send(first: int, count: int) -> None:
+        with SyncProducer(broker.address, partitioner="round_robin") as producer:
+            for number in range(first, first + count):
+                producer.send(TOPIC, b"%d" % number)
+
+    seen: list[str] = []
+    for first, count in ((0, 50), (50, 20)):
+        send(first, count)
+        with running("consumer", tmp_path, broker.address) as it:
+            it.lines(count)
+            it.stop()
+            seen += it.lines(count)
+    assert sorted(int(line.split()[2]) for line in seen) == list(range(70))
