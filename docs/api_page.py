@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import millrace.client
 from millrace.core.errors import MillraceError
@@ -55,7 +55,7 @@ def api() -> str:
     parts = [_INTRODUCTION]
     for title, names in {**_GROUPS, "What else there is": rest}.items():
         parts.append(f"## {title}\n\n")
-        parts += [_class(name, exported[name]) for name in names]
+        parts += [_described(name, exported[name]) for name in names]
     parts.append(
         "## Errors\n\nEach has `message`, and `appended`, which says whether a write may be in the "
         "log all the same.\n\n| error | may be tried again | meaning |\n|---|---|---|\n"
@@ -68,6 +68,16 @@ def api() -> str:
 def _first(documented: type) -> str:
     """Return the first paragraph of a docstring in one line."""
     return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
+
+
+def _described(name: str, documented: Any) -> str:
+    if isinstance(documented, type):
+        return _class(name, documented)
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(documented))).body
+    assert isinstance(tree, ast.FunctionDef)
+    function = _function(name, tree, vars(sys.modules[documented.__module__]))
+    assert function is not None
+    return f"### {name}\n\n" + _code(function.text) + _prose(function.doc)
 
 
 def _class(name: str, documented: type) -> str:
@@ -103,6 +113,7 @@ def _members(documented: type) -> Iterator[_Member]:
                     yield _Member(statement.target.id, "", " ".join(text.split()))
             elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 constants = vars(sys.modules[cls.__module__])
+                del statement.args.args[0]  # `self`, or `cls`.
                 member = _function(documented.__name__, statement, constants)
                 if member is not None:
                     yield member
@@ -132,7 +143,7 @@ def _call(name: str, args: ast.arguments, end: str) -> str:
     """Return how a function is called, in one line or one for each argument."""
     given = [*args.posonlyargs, *args.args]
     defaults: list[ast.expr | None] = [None] * (len(given) - len(args.defaults))
-    shown = [_argument(*each) for each in zip(given, [*defaults, *args.defaults], strict=True)][1:]
+    shown = [_argument(*each) for each in zip(given, [*defaults, *args.defaults], strict=True)]
     if args.vararg is not None:
         shown.append(f"*{_argument(args.vararg, None)}")
     elif args.kwonlyargs:
