@@ -7,7 +7,7 @@ import sys
 import pytest
 
 _PREPARED = """
-import os, signal, sys, warnings
+import gc, os, signal, sys, warnings
 warnings.simplefilter("ignore")  # From 3.12 on a fork beside threads is warned of.
 from millrace.client import ClosedError, MillraceError, SyncAdmin, SyncConsumer, SyncProducer
 
@@ -87,6 +87,7 @@ except MillraceError:
     pass
 
 def too_late():
+    gc.collect()  # What gRPC left in the parent would wait for its threads.
     for kind in (SyncProducer, SyncConsumer, SyncAdmin):
         refused(lambda: kind(NOBODY))
 
