@@ -216,6 +216,17 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_while_go_writes(
     assert [found[0, row] for row in range(len(written))] == written
 
 
+def test_a_broker_of_another_cluster_is_told_from_all_other_refusals(
+    go_client: Path, shared_broker: RunningBroker
+) -> None:
+    to = ("-bootstrap", shared_broker.address)
+    (said,) = run(go_client, *to, "hello")
+    assert run(go_client, *to, "-cluster", said["cluster_id"], "hello") == [said]
+    refused = error_of(run(go_client, *to, "-cluster", "another", "hello"))
+    assert refused["code"] == "ERROR_CODE_INCONSISTENT_CLUSTER_ID"
+    assert "not of another" in refused["message"]
+
+
 def test_refusals_come_as_codes_and_say_what_to_do(
     go_client: Path, shared_broker: RunningBroker, topic_name: str
 ) -> None:

@@ -18,7 +18,7 @@ from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.core.errors import (
     BrokerShuttingDownError,
-    MalformedRequestError,
+    InconsistentClusterIdError,
     MillraceError,
     UnknownTopicOrPartitionError,
 )
@@ -99,9 +99,10 @@ class ClusterService:
         )
         try:
             if request.cluster_id and request.cluster_id != cluster_id:
-                raise MalformedRequestError(
+                raise InconsistentClusterIdError(
                     f"this is broker {broker.name} of cluster {cluster_id}, not of "
-                    f"{request.cluster_id}"
+                    f"{request.cluster_id}: correct the address, or open the client again when the "
+                    "cluster was made again"
                 )
             check_client(request.features)
         except MillraceError as error:
