@@ -47,6 +47,7 @@ from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.positions import PositionsShell
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -148,6 +149,7 @@ class Broker:
         self._metrics = BrokerMetrics()
         self._refusals = Refusals(self._metrics, callers_max=connections)
         self._mailbox = Mailbox(asyncio.get_running_loop())
+        self._turns = Turns()
         self._early = EarlyRequests(config.limits.early_request_wait_ms)
         self._checkers = [
             Worker(f"check-{number}", self._mailbox) for number in range(config.threads.check)
@@ -370,6 +372,7 @@ class Broker:
             partitions,
             self._reader,
             self._config.positions,
+            turns=self._turns,
             inflated_bytes_max=self._config.limits.batch_inflated_bytes_max,
             on_failure=self._duties.fail,
         )

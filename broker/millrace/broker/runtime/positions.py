@@ -7,17 +7,23 @@ on it, and its answer is held back until all that was replayed by then is commit
 only read are held back likewise: nobody is told what a failover could take back.
 
 A replay cannot be undone. So when an append fails after all, and when the role or its epoch
-changes, everybody who waits is told so, and a new machine reads the log again, if this broker still
-leads.
+changes, everybody who waits is told so, and the machine is held against the log as any reader is
+(P4), if this broker leads again. Where the log goes on from what was replayed, as when the same
+broker goes on leading, the machine reads on from there; otherwise another one begins at the start.
+What another broker leads is let go of.
+
+To read much keeps nobody waiting: one partition of a log directory is read at a time, a piece at a
+time, and replaying it gives the loop back (`Turns`).
 
 Bounds: how many requests wait for their commit at a time, and for how long.
 """
 
 import asyncio
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
@@ -26,6 +32,7 @@ from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import (
     Appended,
@@ -36,7 +43,15 @@ from millrace.core.errors import (
     NotLeaderError,
     RequestTimedOutError,
 )
-from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition, WallMs
+from millrace.core.ids import (
+    NO_BROKER,
+    NO_LEADER_EPOCH,
+    LeaderEpoch,
+    Offset,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.positions.machine import PositionsMachine, Result
 from millrace.core.positions.position import PositionsConfig
 from millrace.core.positions.records import PositionRecord, decode, encode
@@ -54,7 +69,7 @@ _WAITING_MAX: Final = 1000
 _COMMIT_SECONDS: Final = 10.0
 """How long they wait; then nobody knows."""
 _READ_BYTES: Final = 256 << 10
-"""Bytes that are read in one go: to replay them keeps the loop some 10 ms."""
+"""Bytes that are read in one go: to decode them keeps a reading thread some 10 ms."""
 _BATCH_RECORDS: Final = 200
 """Records of one batch: with the longest names and metadata it stays below a megabyte."""
 _LOAD_AGAIN_SECONDS: Final = 1.0
@@ -74,12 +89,16 @@ class PositionsShell:
         reader: LogReader,
         config: PositionsConfig,
         *,
+        turns: Turns,
         inflated_bytes_max: int,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.partitions = partitions
         self.reader = reader
         self.config = config
+        self.turns = turns
+        # By log directory: who reads a whole partition does so alone.
+        self.loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.inflated_bytes_max = inflated_bytes_max
         self.on_failure = on_failure
         self._shards: dict[TopicPartition, _Shard] = {}
@@ -149,6 +168,14 @@ class PositionsShell:
             shard.unload()
 
 
+@dataclass(slots=True)
+class _Replayed:
+    """A machine, and the leader epoch of the last record that it has replayed; -1: none yet."""
+
+    machine: PositionsMachine
+    last_epoch: LeaderEpoch = NO_LEADER_EPOCH
+
+
 class _Shard:
     """One partition here; a `Reader` of it, to be told of its role and its high watermark."""
 
@@ -158,6 +185,7 @@ class _Shard:
         self._epoch: LeaderEpoch | None = None  # None: it is not led here.
         self._loading: asyncio.Task[None] | None = None
         self._ready: _Ready | None = None
+        self._replayed: _Replayed | None = None  # What is served, or was, or is being read.
         self._failure: MillraceError | None = None  # Why it could not be loaded the last time.
 
     @property
@@ -178,6 +206,8 @@ class _Shard:
         if epoch != self._epoch:
             self._epoch = epoch
             self.load_again(self._not_led())
+        if epoch is None and self._is_led_elsewhere():
+            self._replayed = None
         elif self._ready is not None:
             self._ready.on_committed()
 
@@ -186,6 +216,11 @@ class _Shard:
         is_open = self.shell.partitions.find(partition.topic_partition) is partition
         leader = partition.replica.leader
         return leader.leader_epoch if is_open and leader and partition.replica.leads else None
+
+    def _is_led_elsewhere(self) -> bool:
+        replica = self.partition.replica
+        state = replica.state
+        return state is None or state.leader not in (NO_BROKER, replica.broker.broker_id)
 
     def _not_led(self) -> NotLeaderError:
         return _not_led(self.partition.topic_partition)
@@ -207,7 +242,7 @@ class _Shard:
         )
 
     def load_again(self, error: MillraceError) -> None:
-        """Give up the machine that there is; read the log with a new one if this broker leads."""
+        """Serve no more; if this broker leads, read what is in the log and not replayed."""
         if self._loading is not None:
             self._loading.cancel()
         if self._ready is not None:
@@ -226,13 +261,13 @@ class _Shard:
     def unload(self) -> None:
         """Serve nothing any more."""
         self.partition.leave(self, 0)
-        self._epoch = None
+        self._epoch = self._replayed = None
         self.load_again(self._not_led())
 
     async def _load(self) -> None:
         while True:
             try:
-                machine = await self._read()
+                replayed = await self._read()
             except MillraceError as error:
                 self._failure = error
                 _log.warning(
@@ -245,41 +280,67 @@ class _Shard:
                 if isinstance(error, CorruptLogError):  # Damaged for everybody (P65).
                     self.shell.partitions.take_offline(self.partition.topic_partition, error)
             else:
-                self._ready = _Ready(self, machine)
+                self._ready = _Ready(self, replayed)
                 self._ready.on_committed()
                 return
             await asyncio.sleep(_LOAD_AGAIN_SECONDS)
 
-    async def _read(self) -> PositionsMachine:
+    async def _read(self) -> _Replayed:
         """Return a machine that has replayed all that is in the log, committed or not."""
         partition, log = self.partition, self.partition.log
-        machine = PositionsMachine(self.shell.config, log.log_start_offset)
-        while True:
-            # Behind all that was on its way to the disk.
-            await partition.appender.call(_nothing)
-            end = log.log_end_offset
-            if machine.next_offset >= end and partition.leader.is_settled:
-                return machine
-            while machine.next_offset < end:
-                found = await self.shell.reader.call(
-                    log.log_dir,
-                    _read_records,
-                    log,
-                    machine.next_offset,
-                    end,
-                    self.shell.inflated_bytes_max,
-                )
-                for offset, record in found:
-                    machine.replay(record, offset)
-                await asyncio.sleep(0)  # Others want the loop, too.
+        async with self.shell.loading[log.log_dir]:
+            while True:
+                # Behind all that was on its way to the disk.
+                await partition.appender.call(_nothing)
+                end = log.log_end_offset
+                replayed = self._replayed
+                if replayed is None or not self._goes_on_from(replayed):
+                    machine = PositionsMachine(self.shell.config, log.log_start_offset)
+                    replayed = self._replayed = _Replayed(machine)
+                if replayed.machine.next_offset >= end and partition.leader.is_settled:
+                    return replayed
+                while replayed.machine.next_offset < end:
+                    await self._read_on(replayed, end)
+
+    def _goes_on_from(self, replayed: _Replayed) -> bool:
+        """Whether the log goes on from what was replayed, as it must for any reader (P4).
+
+        Raises:
+            NotLeaderError: this broker does not lead any more.
+        """
+        leader, log = self.partition.leader, self.partition.log
+        at, epoch = replayed.machine.next_offset, replayed.last_epoch
+        return (
+            epoch != NO_LEADER_EPOCH
+            and log.log_start_offset <= at
+            and leader.diverging(at, epoch, log.leader_epochs) is None
+        )
+
+    async def _read_on(self, replayed: _Replayed, end: Offset) -> None:
+        log = self.partition.log
+        machine = replayed.machine
+        found = await self.shell.reader.call(
+            log.log_dir,
+            _read_records,
+            log,
+            machine.next_offset,
+            end,
+            self.shell.inflated_bytes_max,
+        )
+        for epoch, records in found:
+            await self.shell.turns.give_way()
+            replayed.last_epoch = epoch
+            for offset, record in records:
+                machine.replay(record, offset)
 
 
 class _Ready:
     """A machine that has read its log, and the answers that wait; the owner of its appends."""
 
-    def __init__(self, shard: _Shard, machine: PositionsMachine) -> None:
+    def __init__(self, shard: _Shard, replayed: _Replayed) -> None:
         self._shard = shard
-        self.machine = machine
+        self._replayed = replayed
+        self.machine = replayed.machine
         self._partition = shard.partition
         self._failure: MillraceError | None = None
         # By what has to be committed.
@@ -310,6 +371,7 @@ class _Ready:
             )
             batch = memoryview(prepared.finish() + bytes(prepared.body))
             waiter = self._partition.append(parse_header(batch), batch, Acks.ALL, self)
+            self._replayed.last_epoch = self._partition.leader.leader_epoch
             for offset, record in enumerate(some, waiter.base_offset):
                 self.machine.replay(record, Offset(offset))
 
@@ -328,12 +390,12 @@ class _Ready:
             ) from None
 
     def on_append_done(self, waiter: Waiter) -> None:
-        """Implement `AppendOwner`: what was replayed and failed cannot be taken back."""
+        """Implement `AppendOwner`: what failed may be in the log, or not."""
         if waiter.error is not None and self._failure is None:
             self._shard.load_again(waiter.error)
 
     def fail(self, error: MillraceError) -> None:
-        """Serve no more: another machine takes this one's place."""
+        """Serve no more."""
         self._failure = error
         maybe = type(error)(error.message, appended=Appended.MAYBE)
         for _, done in self._waiting:
@@ -371,14 +433,16 @@ def _nothing() -> None:
 
 def _read_records(
     log: PartitionLog, start: Offset, end: Offset, inflated_bytes_max: int
-) -> list[tuple[Offset, PositionRecord]]:
-    """Return the records of some batches from `start` on; on a reading thread.
+) -> list[tuple[LeaderEpoch, list[tuple[Offset, PositionRecord]]]]:
+    """Return the records of some batches from `start` on, each batch with its leader epoch.
+
+    On a reading thread.
 
     Raises:
         MillraceError: they cannot be read, or not be understood.
     """
     plan = log.plan_read(start, _READ_BYTES, end)
-    found: list[tuple[Offset, PositionRecord]] = []
+    found: list[tuple[LeaderEpoch, list[tuple[Offset, PositionRecord]]]] = []
     if plan is None:
         return found
     for header, batch in record_batch.walk(log.read(plan)):
@@ -386,7 +450,10 @@ def _read_records(
         columns = (
             opened.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value")
         )
-        for offset, timestamp, key, value in zip(*columns, strict=True):
-            if offset >= start:
-                found.append((Offset(offset), decode(key, value, WallMs(timestamp))))
+        records = [
+            (Offset(offset), decode(key, value, WallMs(timestamp)))
+            for offset, timestamp, key, value in zip(*columns, strict=True)
+            if offset >= start
+        ]
+        found.append((header.leader_epoch, records))
     return found

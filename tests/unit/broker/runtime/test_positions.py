@@ -17,6 +17,7 @@ from millrace.broker.runtime.mailbox import Mailbox
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.positions import PositionsShell
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.turns import Turns
 from millrace.core.errors import (
     Appended,
     CoordinatorLoadInProgressError,
@@ -27,6 +28,7 @@ from millrace.core.errors import (
     UnsupportedFormatError,
 )
 from millrace.core.ids import (
+    NO_BROKER,
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
@@ -54,6 +56,19 @@ def raise_it(error: BaseException) -> None:
     raise error
 
 
+class NotedReader(LogReader):
+    """Notes from where records of positions are read."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        super().__init__(mailbox, threads=1, buffer_bytes=1 << 20)
+        self.starts: list[Offset] = []
+
+    def call(self, log_dir: str, job: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+        if job is shells._read_records:
+            self.starts.append(args[1])
+        return super().call(log_dir, job, *args)
+
+
 class Stage:
     """One partition of `__positions` with a follower, whose reports the test gives."""
 
@@ -62,7 +77,7 @@ class Stage:
         self.disk = Disk()
         self.log = LogOnDisk(self.disk).log
         self.appender = Appender("a", mailbox, lambda _: None, raise_it)
-        self.reader = LogReader(mailbox, threads=1, buffer_bytes=1 << 20)
+        self.reader = NotedReader(mailbox)
         self.config = config or PositionsConfig()
         self.image: Any = None
         self.on_opened: Callable[[Partition], None] = lambda _: None
@@ -85,9 +100,18 @@ class Stage:
             config=ReplicationConfig(),
         )
         self._epoch = 0
+        self.open()
+
+    def open(self) -> None:
+        """Have another shell serve the partition."""
         me: Any = self
         self.shell = PositionsShell(
-            me, self.reader, self.config, inflated_bytes_max=1 << 20, on_failure=raise_it
+            me,
+            self.reader,
+            self.config,
+            turns=Turns(),
+            inflated_bytes_max=1 << 20,
+            on_failure=raise_it,
         )
         self.on_opened(self.partition)
 
@@ -104,11 +128,11 @@ class Stage:
 
     # --- What happens ---
 
-    def lead(self, leader: BrokerLife = HERE) -> None:
+    def lead(self, leader: BrokerLife | None = HERE) -> None:
         self._epoch += 1
         state = PartitionState(
             replicas=(HERE.broker_id, THERE.broker_id),
-            leader=leader.broker_id,
+            leader=NO_BROKER if leader is None else leader.broker_id,
             leader_epoch=LeaderEpoch(self._epoch),
             partition_epoch=PartitionEpoch(self._epoch),
             isr=(HERE, THERE),
@@ -175,6 +199,14 @@ class Stage:
             return Result([], [each.offset for each in found.values()])
 
         return asyncio.create_task(self.shell.ask(TOPIC_PARTITION, handle))
+
+    async def keep(self, offset: int, name: str = "q") -> None:
+        """Store a position, and have it committed."""
+        end = self.log.log_end_offset
+        stored = self.resolve(offset, name)
+        await self.written(end + 1)
+        self.replicate()
+        assert await stored == offset
 
     async def written(self, end: int) -> None:
         async with asyncio.timeout(10):
@@ -251,6 +283,105 @@ def test_a_new_leader_reads_what_the_last_one_left_and_answers_when_it_is_commit
             assert await is_waiting(found)
             the.replicate()
             assert await found == 5, "it was in the log, and is committed by now"
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_goes_on_leading_reads_nothing_again() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            for again in (HERE, None, HERE):  # Another epoch, and one without a leader between.
+                the.lead(again)
+            await the.loaded()
+            the.replicate()
+            assert await the.look() == [5]
+            await the.keep(6, "p")
+            assert the.reader.starts == []
+
+    asyncio.run(story())
+
+
+def test_what_another_broker_leads_is_let_go_of_and_read_from_the_start() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            the.lead(THERE)
+            (shard,) = the.shell._shards.values()
+            assert shard._replayed is None
+            the.lead()
+            await the.loaded()
+            the.replicate()
+            assert await the.look() == [5]
+            assert the.reader.starts == [0]
+
+    asyncio.run(story())
+
+
+def test_what_was_cut_off_meanwhile_is_not_remembered() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            await the.keep(6, "cut off")
+            the.lead(None)
+            the.log.truncate_to(Offset(1), wall_now())
+            the.log.append([stamped_batch(1, epoch=2)], wall_now())
+            (shard,) = the.shell._shards.values()
+            assert shard._replayed is not None
+            the.lead()
+            async with asyncio.timeout(10):
+                while the.reader.starts[:1] != [0]:
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(story())
+
+
+def test_an_epoch_that_begins_while_the_log_is_read_begins_nothing_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shells, "_READ_BYTES", 1)  # One batch at a time.
+
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            for number in range(20):
+                await the.keep(number, f"name {number}")
+            the.shell.stop()
+            the.open()
+            async with asyncio.timeout(10):
+                while len(the.reader.starts) < 5:
+                    await asyncio.sleep(0)
+            the.lead()
+            await the.loaded()
+            the.replicate()
+            assert await the.look("name 19") == [19]
+            assert the.reader.starts.count(Offset(0)) == 1
+            assert the.reader.starts == sorted(the.reader.starts)
+
+    asyncio.run(story())
+
+
+def test_one_log_of_a_directory_is_read_at_a_time() -> None:
+    async def story() -> None:
+        async with stage() as the:
+            the.lead()
+            await the.loaded()
+            await the.keep(5)
+            the.shell.stop()
+            the.open()
+            (loading,) = [the.shell.loading[the.log.log_dir]]
+            async with loading:  # As by another partition.
+                await asyncio.sleep(0.02)
+                assert the.reader.starts == []
+            await the.loaded()
+            assert the.reader.starts == [0]
 
     asyncio.run(story())
 
