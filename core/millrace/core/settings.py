@@ -5,7 +5,9 @@ and what -1 stands for are data, so that one parser checks every value, one gene
 documentation, and neither can forget a setting. A field whose type is such a class is a section.
 
 Values come as a file or a user gives them: text, or what TOML makes of it. All problems are
-reported at once, and a name that does not exist is refused with the nearest one that does.
+reported at once, the first few in full, and a name that does not exist is refused with the nearest
+one that does. What a stranger wrote is repeated only so far: an answer must not be a multiple of
+what was asked.
 
 Inside, sizes are integer bytes and times integer milliseconds. People may write `64MiB` or `7d`:
 
@@ -16,7 +18,7 @@ Inside, sizes are integer bytes and times integer milliseconds. People may write
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum, StrEnum
@@ -32,6 +34,13 @@ INT64_MAX: Final = 2**63 - 1
 
 BATCH_INFLATED_BYTES_MAX: Final = 512 << 20
 """The largest record batch, once inflated, that a broker can be set to accept: readers take it."""
+
+PROBLEMS_TOLD_MAX: Final = 10
+"""Problems that one text tells; of more it tells how many there are."""
+_HINTS_MAX: Final = 3
+"""Unknown names for which the nearest known one is looked up, which is dear."""
+_TEXT_TOLD_MAX: Final = 80
+"""Characters of a name or a value that it repeats."""
 
 _T = TypeVar("_T")
 _METADATA: Final = "setting"
@@ -140,15 +149,7 @@ def settings_of(cls: type, *, separator: str = "_") -> Mapping[str, NamedSetting
     Args:
         separator: joins the words of a name: `.` gives Kafka's names of topic settings.
     """
-    hints = _type_hints(cls)
-    named = {}
-    for each in fields(cls):
-        if _METADATA in each.metadata:
-            name = each.name.replace("_", separator)
-            kind = get_origin(hints[each.name]) or hints[each.name]
-            description = each.metadata[_METADATA]
-            named[name] = NamedSetting(name, each.name, kind, each.default, description)
-    return named
+    return _settings_of(cls, separator)
 
 
 def sections_of(cls: type) -> Mapping[str, type]:
@@ -165,7 +166,7 @@ def parse(cls: type[_T], values: Mapping[str, object], *, separator: str = "_") 
         separator: joins the words of a name.
 
     Raises:
-        InvalidConfigError: lists every problem: unknown names with the nearest known one, values
+        InvalidConfigError: lists the problems: unknown names with the nearest known one, values
             of a wrong type or out of bounds, and relations that do not hold.
     """
     problems: list[str] = []
@@ -173,7 +174,7 @@ def parse(cls: type[_T], values: Mapping[str, object], *, separator: str = "_") 
     if not problems:
         problems += _relations(parsed, "")
     if problems:
-        raise InvalidConfigError("\n".join(problems))
+        raise InvalidConfigError(problem_text(problems))
     return parsed
 
 
@@ -181,11 +182,11 @@ def check(settings: object) -> None:
     """Hold settings that were built in Python against their bounds and relations.
 
     Raises:
-        InvalidConfigError: lists every problem.
+        InvalidConfigError: lists the problems.
     """
     problems = [*_out_of_bounds(settings, ""), *_relations(settings, "")]
     if problems:
-        raise InvalidConfigError("\n".join(problems))
+        raise InvalidConfigError(problem_text(problems))
 
 
 def parse_number(text: str, unit: Unit = Unit.COUNT) -> int:
@@ -219,10 +220,31 @@ def to_text(value: object) -> str:
             return str(value)
 
 
-def suggestion(name: str, known: Mapping[str, object]) -> str:
-    """Return `; did you mean ...?` for a wrong name, or what there is when nothing is near."""
-    near = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+def unknown_names(names: Sequence[str], known: Iterable[str], path: str = "") -> list[str]:
+    """Say of each name that there is no such setting, and of the first which are the nearest."""
+    known = list(known)
+    return [
+        f"{path}{told(name)}: there is no such setting"
+        + (_hint(name, known) if number < _HINTS_MAX else "")
+        for number, name in enumerate(names)
+    ]
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.6) if len(name) <= _TEXT_TOLD_MAX else ()
+    return f"; did you mean {near[0]!r}?" if near else "; docs/configuration.md lists all"
+
+
+def told(text: str) -> str:
+    """Return a text that somebody wrote as far as it is repeated to him."""
+    return text if len(text) <= _TEXT_TOLD_MAX else f"{text[:_TEXT_TOLD_MAX]}..."
+
+
+def problem_text(problems: Sequence[str]) -> str:
+    """Return problems as one text, a line for each of the first ones."""
+    more = len(problems) - PROBLEMS_TOLD_MAX
+    lines = [*problems[:PROBLEMS_TOLD_MAX], *([f"and {more} more problems"] if more > 0 else [])]
+    return "\n".join(lines)
 
 
 def markdown_table(cls: type, *, separator: str = "_") -> str:
@@ -239,8 +261,21 @@ def markdown_table(cls: type, *, separator: str = "_") -> str:
 
 
 @cache
-def _type_hints(cls: Any) -> dict[str, Any]:
+def _settings_of(cls: Any, separator: str) -> Mapping[str, NamedSetting]:
     """Cached, for a topic's settings are parsed for every topic when a broker starts."""
+    hints = _type_hints(cls)
+    named = {}
+    for each in fields(cls):
+        if _METADATA in each.metadata:
+            name = each.name.replace("_", separator)
+            kind = get_origin(hints[each.name]) or hints[each.name]
+            description = each.metadata[_METADATA]
+            named[name] = NamedSetting(name, each.name, kind, each.default, description)
+    return named
+
+
+@cache
+def _type_hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
@@ -254,19 +289,22 @@ def _parse_section(
     known = settings_of(cls, separator=separator)
     sections = sections_of(cls)
     arguments: dict[str, object] = {}
+    unknown: list[str] = []
     for name, value in values.items():
         if name in known:
             found = _parse_value(known[name], value)
             if isinstance(found, _Problem):
-                problems.append(f"{path}{name} = {value!r}: {found.text}")
+                problems.append(f"{path}{name} = {told(repr(value))}: {found.text}")
             else:
                 arguments[known[name].attribute] = found
         elif name in sections:
             if not isinstance(value, Mapping):
-                problems.append(f"{path}{name} = {value!r}: is a section: write [{path}{name}]")
+                problems.append(
+                    f"{path}{name} = {told(repr(value))}: is a section: write [{path}{name}]"
+                )
         else:
-            near = suggestion(name, {**known, **sections})
-            problems.append(f"{path}{name}: there is no such setting{near}")
+            unknown.append(name)
+    problems += unknown_names(unknown, [*known, *sections], path)
     for each in known.values():
         if each.default is MISSING and each.name not in values:
             problems.append(f"{path}{each.name}: is required. {each.description.meaning}")

@@ -20,14 +20,17 @@ from millrace.proto.v1 import common_pb2 as pb
 
 _TO_WIRE: Final = {Appended.NO: pb.APPENDED_NO, Appended.MAYBE: pb.APPENDED_MAYBE}
 _FROM_WIRE: Final = {wire: appended for appended, wire in _TO_WIRE.items()}
+_TEXT_MAX: Final = 2000
+"""Characters of an error's text: what it repeats of a request must not make a large answer."""
 _TRAILER: Final = "millrace-error-bin"
 
 
 def error_to_wire(error: MillraceError, *, is_write: bool = False) -> pb.Error:
     """Return the message for an error; `is_write` adds whether anything was appended."""
+    text = error.message
     return pb.Error(
         code=error.code,  # type: ignore[arg-type]
-        message=error.message,
+        message=text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}...",
         appended=_TO_WIRE[error.appended] if is_write else pb.APPENDED_UNSPECIFIED,
         retriable=error.retriable,
     )

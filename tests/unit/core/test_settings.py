@@ -116,21 +116,31 @@ def test_all_problems_are_reported_at_once() -> None:
         }
     )
     assert found == [
-        "size_byte: there is no such setting; did you mean 'size_bytes'?",
         "size_bytes = 9: must be 10 to 1099511627776 bytes, -1: no limit",
         "wait_ms = '7 parsecs': must be ms as a whole number, or with one of ms, s, min, h, d",
         "colour = 'green': must be red or blue",
         "is_on = 'maybe': must be true or false",
+        "size_byte: there is no such setting; did you mean 'size_bytes'?",
         "paths: is required. Where.",
         "inner.low = -1: must be 0 to 2147483647",
         "inner.lowe: there is no such setting; did you mean 'low'?",
     ]
 
 
-def test_an_unknown_name_without_a_near_one_is_told_what_there_is() -> None:
+def test_an_unknown_name_without_a_near_one_is_told_where_they_are() -> None:
     (found,) = problems({"paths": "a", "zzz": 1})
-    expected = "zzz: there is no such setting; known are paths, size_bytes, wait_ms, colour, "
-    assert found == expected + "is_on, inner"
+    assert found == "zzz: there is no such setting; docs/configuration.md lists all"
+
+
+def test_many_problems_make_a_short_text_that_says_how_many_there_are() -> None:
+    found = problems({f"unknown {number}": 1 for number in range(10_000)})
+    assert found[-1] == "and 9991 more problems"  # `paths` is missing as well.
+    assert len(found) == settings.PROBLEMS_TOLD_MAX + 1
+
+
+def test_what_a_stranger_wrote_is_repeated_only_in_part() -> None:
+    found = problems({"paths": "a", "colour": "x" * 100_000, "n" * 100_000: 1})
+    assert max(map(len, found)) < 200
 
 
 @pytest.mark.parametrize(

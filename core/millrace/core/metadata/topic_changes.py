@@ -33,7 +33,12 @@ from millrace.core.metadata.placement import Candidate, place
 from millrace.core.metadata.requests import NewTopic, TopicChange, TopicRef
 from millrace.core.metadata.shard_size import topic_bytes
 from millrace.core.metadata.topic_config import SETTINGS, canonical_overrides, parse_overrides
-from millrace.core.settings import INT64_MAX, suggestion
+from millrace.core.settings import (
+    INT64_MAX,
+    problem_text,
+    told,
+    unknown_names,
+)
 from millrace.core.topics import (
     INTERNAL_PREFIX,
     POSITIONS_TOPIC,
@@ -264,13 +269,10 @@ def _media_of_brokers(cluster: ClusterState) -> str:
 
 
 def _altered_overrides(topic: Topic, change: TopicChange) -> dict[str, str]:
-    problems = [
-        f"{name}: there is no such setting{suggestion(name, SETTINGS)}"
-        for name in change.unset_config
-        if name not in SETTINGS
-    ]
+    unknown = [name for name in change.unset_config if name not in SETTINGS]
+    problems = unknown_names(unknown, SETTINGS)
     problems += [
-        f"{name}: cannot be set and unset at once"
+        f"{told(name)}: cannot be set and unset at once"
         for name in change.unset_config
         if name in change.set_config
     ]
@@ -279,7 +281,7 @@ def _altered_overrides(topic: Topic, change: TopicChange) -> dict[str, str]:
     except InvalidConfigError as error:
         problems.append(error.message)
     if problems:
-        raise InvalidConfigError("\n".join(problems))
+        raise InvalidConfigError(problem_text(problems))
     return {name: text for name, text in overrides.items() if name not in change.unset_config}
 
 

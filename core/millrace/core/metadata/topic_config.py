@@ -155,7 +155,7 @@ def parse_overrides(overrides: Mapping[str, str]) -> TopicConfig:
     """Return the settings of a topic for which these were set, by Kafka's names.
 
     Raises:
-        InvalidConfigError: lists every unknown name and every bad value.
+        InvalidConfigError: lists unknown names and bad values.
     """
     return _parsed(tuple(overrides.items()))
 
@@ -169,9 +169,14 @@ def canonical_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
     """Return the same settings in the form in which they are stored: `7d` becomes `604800000`.
 
     Raises:
-        InvalidConfigError: lists every unknown name and every bad value; or segments would end more
-            often than a broker can bear.
+        InvalidConfigError: lists unknown names and bad values; or segments would end more often
+            than a broker can bear.
     """
+    if len(overrides) > len(SETTINGS):
+        raise InvalidConfigError(
+            f"{len(overrides)} settings are set, and a topic has {len(SETTINGS)}: "
+            "docs/configuration.md lists them"
+        )
     config = parse_overrides(overrides)
     if config.segment_ms < SEGMENT_MS_MIN:  # What is stored may be from before this bound.
         raise InvalidConfigError(
