@@ -453,7 +453,7 @@ def test_hostile_sessions_are_told_or_ended(
         session.ask([(9, target, 0)], credit=2**64 - 1, remove=[9, 9, 77])
         session.ask(((handle, target, 0) for handle in range(1000)), credit=2**64 - 1)
         errors = [session.next_error().code for _ in range(500)]
-        assert set(errors) == {E.ERROR_CODE_MALFORMED_REQUEST}, "more than the session may hold"
+        assert set(errors) == {E.ERROR_CODE_MALFORMED_REQUEST}, "it has a handle already"
         session.close()
 
 
@@ -467,6 +467,8 @@ def test_handles_that_are_used_again_follow_the_latest_wish(
             session.ask([(1, honest_partition, 0)], credit=100)
             session.ask([(1, honest_partition, end)], remove=[1])
         session.ask([(2, honest_partition, end)], credit=MIB)
+        assert session.next_error().code == E.ERROR_CODE_MALFORMED_REQUEST, "handle 1 has it"
+        session.ask([(2, honest_partition, end)], remove=[1])
         assert next(news for news, _ in session.answers() if news.handle == 2 and news.length)
         session.close()
 
@@ -545,6 +547,24 @@ def test_unary_bombs_are_refused(broker: RunningBroker, target: TopicPartition) 
             fetch_pb2.ListOffsetsRequest(partitions=[fetch_pb2.ListOffsetsPartition()]), timeout=10
         )
         assert empty.offsets[0].error.code == E.ERROR_CODE_MALFORMED_REQUEST
+
+
+def test_settings_that_nobody_knows_are_refused_in_few_words(broker: RunningBroker) -> None:
+    def topic(number: int, settings: int) -> cluster_pb2.NewTopic:
+        config = {f"no.such.{number}.{each}": "1" for each in range(settings)}
+        return cluster_pb2.NewTopic(name=f"t{number}", partitions=1, config=config)
+
+    request = cluster_pb2.CreateTopicsRequest(
+        topics=[*(topic(number, 12) for number in range(900)), topic(900, 5000)],
+        validate_only=True,
+    )
+    with RawClient(broker.address) as client:
+        calls = [client.cluster.CreateTopics.future(request, timeout=60) for _ in range(5)]
+        for call in calls:
+            answer = call.result()
+            assert {each.error.code for each in answer.results} == {E.ERROR_CODE_INVALID_CONFIG}
+            assert max(len(each.error.message) for each in answer.results) < 1000
+            assert answer.ByteSize() < MIB
 
 
 def test_readers_that_never_read_cost_a_response_each(

@@ -188,7 +188,7 @@ class Broker:
         known_cluster_id = directories.cluster_id
         # This broker's controller is served before it may be one.
         controller = await self._make_controller(replica_address, known_cluster_id)
-        sessions = ControllerService(controller=controller, limits=config.limits)
+        sessions = ControllerService(controller=controller, limits=config.limits, turns=self._turns)
         controller.observer = sessions
         replica_server.add_generic_rpc_handlers([sessions.handlers()])
         await replica_server.start()
@@ -214,6 +214,7 @@ class Broker:
             partitions=partitions,
             reader=self._reader,
             early=self._early,
+            turns=self._turns,
             limits=config.limits,
             metrics=self._metrics,
             replication=config.replication,
@@ -440,13 +441,22 @@ class Broker:
             partitions=partitions,
             reader=self._reader,
             early=self._early,
+            turns=self._turns,
             limits=limits,
             metrics=self._metrics,
         )
         cluster = ClusterService(
-            broker_id=broker.broker_id, channel=channel, partitions=partitions, limits=limits
+            broker_id=broker.broker_id,
+            channel=channel,
+            partitions=partitions,
+            limits=limits,
+            turns=self._turns,
         )
         keeping = PositionsService(
-            positions=positions, partitions=partitions, channel=channel, limits=limits
+            positions=positions,
+            partitions=partitions,
+            channel=channel,
+            limits=limits,
+            turns=self._turns,
         )
         await clients.serve(unary=[cluster, keeping], streaming=[produce, fetch])

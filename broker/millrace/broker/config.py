@@ -416,8 +416,9 @@ class LimitsConfig:
 
     message_bytes_max: int = setting(
         8 << 20,
-        "The largest message on the wire, in either direction. What a broker gets of another one, "
-        "the whole metadata too, may be up to 1 GiB.",
+        "The largest message on the wire, in either direction; an answer that would be larger "
+        "fails its call. What a broker gets of another one, the whole metadata too, may be up to "
+        "1 GiB.",
         unit=Unit.BYTES,
         minimum=64 << 10,
         maximum=512 << 20,

@@ -1,15 +1,20 @@
 """Clients' administration, read and answered at the controller.
 
 The broker that a client talks to passes the client's own message on; what it means is decided here.
+The controller's machine decides a request without a break. So one of many entries is put to it in
+parts, and the loop does other things in between, heartbeats before all.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from millrace.broker.controller import ControllerShell
 from millrace.broker.peers.controller_messages import topic_partition_from_proto
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of
+from millrace.broker.runtime.turns import Work
 from millrace.core.errors import (
+    Appended,
     BrokerIdNotRegisteredError,
     BrokerInUseError,
     MalformedRequestError,
@@ -17,6 +22,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId, TopicId, TopicPartition
 from millrace.core.metadata.model import Topic
+from millrace.core.metadata.request_limits import size_problem
 from millrace.core.metadata.requests import (
     AlterTopics,
     CreateTopics,
@@ -35,191 +41,228 @@ from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
 from millrace.proto.v1 import controller_pb2 as pb
 
+_TOPICS_AT_ONCE: Final = 50
+_PARTITIONS_AT_ONCE: Final = 500
+"""Entries that the machine decides in one go."""
+
+_Large = CreateTopics | AlterTopics | DeleteTopics | ElectLeaders
+
 
 async def administer(
-    controller: ControllerShell, message: pb.ControllerRequest
+    controller: ControllerShell, work: Work, message: pb.ControllerRequest
 ) -> pb.ControllerResponse:
     """Return the answer to a client's request, without its correlation id.
 
     Raises:
         MillraceError: nothing of it was done, or, as `appended` says, nobody knows.
     """
-    match message.WhichOneof("request"):
-        case "create_topics":
-            return await _create_topics(controller, message.create_topics)
-        case "alter_topics":
-            return await _alter_topics(controller, message.alter_topics)
-        case "delete_topics":
-            return await _delete_topics(controller, message.delete_topics)
-        case "drain_broker":
-            return await _drain_broker(controller, message.drain_broker)
-        case "unregister_broker":
-            return await _unregister_broker(controller, message.unregister_broker)
-        case "reassign_partitions":
-            return await _reassign_partitions(controller, message.reassign_partitions)
-        case "elect_leaders":
-            return await _elect_leaders(controller, message.elect_leaders)
-    raise MalformedRequestError("the request is none that this controller knows")
+    return await _Administration(controller, work).answer(message)
 
 
-async def _create_topics(
-    controller: ControllerShell, request: cluster_pb2.CreateTopicsRequest
-) -> pb.ControllerResponse:
-    topics = [
-        NewTopic(
-            name=topic.name,
-            partitions=topic.partitions,
-            replication_factor=topic.replication_factor,
-            config=dict(topic.config),
-        )
-        for topic in request.topics
-    ]
-    outcomes = await controller.request(
-        CreateTopics(
-            topics=topics,
-            topic_ids=[
-                topic_id_of(topic.topic_id) or drawn
-                for topic, drawn in zip(
-                    request.topics, controller.new_topic_ids(len(topics)), strict=True
-                )
-            ],
-            validate_only=request.validate_only,
-        )
-    )
-    results = _topic_results(controller, outcomes)
-    return pb.ControllerResponse(create_topics=cluster_pb2.CreateTopicsResponse(results=results))
+@dataclass(slots=True)
+class _Administration:
+    _controller: ControllerShell
+    _work: Work
 
+    async def answer(self, message: pb.ControllerRequest) -> pb.ControllerResponse:
+        match message.WhichOneof("request"):
+            case "create_topics":
+                return await self._create_topics(message.create_topics)
+            case "alter_topics":
+                return await self._alter_topics(message.alter_topics)
+            case "delete_topics":
+                return await self._delete_topics(message.delete_topics)
+            case "drain_broker":
+                return await self._drain_broker(message.drain_broker)
+            case "unregister_broker":
+                return await self._unregister_broker(message.unregister_broker)
+            case "reassign_partitions":
+                return await self._reassign_partitions(message.reassign_partitions)
+            case "elect_leaders":
+                return await self._elect_leaders(message.elect_leaders)
+        raise MalformedRequestError("the request is none that this controller knows")
 
-async def _alter_topics(
-    controller: ControllerShell, request: cluster_pb2.AlterTopicsRequest
-) -> pb.ControllerResponse:
-    changes = [
-        TopicChange(
-            topic=TopicRef(name=change.name, topic_id=topic_id_of(change.topic_id)),
-            set_config=dict(change.set_config),
-            unset_config=tuple(change.unset_config),
-            partitions=change.partitions,
-        )
-        for change in request.topics
-    ]
-    outcomes = await controller.request(
-        AlterTopics(changes=changes, validate_only=request.validate_only)
-    )
-    results = _topic_results(controller, outcomes)
-    return pb.ControllerResponse(alter_topics=cluster_pb2.AlterTopicsResponse(results=results))
+    async def _decide(self, request: _Large, at_once: int, *entries: str) -> list[Any]:
+        """Have a request decided in parts.
 
+        Args:
+            request: the whole.
+            at_once: how many entries a part has.
+            entries: the fields that hold them, equally many in each.
 
-async def _delete_topics(
-    controller: ControllerShell, request: cluster_pb2.DeleteTopicsRequest
-) -> pb.ControllerResponse:
-    topics = [
-        TopicRef(name=topic.name, topic_id=topic_id_of(topic.topic_id)) for topic in request.topics
-    ]
-    outcomes = await controller.request(
-        DeleteTopics(topics=topics, validate_only=request.validate_only)
-    )
-    results = _topic_results(controller, outcomes)
-    return pb.ControllerResponse(delete_topics=cluster_pb2.DeleteTopicsResponse(results=results))
+        Raises:
+            MillraceError: nothing of it was done, or, as `appended` says, nobody knows.
+        """
+        if (problem := size_problem(request, self._controller.config)) is not None:
+            raise MalformedRequestError(problem)
+        outcomes: list[Any] = []
+        for at in range(0, len(getattr(request, entries[0])) or 1, at_once):
+            part: dict[str, Any] = {
+                each: getattr(request, each)[at : at + at_once] for each in entries
+            }
+            await self._work.give_way(at_once)
+            try:
+                outcomes += await self._controller.request(replace(request, **part))
+            except MillraceError as error:
+                if not outcomes:
+                    raise
+                raise type(error)(error.message, appended=Appended.MAYBE) from error
+        return outcomes
 
-
-def _topic_results(
-    controller: ControllerShell, outcomes: Iterable[Topic | MillraceError]
-) -> Sequence[cluster_pb2.TopicResult]:
-    image = controller.metadata
-    return [
-        cluster_pb2.TopicResult(error=error_to_wire(outcome))
-        if isinstance(outcome, MillraceError)
-        else cluster_pb2.TopicResult(topic=describe_topic(image, outcome, controller.config))
-        for outcome in outcomes
-    ]
-
-
-async def _drain_broker(
-    controller: ControllerShell, request: cluster_pb2.DrainBrokerRequest
-) -> pb.ControllerResponse:
-    response = cluster_pb2.DrainBrokerResponse()
-    try:
-        await controller.request(
-            DrainBroker(broker_id=BrokerId(request.broker_id), is_drained=not request.undrain)
-        )
-    except BrokerIdNotRegisteredError as error:
-        response.error.CopyFrom(error_to_wire(error, is_write=True))
-    return pb.ControllerResponse(drain_broker=response)
-
-
-async def _unregister_broker(
-    controller: ControllerShell, request: cluster_pb2.UnregisterBrokerRequest
-) -> pb.ControllerResponse:
-    response = cluster_pb2.UnregisterBrokerResponse()
-    try:
-        await controller.request(UnregisterBroker(broker_id=BrokerId(request.broker_id)))
-    except (BrokerIdNotRegisteredError, BrokerInUseError) as error:
-        response.error.CopyFrom(error_to_wire(error, is_write=True))
-    return pb.ControllerResponse(unregister_broker=response)
-
-
-async def _reassign_partitions(
-    controller: ControllerShell, request: cluster_pb2.ReassignPartitionsRequest
-) -> pb.ControllerResponse:
-    outcomes = await controller.request(
-        ReassignPartitions(
-            reassignments=[
-                Reassignment(
-                    topic_id=TopicId(each.topic_partition.topic_id),
-                    partition=each.topic_partition.partition,
-                    replicas=None if each.cancel else tuple(map(BrokerId, each.replicas)),
-                )
-                for each in request.reassignments
-            ]
-        )
-    )
-    named = [each.topic_partition for each in request.reassignments]
-    return pb.ControllerResponse(
-        reassign_partitions=cluster_pb2.ReassignPartitionsResponse(
-            results=_partition_results(controller, named, outcomes)
-        )
-    )
-
-
-async def _elect_leaders(
-    controller: ControllerShell, request: cluster_pb2.ElectLeadersRequest
-) -> pb.ControllerResponse:
-    named = list(request.partitions)
-    if request.kind == cluster_pb2.ELECTION_KIND_PREFERRED:
-        kind = ElectionKind.PREFERRED
-        named = named or [
-            common_pb2.TopicPartition(topic_id=topic.topic_id, partition=number)
-            for topic in controller.metadata.topics_by_id.values()
-            for number, state in enumerate(topic.partitions)
-            if state.leader != state.target[0]
-        ]
-    elif request.kind == cluster_pb2.ELECTION_KIND_UNCLEAN and named:
-        kind = ElectionKind.UNCLEAN
-    else:
-        raise MalformedRequestError("name a kind of election, and partitions for an unclean one")
-    partitions: list[TopicPartition] = [topic_partition_from_proto(each) for each in named]
-    outcomes = await controller.request(ElectLeaders(kind=kind, partitions=partitions))
-    return pb.ControllerResponse(
-        elect_leaders=cluster_pb2.ElectLeadersResponse(
-            results=_partition_results(controller, named, outcomes)
-        )
-    )
-
-
-def _partition_results(
-    controller: ControllerShell,
-    named: Sequence[common_pb2.TopicPartition],
-    outcomes: Iterable[Any],
-) -> list[cluster_pb2.PartitionResult]:
-    image = controller.metadata
-    return [
-        cluster_pb2.PartitionResult(
-            topic_partition=partition,
-            error=error_to_wire(
-                image.in_words(outcome, topic_partition_from_proto(partition)), is_write=True
+    async def _create_topics(
+        self, request: cluster_pb2.CreateTopicsRequest
+    ) -> pb.ControllerResponse:
+        topics = [
+            NewTopic(
+                name=topic.name,
+                partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                config=dict(topic.config),
             )
-            if isinstance(outcome, MillraceError)
-            else None,
+            for topic in request.topics
+        ]
+        outcomes = await self._decide(
+            CreateTopics(
+                topics=topics,
+                topic_ids=[
+                    topic_id_of(topic.topic_id) or drawn
+                    for topic, drawn in zip(
+                        request.topics, self._controller.new_topic_ids(len(topics)), strict=True
+                    )
+                ],
+                validate_only=request.validate_only,
+            ),
+            _TOPICS_AT_ONCE,
+            "topics",
+            "topic_ids",
         )
-        for partition, outcome in zip(named, outcomes, strict=True)
-    ]
+        results = await self._topic_results(outcomes)
+        return pb.ControllerResponse(
+            create_topics=cluster_pb2.CreateTopicsResponse(results=results)
+        )
+
+    async def _alter_topics(self, request: cluster_pb2.AlterTopicsRequest) -> pb.ControllerResponse:
+        changes = [
+            TopicChange(
+                topic=TopicRef(name=change.name, topic_id=topic_id_of(change.topic_id)),
+                set_config=dict(change.set_config),
+                unset_config=tuple(change.unset_config),
+                partitions=change.partitions,
+            )
+            for change in request.topics
+        ]
+        alteration = AlterTopics(changes=changes, validate_only=request.validate_only)
+        outcomes = await self._decide(alteration, _TOPICS_AT_ONCE, "changes")
+        results = await self._topic_results(outcomes)
+        return pb.ControllerResponse(alter_topics=cluster_pb2.AlterTopicsResponse(results=results))
+
+    async def _delete_topics(
+        self, request: cluster_pb2.DeleteTopicsRequest
+    ) -> pb.ControllerResponse:
+        topics = [
+            TopicRef(name=topic.name, topic_id=topic_id_of(topic.topic_id))
+            for topic in request.topics
+        ]
+        deletion = DeleteTopics(topics=topics, validate_only=request.validate_only)
+        outcomes = await self._decide(deletion, _TOPICS_AT_ONCE, "topics")
+        results = await self._topic_results(outcomes)
+        return pb.ControllerResponse(
+            delete_topics=cluster_pb2.DeleteTopicsResponse(results=results)
+        )
+
+    async def _topic_results(
+        self, outcomes: Iterable[Topic | MillraceError]
+    ) -> Sequence[cluster_pb2.TopicResult]:
+        image, config = self._controller.metadata, self._controller.config
+        results = []
+        for outcome in outcomes:
+            await self._work.give_way()
+            results.append(
+                cluster_pb2.TopicResult(error=error_to_wire(outcome))
+                if isinstance(outcome, MillraceError)
+                else cluster_pb2.TopicResult(topic=describe_topic(image, outcome, config))
+            )
+        return results
+
+    async def _drain_broker(self, request: cluster_pb2.DrainBrokerRequest) -> pb.ControllerResponse:
+        response = cluster_pb2.DrainBrokerResponse()
+        try:
+            await self._controller.request(
+                DrainBroker(broker_id=BrokerId(request.broker_id), is_drained=not request.undrain)
+            )
+        except BrokerIdNotRegisteredError as error:
+            response.error.CopyFrom(error_to_wire(error, is_write=True))
+        return pb.ControllerResponse(drain_broker=response)
+
+    async def _unregister_broker(
+        self, request: cluster_pb2.UnregisterBrokerRequest
+    ) -> pb.ControllerResponse:
+        response = cluster_pb2.UnregisterBrokerResponse()
+        try:
+            await self._controller.request(UnregisterBroker(broker_id=BrokerId(request.broker_id)))
+        except (BrokerIdNotRegisteredError, BrokerInUseError) as error:
+            response.error.CopyFrom(error_to_wire(error, is_write=True))
+        return pb.ControllerResponse(unregister_broker=response)
+
+    async def _reassign_partitions(
+        self, request: cluster_pb2.ReassignPartitionsRequest
+    ) -> pb.ControllerResponse:
+        outcomes = await self._controller.request(
+            ReassignPartitions(
+                reassignments=[
+                    Reassignment(
+                        topic_id=TopicId(each.topic_partition.topic_id),
+                        partition=each.topic_partition.partition,
+                        replicas=None if each.cancel else tuple(map(BrokerId, each.replicas)),
+                    )
+                    for each in request.reassignments
+                ]
+            )
+        )
+        named = [each.topic_partition for each in request.reassignments]
+        return pb.ControllerResponse(
+            reassign_partitions=cluster_pb2.ReassignPartitionsResponse(
+                results=await self._partition_results(named, outcomes)
+            )
+        )
+
+    async def _elect_leaders(
+        self, request: cluster_pb2.ElectLeadersRequest
+    ) -> pb.ControllerResponse:
+        named = list(request.partitions)
+        if request.kind == cluster_pb2.ELECTION_KIND_PREFERRED:
+            kind = ElectionKind.PREFERRED
+            named = named or [
+                common_pb2.TopicPartition(topic_id=topic.topic_id, partition=number)
+                for topic in self._controller.metadata.topics_by_id.values()
+                for number, state in enumerate(topic.partitions)
+                if state.leader != state.target[0]
+            ]
+        elif request.kind == cluster_pb2.ELECTION_KIND_UNCLEAN and named:
+            kind = ElectionKind.UNCLEAN
+        else:
+            raise MalformedRequestError(
+                "name a kind of election, and partitions for an unclean one"
+            )
+        partitions: list[TopicPartition] = [topic_partition_from_proto(each) for each in named]
+        election = ElectLeaders(kind=kind, partitions=partitions)
+        outcomes = await self._decide(election, _PARTITIONS_AT_ONCE, "partitions")
+        return pb.ControllerResponse(
+            elect_leaders=cluster_pb2.ElectLeadersResponse(
+                results=await self._partition_results(named, outcomes)
+            )
+        )
+
+    async def _partition_results(
+        self, named: Sequence[common_pb2.TopicPartition], outcomes: Iterable[Any]
+    ) -> list[cluster_pb2.PartitionResult]:
+        image = self._controller.metadata
+        results = []
+        for partition, outcome in zip(named, outcomes, strict=True):
+            await self._work.give_way()
+            result = cluster_pb2.PartitionResult(topic_partition=partition)
+            if isinstance(outcome, MillraceError):
+                outcome = image.in_words(outcome, topic_partition_from_proto(partition))
+                result.error.CopyFrom(error_to_wire(outcome, is_write=True))
+            results.append(result)
+        return results

@@ -16,6 +16,7 @@ from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
+from millrace.broker.runtime.turns import Turns
 from millrace.core.errors import (
     BrokerShuttingDownError,
     InconsistentClusterIdError,
@@ -59,16 +60,18 @@ class ClusterService:
         channel: ControllerChannel,
         partitions: Partitions,
         limits: LimitsConfig,
+        turns: Turns,
     ) -> None:
         self._broker_id = broker_id
         self._channel = channel
         self._partitions = partitions
         self._limits = limits
+        self._turns = turns
         self._topics = TopicDescriptions()
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register."""
-        unary = partial(unary_handler, entries_max=self._limits.request_entries_max)
+        unary = partial(unary_handler, limits=self._limits)
         return grpc.method_handlers_generic_handler(
             self.NAME,
             {
@@ -137,19 +140,24 @@ class ClusterService:
         )
         if request.brokers_only:
             return response
+        work = self._turns.work()
         if request.topics or request.topic_ids:
             # Each once, however often it is named: a description is a hundred times its name.
             for name in dict.fromkeys(request.topics):
+                await work.give_way()
                 response.topics.append(self._find(image, name=name))
             answered = {topic.topic_id for topic in response.topics if not topic.error.code}
             for topic_id in dict.fromkeys(request.topic_ids):
+                await work.give_way()
                 if topic_id not in answered:
                     response.topics.append(self._find(image, topic_id=topic_id))
         else:
             for _, topic in sorted(image.topics.items()):
+                await work.give_way()
                 response.topics.append(self._topics.of(image, topic, self._channel.config))
         if request.with_documentation:
             for described in response.topics:
+                await work.give_way()
                 for entry in described.config:
                     entry.documentation = topic_config.SETTINGS[entry.name].description.meaning
         return response
@@ -184,7 +192,7 @@ class ClusterService:
             answer.metadata_epoch = self._channel.metadata.epoch
             return cast(Message, answer)
 
-        return unary_handler(forward, kind, entries_max=self._limits.request_entries_max)
+        return unary_handler(forward, kind, limits=self._limits)
 
     async def _describe_logs(
         self, request: pb.DescribeLogsRequest, _: object
@@ -200,7 +208,9 @@ class ClusterService:
         else:
             described = wanted or sorted(self._partitions)
         logs = []
+        work = self._turns.work()
         for topic_partition in described:
+            await work.give_way()
             named = common_pb2.TopicPartition(
                 topic_id=topic_partition.topic_id, partition=topic_partition.partition
             )

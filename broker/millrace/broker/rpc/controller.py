@@ -27,6 +27,7 @@ from millrace.broker.peers.controller_messages import (
 from millrace.broker.rpc.administration import administer
 from millrace.broker.rpc.errors import abort
 from millrace.broker.runtime.streams import run_until_first
+from millrace.broker.runtime.turns import Turns
 from millrace.core.errors import (
     BrokerShuttingDownError,
     InvalidConfigError,
@@ -44,6 +45,9 @@ from millrace.proto.errors import error_to_wire
 from millrace.proto.features import check_broker
 from millrace.proto.v1 import controller_pb2 as pb
 
+_ENTRY_BYTES: Final = 32
+"""Of a client's request: so large is what it says of one topic, or of one partition."""
+
 _Stream = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -52,9 +56,10 @@ class ControllerService:
 
     NAME: Final = pb.DESCRIPTOR.services_by_name["Controller"].full_name
 
-    def __init__(self, *, controller: ControllerShell, limits: LimitsConfig) -> None:
+    def __init__(self, *, controller: ControllerShell, limits: LimitsConfig, turns: Turns) -> None:
         self.controller = controller
         self.limits = limits
+        self.turns = turns
         self._sessions: dict[_Session, None] = {}
         self._is_ending = False
 
@@ -195,7 +200,9 @@ class _Session:
         try:
             own = request_from_proto(request)
             if own is None:
-                response = await administer(controller, request)
+                work = self._service.turns.work()
+                await work.give_way(request.ByteSize() // _ENTRY_BYTES)
+                response = await administer(controller, work, request)
             else:
                 if isinstance(own, Heartbeat):
                     self.life = own.life

@@ -25,6 +25,7 @@ from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.runtime.streams import run_until_first
+from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.segment import ReadPlan
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -82,12 +83,14 @@ class SessionService:
         partitions: Partitions,
         reader: LogReader,
         early: EarlyRequests,
+        turns: Turns,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
         replication: ReplicationConfig | None = None,
     ) -> None:
         self.replication = replication
         self.early = early
+        self.turns = turns
         self.partitions = partitions
         self.reader = reader
         self.metrics = metrics
@@ -154,14 +157,20 @@ class FetchService(SessionService):
         partitions: Partitions,
         reader: LogReader,
         early: EarlyRequests,
+        turns: Turns,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
     ) -> None:
         super().__init__(
-            partitions=partitions, reader=reader, early=early, limits=limits, metrics=metrics
+            partitions=partitions,
+            reader=reader,
+            early=early,
+            turns=turns,
+            limits=limits,
+            metrics=metrics,
         )
         self._lookups = OffsetLookups(
-            self.partitions, self.reader, wait_ms_max=self.limits.fetch_wait_ms_max
+            partitions, reader, turns, wait_ms_max=limits.fetch_wait_ms_max
         )
 
     def end_streams(self) -> None:
@@ -172,7 +181,7 @@ class FetchService(SessionService):
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register; messages of the stream stay bytes."""
         lookups = self._lookups
-        unary = partial(unary_handler, entries_max=self.limits.request_entries_max)
+        unary = partial(unary_handler, limits=self.limits)
         return grpc.method_handlers_generic_handler(
             self.NAME,
             {
@@ -268,14 +277,14 @@ class _FetchStream:
     async def _listen(self) -> None:
         entries_max = self._service.entries_max
         while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
-            self._on_request(decode_request(pb.FetchRequest, message, entries_max))
+            await self._on_request(decode_request(pb.FetchRequest, message, entries_max))
             self._wake.set()
             # A reader that is told of many errors and takes none is not listened to any more.
             while len(self._refused) >= entries_max:
                 self._has_room.clear()
                 await self._has_room.wait()
 
-    def _on_request(self, request: pb.FetchRequest) -> None:
+    async def _on_request(self, request: pb.FetchRequest) -> None:
         session = self._session
         if not self._is_configured:
             self._is_configured = True
@@ -301,12 +310,16 @@ class _FetchStream:
                     read_committed=settings.isolation_level == pb.ISOLATION_LEVEL_READ_COMMITTED,
                 )
             )
+        work = self._service.turns.work()
         for handle in request.remove:
+            await work.give_way()
             self._leave(handle)
         for wanted in request.partitions:
+            await work.give_way()
             if not self._wait_if_early(wanted):
                 self._open(wanted)
         for progress in request.progress:
+            await work.give_way()
             self._on_progress(progress)
         session.grant(request.credit_bytes)
 
@@ -464,9 +477,13 @@ class _FetchStream:
         session = self._session
         budget = min(session.credit, session.response_bytes_max)
         plans: list[_Plan] = []
+        work = self._service.turns.work()
         for position in session.next_turn():
             if budget <= 0 or len(plans) == _PARTITIONS_IN_RESPONSE:
                 break
+            await work.give_way()
+            if session.positions.get(position.handle) is not position:
+                continue  # The reader left, or sought, meanwhile.
             try:
                 partition = self._service.partitions.get(position.topic_partition)
                 self._check_epoch(partition, position.current_leader_epoch)

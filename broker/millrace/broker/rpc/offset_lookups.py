@@ -12,6 +12,7 @@ from millrace.broker.rpc.requests import checked_topic_partition
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.turns import Turns
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.core.errors import CorruptLogError, MalformedRequestError, MillraceError
@@ -35,12 +36,16 @@ class OffsetLookups:
     Args:
         partitions: of this broker.
         reader: of their logs.
+        turns: of the loop.
         wait_ms_max: for how long a look-up may wait.
     """
 
-    def __init__(self, partitions: Partitions, reader: LogReader, *, wait_ms_max: int) -> None:
+    def __init__(
+        self, partitions: Partitions, reader: LogReader, turns: Turns, *, wait_ms_max: int
+    ) -> None:
         self._partitions = partitions
         self._reader = reader
+        self._turns = turns
         self._wait_ms_max = wait_ms_max
         self._waits: set[_Wait] = set()
         self._is_ending = False
@@ -57,7 +62,9 @@ class OffsetLookups:
         if request.max_wait_ms and not self._is_ending:
             await self._wait(request)
         offsets = []
+        work = self._turns.work()
         for query in request.partitions:
+            await work.give_way()
             try:
                 offsets.append(await self._list_offset(query))
             except MillraceError as error:
@@ -70,8 +77,10 @@ class OffsetLookups:
         """Wait until an end moves, or the time is over, or one cannot be asked."""
         wait = _Wait(request)
         self._waits.add(wait)
+        work = self._turns.work()
         try:
             for number, query in enumerate(request.partitions):
+                await work.give_way()
                 partition = self._partitions.find(_checked(query.topic_partition))
                 if partition is None:
                     return
@@ -141,7 +150,9 @@ class OffsetLookups:
         self, request: pb.OffsetsForLeaderEpochRequest, _: object
     ) -> pb.OffsetsForLeaderEpochResponse:
         results = []
+        work = self._turns.work()
         for query in request.partitions:
+            await work.give_way()
             try:
                 partition = self._partitions.get(_checked(query.topic_partition))
                 leader = partition.leader

@@ -18,6 +18,7 @@ from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition, unary_handler
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.positions import PositionsShell
+from millrace.broker.runtime.turns import Turns
 from millrace.core.errors import (
     MalformedRequestError,
     MillraceError,
@@ -58,15 +59,17 @@ class PositionsService:
         partitions: Partitions,
         channel: ControllerChannel,
         limits: LimitsConfig,
+        turns: Turns,
     ) -> None:
         self._positions = positions
         self._partitions = partitions
         self._channel = channel
         self._limits = limits
+        self._turns = turns
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register."""
-        unary = partial(unary_handler, entries_max=self._limits.request_entries_max)
+        unary = partial(unary_handler, limits=self._limits)
         return grpc.method_handlers_generic_handler(
             self.NAME,
             {
@@ -84,7 +87,7 @@ class PositionsService:
         name = request.name
         try:
             place = await self._place_to_write(name)
-            proposals = self._positions_of(request.proposals)
+            proposals = await self._positions_of(request.proposals)
             found = await self._positions.ask(
                 place, lambda machine, now: machine.handle_resolve_initial(name, proposals, now)
             )
@@ -98,7 +101,7 @@ class PositionsService:
         name = request.name
         try:
             place = await self._place_to_write(name)
-            positions = self._positions_of(request.positions)
+            positions = await self._positions_of(request.positions)
             await self._positions.ask(
                 place, lambda machine, now: machine.handle_commit(name, positions, now)
             )
@@ -195,7 +198,9 @@ class PositionsService:
             assert place is not None  # An answer comes behind the metadata that it rests on.
         return place
 
-    def _positions_of(self, named: Iterable[pb.Position]) -> Mapping[TopicPartition, Position]:
+    async def _positions_of(
+        self, named: Iterable[pb.Position]
+    ) -> Mapping[TopicPartition, Position]:
         """Return the positions of a request.
 
         Raises:
@@ -203,8 +208,10 @@ class PositionsService:
             UnknownTopicOrPartitionError: of a topic that is not there.
         """
         image = self._partitions.image
+        work = self._turns.work()
         positions: dict[TopicPartition, Position] = {}
         for each in named:
+            await work.give_way()
             where = each.topic_partition
             topic_partition = checked_topic_partition(where.topic_id, where.partition)
             if topic_partition in positions:

@@ -145,7 +145,7 @@ class ProduceService:
                 "InitProducerId": unary_handler(
                     self._init_producer_id,
                     pb.InitProducerIdRequest,
-                    entries_max=self.limits.request_entries_max,
+                    limits=self.limits,
                 ),
             },
         )

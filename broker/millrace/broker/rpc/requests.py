@@ -1,7 +1,8 @@
 """Requests that carry no records: decoded within bounds, and answered one at a time.
 
 A message of empty entries is small on the wire and large in memory; eight megabytes of them would
-keep the loop busy for a minute. So a request has few bytes, and few entries.
+keep the loop busy for a minute. So a request has few bytes, and few entries. What it asks for may
+still be large; an answer larger than any message may be is not sent.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,8 +11,14 @@ from typing import Any, Final, Protocol, Self, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.errors import abort
-from millrace.core.errors import MalformedRequestError, MillraceError
+from millrace.core.errors import (
+    Appended,
+    MalformedRequestError,
+    MessageTooLargeError,
+    MillraceError,
+)
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
 from millrace.proto.errors import error_to_trailers
 
@@ -70,18 +77,31 @@ def checked_topic_partition(topic_id: bytes, partition: int) -> TopicPartition:
 
 
 def unary_handler(
-    method: Callable[[_R, object], Awaitable[Message]], kind: type[_R], *, entries_max: int
+    method: Callable[[_R, object], Awaitable[Message]], kind: type[_R], *, limits: LimitsConfig
 ) -> "grpc.RpcMethodHandler[bytes, bytes]":
     """Return the handler of a method with one request and one response.
 
     A `MillraceError` that the method raises fails the call, and is named in its trailing metadata.
+    So does an answer that is larger than `message_bytes_max`.
     """
 
     async def call(data: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         try:
-            response = await method(decode_request(kind, data, entries_max), context)
+            request = decode_request(kind, data, limits.request_entries_max)
+            response = await method(request, context)
+            _check_size(response, limits)
         except MillraceError as error:
             await abort(context, error, error_to_trailers(error))
         return response.SerializeToString()
 
     return grpc.unary_unary_rpc_method_handler(call)
+
+
+def _check_size(response: Message, limits: LimitsConfig) -> None:
+    size = response.ByteSize()
+    if size > limits.message_bytes_max:
+        raise MessageTooLargeError(
+            f"the answer has {size} bytes, and the setting limits.message_bytes_max allows "
+            f"{limits.message_bytes_max}: ask for less at a time, or raise it",
+            appended=Appended.MAYBE,
+        )

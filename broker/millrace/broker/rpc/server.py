@@ -37,7 +37,7 @@ def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.a
     return grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", limits.message_bytes_max),
-            # What is sent is bounded where it is made; metadata is as large as the cluster is.
+            # What is sent is bounded where it is made; to brokers metadata is as large as it is.
             ("grpc.max_send_message_length", -1),
             ("grpc.max_allowed_incoming_connections", limits.connections_max),
             ("grpc.max_concurrent_streams", limits.connection_streams_max),

@@ -327,8 +327,9 @@ class _Shard:
             end,
             self.shell.inflated_bytes_max,
         )
+        work = self.shell.turns.work()
         for epoch, records in found:
-            await self.shell.turns.give_way()
+            await work.give_way(len(records))
             replayed.last_epoch = epoch
             for offset, record in records:
                 machine.replay(record, offset)

@@ -1,9 +1,9 @@
 """The broker's side of one fetch session: what a reader wants, and what it may be sent next.
 
-A reader names each partition once. From then on the session knows its position and moves it on as
-batches are sent, so that a reader which simply reads on says nothing but how many bytes it can take
-(KIP-227's idea, taken to its end by the stream). Every byte of batches is paid from the credit that
-the reader granted; without credit nothing is sent, which makes the session a pull.
+A reader names each partition once, under one handle. From then on the session knows its position
+and moves it on as batches are sent, so that a reader which simply reads on says nothing but how
+many bytes it can take (KIP-227's idea, taken to its end by the stream). Every byte of batches is
+paid from the credit that the reader granted; without credit nothing is sent, which makes it a pull.
 
 Partitions with news wait in a queue, each at most once, and are served in turn, so that one busy
 partition cannot starve the rest. A partition that was read to its end leaves the queue and comes
@@ -86,6 +86,7 @@ class FetchSession:
     """Bytes of batches that may still be sent."""
 
     positions: dict[int, Position] = field(default_factory=dict)
+    _handles: dict[TopicPartition, int] = field(default_factory=dict)
     _news: dict[int, None] = field(default_factory=dict)  # A queue whose members are unique.
     _news_since: MonotonicMs | None = None
     _has_sent: bool = False  # Batches, since the last response.
@@ -112,14 +113,25 @@ class FetchSession:
         """Add a partition or replace its position; return the position replaced.
 
         Raises:
-            MalformedRequestError: the session has as many partitions as it may.
+            MalformedRequestError: the session has as many partitions as it may, or this one under
+                another handle.
         """
+        other = self._handles.get(position.topic_partition, position.handle)
+        if other != position.handle:
+            # To look at one partition under thousands of handles would be work without end.
+            raise MalformedRequestError(
+                f"{position.topic_partition} is in this fetch session already, under handle "
+                f"{other}: leave that one before you name it again"
+            )
         replaced = self.positions.get(position.handle)
         if replaced is None and len(self.positions) >= self.limits.partitions_max:
             raise MalformedRequestError(
                 f"a fetch session holds at most {self.limits.partitions_max} partitions: open "
                 "another stream for more"
             )
+        if replaced is not None:
+            del self._handles[replaced.topic_partition]
+        self._handles[position.topic_partition] = position.handle
         self.positions[position.handle] = position
         self.on_advanced(position.handle, now)
         return replaced
@@ -127,7 +139,10 @@ class FetchSession:
     def remove(self, handle: int) -> Position | None:
         """Forget a partition; return its position if it was there."""
         self._news.pop(handle, None)
-        return self.positions.pop(handle, None)
+        position = self.positions.pop(handle, None)
+        if position is not None:
+            del self._handles[position.topic_partition]
+        return position
 
     def grant(self, credit: int) -> None:
         """Add to what may be sent."""

@@ -19,6 +19,7 @@ from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.rpc.controller import ControllerService
 from millrace.broker.rpc.server import make_server
+from millrace.broker.runtime.turns import Turns
 from millrace.core.errors import (
     Appended,
     NotControllerError,
@@ -117,7 +118,7 @@ async def running(
         on_failure=failures.append,
     )
     shell.is_serving = True
-    service = ControllerService(controller=shell, limits=limits)
+    service = ControllerService(controller=shell, limits=limits, turns=Turns())
     shell.observer = service
 
     channel = ControllerChannel(

@@ -11,6 +11,7 @@ import grpc
 from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.runtime.early_requests import EarlyRequests
+from millrace.broker.runtime.turns import Turns
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import UnknownLeaderEpochError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
@@ -130,6 +131,7 @@ async def _news_while_another_waits_for_the_disk() -> None:
         partitions=partitions,
         reader=disk,
         early=EarlyRequests(500),
+        turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
     )
@@ -176,6 +178,7 @@ async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
         partitions=partitions,
         reader=Disk(),  # type: ignore[arg-type]
         early=EarlyRequests(30_000),
+        turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
     )
@@ -228,6 +231,7 @@ async def _a_follower_of_more_than_strangers_may_have() -> None:
         partitions=partitions,
         reader=Disk(),  # type: ignore[arg-type]
         early=EarlyRequests(500),
+        turns=Turns(),
         limits=LimitsConfig(request_entries_max=1, fetch_session_partitions_max=1),
         metrics=BrokerMetrics(),
         replication=ReplicationConfig(),

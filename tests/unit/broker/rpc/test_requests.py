@@ -6,10 +6,12 @@ from typing import Any
 import grpc
 import pytest
 
+from millrace.broker.config import LimitsConfig
 from millrace.broker.rpc.requests import REQUEST_BYTES_MAX, decode_request, unary_handler
 from millrace.core.errors import (
     Appended,
     MalformedRequestError,
+    MessageTooLargeError,
     MillraceError,
     NotControllerError,
 )
@@ -49,13 +51,33 @@ def test_a_call_that_is_refused_names_the_error_and_whether_it_may_be_done() -> 
         raise NotControllerError("it stopped", appended=Appended.MAYBE)
 
     call: Any = Call()
-    handler: Any = unary_handler(refuse, GetMetadataRequest, entries_max=1)
+    handler: Any = unary_handler(refuse, GetMetadataRequest, limits=LimitsConfig())
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(handler.unary_unary(b"", call))
     assert (call.status, call.details) == (grpc.StatusCode.UNAVAILABLE, "it stopped")
     error = error_from_trailers(call.trailers, call.details)
     assert isinstance(error, NotControllerError)
     assert (error.message, error.appended) == ("it stopped", Appended.MAYBE)
+
+
+def test_an_answer_larger_than_a_message_may_be_is_refused_by_name() -> None:
+    limits = LimitsConfig(message_bytes_max=64 << 10, fetch_response_bytes_max=1024)
+
+    async def answer(request: GetMetadataRequest, _: object) -> GetMetadataResponse:
+        return GetMetadataResponse(cluster_id=request.topics[0] * 1000)
+
+    def ask(text: str) -> bytes:
+        data = GetMetadataRequest(topics=[text]).SerializeToString()
+        handler: Any = unary_handler(answer, GetMetadataRequest, limits=limits)
+        return bytes(asyncio.run(handler.unary_unary(data, call)))
+
+    call: Any = Call()
+    assert len(ask("x" * 65)) > 65_000
+    with pytest.raises(asyncio.CancelledError):
+        ask("x" * 66)
+    error = error_from_trailers(call.trailers, call.details)
+    assert isinstance(error, MessageTooLargeError)
+    assert error.appended is Appended.MAYBE, "it was to be answered, so it was done"
 
 
 @pytest.mark.parametrize("trailers", [[], [("other-bin", b"x")], [("millrace-error-bin", b"\xff")]])

@@ -336,7 +336,7 @@ def test_what_was_cut_off_meanwhile_is_not_remembered() -> None:
             assert shard._replayed is not None
             the.lead()
             async with asyncio.timeout(10):
-                while the.reader.starts[:1] != [0]:
+                while the.reader.starts[:1] != [0]:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
 
     asyncio.run(story())
@@ -356,7 +356,7 @@ def test_an_epoch_that_begins_while_the_log_is_read_begins_nothing_again(
             the.shell.stop()
             the.open()
             async with asyncio.timeout(10):
-                while len(the.reader.starts) < 5:
+                while len(the.reader.starts) < 5:  # noqa: ASYNC110
                     await asyncio.sleep(0)
             the.lead()
             await the.loaded()

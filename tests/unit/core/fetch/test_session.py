@@ -106,6 +106,20 @@ def test_more_partitions_than_the_bound_are_refused() -> None:
     assert follower.positions[3].fetch_offset == 8
 
 
+def test_a_partition_has_one_handle() -> None:
+    follower = session()
+    place = position(1).topic_partition
+    follower.add(position(1), NOW)
+    with pytest.raises(MalformedRequestError, match="under handle 1"):
+        follower.add(replace(position(2), topic_partition=place), NOW)
+    assert list(follower.positions) == [1]
+    follower.remove(1)
+    follower.add(replace(position(2), topic_partition=place), NOW)
+    follower.add(position(2), NOW)  # The handle is another partition's now.
+    follower.add(position(1), NOW)
+    assert list(follower.positions) == [2, 1]
+
+
 def test_few_bytes_wait_for_more_until_the_time_is_up() -> None:
     follower = session(min_bytes=50, max_wait_ms=300)
     follower.grant(100)
