@@ -614,7 +614,7 @@ class SimulatedBroker:
     def _drop(self, topic_partition: TopicPartition) -> None:
         self._judge.on_deleting(self._machine.name, topic_partition)
         self._witness.logs.on_cutting(self._machine, topic_partition)
-        self.directory.delete_partition(topic_partition, self._machine.clock.wall())
+        self.directory.delete_partitions([topic_partition], self._machine.clock.wall())
 
     def _remember(self) -> None:
         """Keep what was seen of the metadata."""

@@ -301,22 +301,30 @@ class LogDirectory:
             self.logs[topic_partition] = log
         return log
 
-    def delete_partition(self, topic_partition: TopicPartition, now: WallMs) -> None:
-        """Put a partition into the trash; the caller holds a tombstone of its topic id (P70).
+    def delete_partitions(self, topic_partitions: Collection[TopicPartition], now: WallMs) -> None:
+        """Put partitions into the trash; the caller holds tombstones of their topic ids (P70).
+
+        However many they are, the checkpoint is written once, and the directory flushed once. After
+        a refusal the caller tries all of them again.
 
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
-        self._let_go(topic_partition)
+        self._let_go(topic_partitions)
         try:
-            self._move_away(topic_partition, now, _DELETED)
-            for path in self.damaged_of(topic_partition):
-                with suppress(FileNotFoundError):  # Somebody has removed it.
-                    self._files.rename(path, self._free_name(topic_partition, now, _DELETED))
-                self._files.fsync_directory(self.path)
+            self._forget(topic_partitions)
+            moved: list[str] = []
+            for topic_partition in topic_partitions:
+                self._rename(topic_partition, now, _DELETED)
+                for path in self.damaged_of(topic_partition):
+                    with suppress(FileNotFoundError):  # Somebody has removed it.
+                        self._files.rename(path, self._free_name(topic_partition, now, _DELETED))
+                    moved.append(path)
+            self._files.fsync_directory(self.path)
+            for path in moved:
                 self.damaged.remove(path)
         except OSError as error:
-            raise refusal(error, f"deleting {self.path}/{topic_partition}") from error
+            raise refusal(error, f"deleting partitions of {self.path}") from error
 
     def set_aside(self, topic_partition: TopicPartition, now: WallMs) -> str:
         """Give a damaged log another name, durably; return its path then.
@@ -338,9 +346,11 @@ class LogDirectory:
                 f"storage.damaged_logs_max allows no more. Replace the disk, or remove those "
                 f"directories, whose names end in {_DAMAGED}"
             )
-        self._let_go(topic_partition)
+        self._let_go([topic_partition])
         try:
-            path = self._move_away(topic_partition, now, _DAMAGED)
+            self._forget([topic_partition])
+            path = self._rename(topic_partition, now, _DAMAGED)
+            self._files.fsync_directory(self.path)
             self._look_for_damaged(self._files.list(self.path))
         except OSError as error:
             raise refusal(error, f"setting {self.path}/{topic_partition} aside") from error
@@ -356,24 +366,32 @@ class LogDirectory:
             f"{self.path}/{name}" for name in names if _stamp(name, _DAMAGED) is not None
         ]
 
-    def _let_go(self, topic_partition: TopicPartition) -> None:
+    def _let_go(self, topic_partitions: Collection[TopicPartition]) -> None:
+        gone = frozenset(topic_partitions)
         with self._registry_lock:
-            log = self.logs.pop(topic_partition, None)
-            self.corrupt.pop(topic_partition, None)
-            self.found = [found for found in self.found if found != topic_partition]
-        if log is not None:
-            log.close(clean=False)
+            logs = [self.logs.pop(each, None) for each in gone]
+            for each in gone:
+                self.corrupt.pop(each, None)
+            self.found = [found for found in self.found if found not in gone]
+        for log in logs:
+            if log is not None:
+                log.close(clean=False)
 
-    def _move_away(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
-        """Rename a partition's directory, if there is one; return its name then."""
-        # First: from here on a missing directory is not missing records.
-        self._checkpoints.remove(topic_partition)
+    def _forget(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Strike partitions off the checkpoint: a missing directory is no missing records then."""
+        for topic_partition in topic_partitions:
+            self._checkpoints.remove(topic_partition)
         self._checkpoints.write()
+
+    def _rename(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:
+        """Rename a partition's directory, if there is one; return its name then.
+
+        The caller has struck it off the checkpoint, and flushes the directory.
+        """
         source = f"{self.path}/{topic_partition}"
         target = self._free_name(topic_partition, now, suffix)
         if self._files.exists(source):
             self._files.rename(source, target)
-            self._files.fsync_directory(self.path)
         return target
 
     def _free_name(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> str:

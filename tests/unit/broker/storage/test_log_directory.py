@@ -286,7 +286,7 @@ def test_a_deleted_partition_is_kept_under_another_name_for_a_while() -> None:
     opened.append(stamped_batch(0))
     opened.checkpoint()
     directory = opened.directory
-    directory.delete_partition(TOPIC_PARTITION, WallMs(5000))
+    directory.delete_partitions([TOPIC_PARTITION], WallMs(5000))
     trash = f"{PARTITION}.5000.deleted"
     assert opened.disk.exists(trash)
     opened.disk.cut_power()
@@ -347,13 +347,33 @@ def test_only_so_many_damaged_logs_are_set_aside() -> None:
     directory.set_aside(TOPIC_PARTITION, WallMs(6000))
 
 
+def test_many_partitions_are_deleted_with_as_many_flushes_as_one() -> None:
+    disk = Disk()
+    directory = open_directory(disk)
+    partitions = [TopicPartition(TopicId(b"m" * 16), number) for number in range(50)]
+    for each in partitions:
+        directory.open_partition(each, LogConfig(), NOW)
+    directory.keep_points()
+
+    def flushes_to_delete(some: list[TopicPartition]) -> int:
+        before = disk.flushes
+        directory.delete_partitions(some, WallMs(5000))
+        return disk.flushes - before
+
+    assert flushes_to_delete(partitions[:1]) == flushes_to_delete(partitions[1:])
+    disk.cut_power()
+    names = disk.list(directory.path)
+    assert sum(name.endswith(".5000.deleted") for name in names) == 50
+    assert open_directory(disk).found == []
+
+
 def test_a_deleted_partition_takes_its_damaged_logs_to_the_trash() -> None:
     opened = LogOnDisk(Disk())
     directory = opened.directory
     for now in (1000, 2000):
         directory.set_aside(TOPIC_PARTITION, WallMs(now))
         directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
-    directory.delete_partition(TOPIC_PARTITION, WallMs(5000))
+    directory.delete_partitions([TOPIC_PARTITION], WallMs(5000))
     assert directory.damaged == []
     delay = DirectoryConfig().file_delete_delay_ms
     assert directory.empty_trash(WallMs(4999 + delay)) == 0
@@ -400,7 +420,7 @@ def test_trash_that_somebody_removes_at_the_same_time_is_gone_and_the_disk_is_so
         other = opened.directory.open_partition(OTHER, LogConfig(), NOW)
         other.append([stamped_batch(0, topic_partition=OTHER)], NOW)
         for partition in (TOPIC_PARTITION, OTHER):
-            opened.directory.delete_partition(partition, WallMs(5000))
+            opened.directory.delete_partitions([partition], WallMs(5000))
         trash = [f"{ROOT}/{name}" for name in disk.list(ROOT) if name.endswith(".deleted")]
         disk.doomed, disk.removed_at = trash[0], removed_at
         opened.directory.empty_trash(WallMs(10**15))
@@ -415,7 +435,7 @@ def test_what_people_put_into_the_trash_stays_there_and_the_rest_goes() -> None:
     opened.append(stamped_batch(0))
     opened.directory.open_partition(OTHER, LogConfig(), NOW)
     for partition in (TOPIC_PARTITION, OTHER):
-        opened.directory.delete_partition(partition, WallMs(5000))
+        opened.directory.delete_partitions([partition], WallMs(5000))
     opened.disk.make_directory(f"{PARTITION}.5000.deleted/0-looked-at")
     opened.disk.write(f"{PARTITION}.1.deleted", b"no directory")
     assert opened.directory.empty_trash(WallMs(10**15)) == 1
@@ -429,7 +449,7 @@ def test_a_damaged_log_that_somebody_removes_meanwhile_does_not_hold_a_deletion_
     opened = LogOnDisk(disk)
     disk.doomed = opened.directory.set_aside(TOPIC_PARTITION, WallMs(1000))
     disk.removed_at = 1
-    opened.directory.delete_partition(TOPIC_PARTITION, WallMs(5000))
+    opened.directory.delete_partitions([TOPIC_PARTITION], WallMs(5000))
     assert disk.steps == 1
     assert opened.directory.damaged == []
 
