@@ -801,6 +801,31 @@ def test_a_storm_of_connections_passes(broker: RunningBroker) -> None:
                 stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
 
 
+def test_connections_that_do_nothing_make_room_for_who_has_something_to_say(
+    broker: RunningBroker,
+) -> None:
+    """They are more than the broker takes, they greet, and then they hold on."""
+
+    def is_served() -> bool:
+        with RawClient(broker.address) as client:
+            try:
+                return bool(client.cluster.Hello(common.HelloRequest(), timeout=2).cluster_id)
+            except grpc.RpcError:
+                return False
+
+    name = 'millrace_connections{listener="clients"}'
+    before = broker.metrics()
+    with ExitStack() as stack:
+        for _ in range(400):
+            stack.enter_context(Http2Connection(broker.address)).greet()
+        wait_until(lambda: broker.metrics()[name] > 200, "they are counted")
+        wait_until(is_served, "there is room while all of them hold on")
+        wait_until(lambda: broker.metrics()[name] < 50, "those that never call are closed", 40)
+    closed = 'millrace_connections_closed_total{listener="clients"}'
+    assert broker.metrics()[closed] - before.get(closed, 0) > 200
+    assert broker.log_has("others are refused") or broker.log_has("made no call were closed")
+
+
 def test_connections_beyond_the_bound_are_refused_until_others_leave(
     broker: RunningBroker,
 ) -> None:

@@ -30,6 +30,7 @@ from millrace.broker.peers.controller_channel import ControllerChannel
 from millrace.broker.peers.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.client_listener import ClientListener
 from millrace.broker.rpc.cluster import ClusterService
+from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.controller import ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.positions import PositionsService
@@ -179,12 +180,21 @@ class Broker:
             MillraceError: why not.
         """
         config, duties, directories = self._config, self._duties, self._directories
-        clients = ClientListener(config.listener, self._listener_limits, self._refusals)
+        limits = self._listener_limits
+        clients_watch = ConnectionWatch("clients", limits, self._metrics)
+        brokers_watch = ConnectionWatch("brokers", limits, self._metrics)
+        clients = ClientListener(config.listener, limits, self._refusals, clients_watch)
         metrics_address = self._serve_metrics()
-        replica_server = make_server(self._listener_limits, is_for_brokers=True)
+        replica_server = make_server(limits, brokers_watch, is_for_brokers=True)
         replica_address = bind(
-            replica_server, config.replica_listener, who="brokers", section="replica_listener"
+            replica_server,
+            config.replica_listener,
+            brokers_watch,
+            who="brokers",
+            section="replica_listener",
         )
+        duties.begin(clients_watch.run())
+        duties.begin(brokers_watch.run())
         known_cluster_id = directories.cluster_id
         # This broker's controller is served before it may be one.
         controller = await self._make_controller(replica_address, known_cluster_id)

@@ -515,18 +515,26 @@ class LimitsConfig:
     connections_max: int = setting(
         5000,
         "Most connections at a time of each listener, the clients' and the brokers'; a further one "
-        "is refused. They are fewer where the process may not open as many files (`ulimit -Hn`).",
+        "is refused, and the log and `millrace_connections` say so. Where more than nine tenths "
+        "are used, those without a call under way are closed, the longest quiet first. "
+        "They are fewer where the process may not open as many files (`ulimit -Hn`).",
         minimum=1,
         maximum=1_000_000,
     )
     connection_streams_max: int = setting(
         64,
         "Most calls at a time on one connection; a further one waits. Each may hold "
-        "`message_bytes_max` of a message that never becomes whole, whatever it calls, and a "
-        "produce stream 4 MiB behind one that waits for memory: of a hostile connection the broker "
-        "holds up to 528 MiB with the defaults. Nothing but `connections_max` bounds that over all "
-        "connections, so only hosts that you trust should reach the listeners.",
+        "`message_bytes_max` of a message that never becomes whole, whatever it calls, or 4 MiB "
+        "that nobody has read yet: of a hostile connection the broker holds up to 528 MiB with the "
+        "defaults, see [limits.md](limits.md#hostile-clients).",
         minimum=1,
+    )
+    connection_silence_ms_max: int = setting(
+        10_000,
+        "A connection that has made no call by then is closed, whatever it has sent: nothing, or a "
+        "part of a frame.",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
     )
     connection_idle_ms_max: int = setting(
         600_000,

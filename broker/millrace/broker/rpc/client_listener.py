@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from millrace.broker.config import LimitsConfig, ListenerConfig
+from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 
@@ -41,15 +42,22 @@ class ClientListener:
         config: where it listens.
         limits: of its connections and messages.
         refusals: hears of what is refused to clients.
+        watch: of its connections.
 
     Attributes:
         address: what clients are told.
     """
 
-    def __init__(self, config: ListenerConfig, limits: LimitsConfig, refusals: Refusals) -> None:
-        self._server = make_server(limits)
+    def __init__(
+        self,
+        config: ListenerConfig,
+        limits: LimitsConfig,
+        refusals: Refusals,
+        watch: ConnectionWatch,
+    ) -> None:
+        self._server = make_server(limits, watch)
         self._refusals = refusals
-        self.address = bind(self._server, config, who="clients", section="listener")
+        self.address = bind(self._server, config, watch, who="clients", section="listener")
         self._health = health.aio.HealthServicer()
         self._streaming: Sequence[StreamingService] = ()
 

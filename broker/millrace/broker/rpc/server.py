@@ -13,17 +13,21 @@ import grpc
 
 from millrace.broker.address import Address, advertised_host, not_served
 from millrace.broker.config import LimitsConfig, ListenerConfig, ReplicaListenerConfig
+from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.core.settings import INT32_MAX
 
 _WINDOW_BYTES: Final = 4 << 20
 """What a stream may have sent beyond the message that is being read."""
 
 
-def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.aio.Server:
+def make_server(
+    limits: LimitsConfig, watch: ConnectionWatch | None = None, *, is_for_brokers: bool = False
+) -> grpc.aio.Server:
     """Return a server without services or ports.
 
     Args:
         limits: of its connections and messages.
+        watch: hears of its calls.
         is_for_brokers: a connection that is dead has to be found out soon (`replica_keepalive_ms`).
     """
     if is_for_brokers:
@@ -35,6 +39,7 @@ def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.a
         )
     idle_ms = limits.connection_idle_ms_max
     return grpc.aio.server(
+        interceptors=[] if watch is None else [watch],
         options=[
             ("grpc.max_receive_message_length", limits.message_bytes_max),
             # What is sent is bounded where it is made; to brokers metadata is as large as it is.
@@ -65,13 +70,14 @@ def make_server(limits: LimitsConfig, *, is_for_brokers: bool = False) -> grpc.a
             # Batches come compressed; a second pass would cost and could be a bomb.
             ("grpc.per_message_compression", 0),
             ("grpc.so_reuseport", 0),
-        ]
+        ],
     )
 
 
 def bind(
     server: grpc.aio.Server,
     listener: ListenerConfig | ReplicaListenerConfig,
+    watch: ConnectionWatch,
     *,
     who: str,
     section: str,
@@ -79,6 +85,7 @@ def bind(
     """Bind a port; return what to tell those who connect.
 
     Args:
+        watch: of the server's connections; is told the port.
         who: is served there, for the message.
         section: of the configuration, likewise.
 
@@ -90,6 +97,7 @@ def bind(
         port = server.add_insecure_port(str(address))
     except RuntimeError as error:  # All that gRPC says.
         raise not_served(who, address, section, _refusal(address)) from error
+    watch.port = port
     return Address(
         listener.advertised_host or advertised_host(listener.host),
         listener.advertised_port or port,

@@ -45,6 +45,18 @@ class BrokerMetrics:
         self.fetch_streams = Gauge(
             "millrace_fetch_streams", "Open Fetch streams.", registry=registry
         )
+        self.connections = Gauge(
+            "millrace_connections",
+            "Open connections, of clients and of brokers.",
+            ["listener"],
+            registry=registry,
+        )
+        self.connections_closed = Counter(
+            "millrace_connections_closed",
+            "Connections that made no call in time, or had none while room was short.",
+            ["listener"],
+            registry=registry,
+        )
         self.request_memory_bytes = Gauge(
             "millrace_request_memory_bytes", "Bytes of requests held.", registry=registry
         )

@@ -1,0 +1,83 @@
+"""Which connections of a listener are to be closed, so that there is room for those that are used.
+
+gRPC refuses a connection beyond its bound, and tells nobody. Whoever opens as many and does nothing
+with them would lock out everybody else. So a connection that has made no call within
+`connection_silence_ms_max` is closed; and where more than nine tenths of the bound are used, so are
+those without a call under way, the one that was quiet longest first.
+
+A machine: the time comes in, and what is to be done comes out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from millrace.core.ids import MonotonicMs
+
+_ROOM: Final = 10
+"""The part of all connections that is kept free of those without a call: a tenth."""
+_NEW_MS: Final = 1000
+"""A connection this young is about to say something."""
+
+
+@dataclass(slots=True)
+class ConnectionRules:
+    """See the module.
+
+    Args:
+        connections_max: how many the listener takes.
+        silence_ms_max: how long a connection may live without a call.
+    """
+
+    connections_max: int
+    silence_ms_max: int
+    _quiet_since: dict[str, MonotonicMs] = field(default_factory=dict)  # By connection.
+    _calls: dict[str, int] = field(default_factory=dict)  # Under way, by peer.
+    _called_at: dict[str, MonotonicMs] = field(
+        default_factory=dict
+    )  # The last end of one, by peer.
+
+    def on_call(self, peer: str) -> None:
+        """A call of a peer begins."""
+        self._calls[peer] = self._calls.get(peer, 0) + 1
+
+    def on_call_ended(self, peer: str, now: MonotonicMs) -> None:
+        """A call of a peer ended."""
+        self._called_at[peer] = now
+        self._calls[peer] -= 1
+        if not self._calls[peer]:
+            del self._calls[peer]
+
+    def judge(self, peers: Mapping[str, str], now: MonotonicMs) -> list[str]:
+        """Return the connections that are to be closed.
+
+        Args:
+            peers: the peer of each connection that is open.
+            now: the time.
+        """
+        there = set(peers.values())
+        self._called_at = {
+            peer: at
+            for peer, at in self._called_at.items()
+            # One that is not seen yet may have called already.
+            if peer in there or now - at < _NEW_MS * 10
+        }
+        self._quiet_since = {each: self._quiet_since.get(each, now) for each in peers}
+        quiet = [each for each, peer in peers.items() if peer not in self._calls]
+        closed = [
+            each
+            for each in quiet
+            if peers[each] not in self._called_at
+            and now - self._quiet_since[each] >= self.silence_ms_max
+        ]
+        more = len(peers) - len(closed) - (self.connections_max - self.connections_max // _ROOM)
+        if more > 0:
+            gone = frozenset(closed)
+            since = {
+                each: self._called_at.get(peers[each], self._quiet_since[each])
+                for each in quiet
+                if each not in gone
+            }
+            old = [each for each, at in since.items() if now - at >= _NEW_MS]
+            closed += sorted(old, key=since.__getitem__)[:more]
+        return closed

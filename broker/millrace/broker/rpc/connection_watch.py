@@ -1,0 +1,133 @@
+"""Watches the connections of one listener: counts them, and closes those that only take up room.
+
+Which ones that are is decided in `connection_rules`. gRPC tells of calls alone, through an
+interceptor; the connections are found among the process's own descriptors (`ListenerSockets`).
+"""
+
+import asyncio
+import inspect
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import grpc
+
+from millrace.broker.config import LimitsConfig
+from millrace.broker.rpc.connection_rules import ConnectionRules
+from millrace.broker.runtime.clock import monotonic_now
+from millrace.broker.runtime.listener_sockets import ListenerSockets, peer_name
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.ids import MonotonicMs
+
+_log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+"""Pause between two looks at the connections."""
+_QUIET_MS: Final = 10_000
+"""Pause between two lines in the log."""
+
+
+class ConnectionWatch(grpc.aio.ServerInterceptor):
+    """See the module. The interceptor of the listener's server.
+
+    Args:
+        listener: its name, for the log and the metrics.
+        limits: of its connections.
+        metrics: count them.
+
+    Attributes:
+        port: that the listener is bound to.
+    """
+
+    port: int
+
+    def __init__(self, listener: str, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
+        self._listener = listener
+        self._connections_max = limits.connections_max
+        self._rules = ConnectionRules(limits.connections_max, limits.connection_silence_ms_max)
+        self._open = metrics.connections.labels(listener)
+        self._closed = metrics.connections_closed.labels(listener)
+        self._quiet_until = MonotonicMs(0)
+        self._closed_since = 0
+
+    async def run(self) -> None:
+        """Look at the connections for as long as the broker runs."""
+        sockets = ListenerSockets(self.port)
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            peers = await asyncio.to_thread(sockets.peers)
+            self._open.set(len(peers))
+            now = monotonic_now()
+            closed = self._rules.judge(peers, now)
+            if closed:
+                await asyncio.to_thread(sockets.shut_down, frozenset(closed))
+                self._closed.inc(len(closed))
+                self._closed_since += len(closed)
+            if closed or len(peers) >= self._connections_max:
+                self._tell(peers, now)
+
+    def _tell(self, peers: Mapping[str, str], now: MonotonicMs) -> None:
+        if now < self._quiet_until:
+            return
+        host, count = Counter(peer.split()[0] for peer in peers.values()).most_common(1)[0]
+        is_full = len(peers) >= self._connections_max
+        _log.warning(
+            "as many connections as may be: others are refused"
+            if is_full
+            else "connections that made no call were closed",
+            extra={
+                "listener": self._listener,
+                "connections": len(peers),
+                "connections_max": self._connections_max,
+                "closed": self._closed_since,
+                "most_from": host,
+                "of_these": count,
+            },
+        )
+        self._quiet_until = MonotonicMs(now + _QUIET_MS)
+        self._closed_since = 0
+
+    # --- Calls -------------------------------------------------------------------------------
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Implement `ServerInterceptor`: have every call noted while it lasts."""
+        handler: Any = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        kind = next(each for each in _KINDS if getattr(handler, each) is not None)
+        serve = getattr(handler, kind)
+        noted = self._noted_stream if inspect.isasyncgenfunction(serve) else self._noted
+        return handler._replace(**{kind: noted(serve)})
+
+    @contextmanager
+    def _call_of(self, context: Any) -> Iterator[None]:
+        peer = peer_name(context.peer())
+        self._rules.on_call(peer)
+        try:
+            yield
+        finally:
+            self._rules.on_call_ended(peer, monotonic_now())
+
+    def _noted(self, serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+        async def noted(request: Any, context: Any) -> Any:
+            with self._call_of(context):
+                return await serve(request, context)
+
+        return noted
+
+    def _noted_stream(self, serve: Callable[[Any, Any], AsyncIterator[Any]]) -> Any:
+        async def noted(request: Any, context: Any) -> AsyncIterator[Any]:
+            with self._call_of(context):
+                async for response in serve(request, context):
+                    yield response
+
+        return noted
+
+
+_KINDS: Final = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
