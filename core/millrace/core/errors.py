@@ -399,6 +399,12 @@ class InconsistentClusterIdError(InvalidRequestError):
     code = 51
 
 
+class UnknownProducerIdError(RetriableError):
+    """The cluster has not given out the producer id, or this broker has not heard of it yet."""
+
+    code = 52
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

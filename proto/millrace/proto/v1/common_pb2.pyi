@@ -61,6 +61,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_INVALID_POSITION: _ClassVar[ErrorCode]
     ERROR_CODE_POSITIONS_FULL: _ClassVar[ErrorCode]
     ERROR_CODE_INCONSISTENT_CLUSTER_ID: _ClassVar[ErrorCode]
+    ERROR_CODE_UNKNOWN_PRODUCER_ID: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -125,6 +126,7 @@ ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: ErrorCode
 ERROR_CODE_INVALID_POSITION: ErrorCode
 ERROR_CODE_POSITIONS_FULL: ErrorCode
 ERROR_CODE_INCONSISTENT_CLUSTER_ID: ErrorCode
+ERROR_CODE_UNKNOWN_PRODUCER_ID: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended
