@@ -170,6 +170,12 @@ class RawClient:
     ) -> None:
         self.channel.close()
 
+    def new_producer_id(self) -> int:
+        """Have the broker give out a producer id."""
+        request = produce_pb2.InitProducerIdRequest()
+        given = self.producers.InitProducerId(request, timeout=TIMEOUT_SECONDS)
+        return int(given.producer_id)
+
     def create_topic(self, name: str, partitions: int = 1, **config: object) -> TopicId:
         """Create a topic, settings with `_` for `.`; return its id."""
         topic = cluster_pb2.NewTopic(

@@ -155,7 +155,8 @@ def test_a_repeated_batch_whose_original_lies_in_the_recovered_tail_is_acknowled
             TopicPartition(client.create_topic(name, durability=durability), 0)
             for name, durability in [("a", "fsync"), ("b", "replicated"), ("c", "replicated")]
         ]
-        batches = [batch_of(each, producer_id=7, sequence=0) for each in partitions]
+        producer_id = client.new_producer_id()
+        batches = [batch_of(each, producer_id=producer_id, sequence=0) for each in partitions]
         for partition, batch in zip(partitions, batches, strict=True):
             assert client.produce_batch(partition, batch).base_offset == 0
     broker.kill()

@@ -49,7 +49,7 @@ def test_the_counters_move_with_the_work(start_broker: StartBroker) -> None:
     with RawClient(broker.address) as client:
         topic_id = client.create_topic("counted", partitions=2)
         partition = TopicPartition(topic_id, 0)
-        batch = batch_of(partition, [b"x"] * 3, producer_id=1, sequence=0)
+        batch = batch_of(partition, [b"x"] * 3, producer_id=client.new_producer_id(), sequence=0)
         for _ in range(3):  # Two of them are repetitions, which append nothing.
             assert client.produce_batch(partition, batch).base_offset == 0
         client.produce_batch(partition, b"nonsense" * 20)

@@ -395,12 +395,27 @@ def test_hostile_requests_are_refused_whole_or_by_partition(
         assert client.produce(b"") == [], "an empty request asks for no answer"
 
 
+def test_producer_ids_that_nobody_was_given_are_refused(
+    broker: RunningBroker, honest_partition: TopicPartition
+) -> None:
+    with RawClient(broker.address) as client:
+        given = client.new_producer_id()
+        for producer_id in (given + 1000, 10**15, 2**62):
+            batch = batch_of(honest_partition, producer_id=producer_id, sequence=0)
+            error = client.produce_batch(honest_partition, batch).error
+            assert error.code == E.ERROR_CODE_UNKNOWN_PRODUCER_ID
+            assert error.appended == APPENDED_NO
+            assert error.retriable, "another broker may have given it out this moment"
+        batch = batch_of(honest_partition, producer_id=given, sequence=0)
+        assert not client.produce_batch(honest_partition, batch).error.code
+
+
 def test_sequences_from_the_future_are_refused(
     broker: RunningBroker, honest_partition: TopicPartition
 ) -> None:
     partition = honest_partition
     with RawClient(broker.address) as client:
-        producer_id = 2**62
+        producer_id = client.new_producer_id()
 
         def send(sequence: int, epoch: int = 0) -> int:
             batch = batch_of(partition, producer_id=producer_id, sequence=sequence, epoch=epoch)

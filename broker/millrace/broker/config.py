@@ -392,7 +392,8 @@ class StorageConfig:
     producer_id_expiration_ms: int = setting(
         86_400_000,
         "A producer that wrote nothing for this long is forgotten; a later retry of its last "
-        "batches would not be recognised. Kafka's `producer.id.expiration.ms`.",
+        "batches would not be recognised. So is the one that was silent longest when a partition "
+        "has 20000. Kafka's `producer.id.expiration.ms`.",
         unit=Unit.MILLISECONDS,
         minimum=1,
     )

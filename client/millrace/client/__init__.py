@@ -75,6 +75,7 @@ from millrace.core.errors import (
     SerializationError,
     StorageFullError,
     TopicAlreadyExistsError,
+    UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.media import Media, TopicMedia
@@ -146,6 +147,7 @@ __all__ = [
     "TopicAlreadyExistsError",
     "TopicDescription",
     "TopicMedia",
+    "UnknownProducerIdError",
     "UnknownTopicOrPartitionError",
     "plan_reassignment",
 ]

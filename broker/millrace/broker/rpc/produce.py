@@ -38,10 +38,18 @@ from millrace.core.errors import (
     MillraceError,
     NotLeaderError,
     RequestTimedOutError,
+    UnknownProducerIdError,
     UnknownServerError,
     UnsupportedFeatureError,
 )
-from millrace.core.ids import TOPIC_ID_BYTES, LeaderEpoch, MonotonicMs, TopicId, TopicPartition
+from millrace.core.ids import (
+    TOPIC_ID_BYTES,
+    LeaderEpoch,
+    MonotonicMs,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+)
 from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.records import batch as record_batch
 from millrace.core.records.header import BatchHeader
@@ -204,6 +212,25 @@ class ProduceService:
             for _, streams in self._connections.values():
                 for stream in streams:
                     stream.expire(now)
+
+    def check_producer_id(self, producer_id: ProducerId) -> None:
+        """Refuse an id that the cluster has not given out: each costs memory for a day.
+
+        A broker gives an id out once it knows the metadata that says so; another one may hear of it
+        a moment later, or while it has lost the controller not before it finds it again. So the
+        producer may try again.
+
+        Raises:
+            UnknownProducerIdError: see above.
+        """
+        image = self.partitions.image
+        if image is not None and producer_id >= image.cluster.next_producer_id:
+            raise UnknownProducerIdError(
+                f"producer id {producer_id} was not given out as far as this broker knows, which "
+                f"has heard of those below {image.cluster.next_producer_id}: try again shortly, "
+                "with an id that InitProducerId gave",
+                appended=Appended.NO,
+            )
 
     def check(self, message: bytes) -> _CheckedRequest:
         """Split a message and check its batches; runs on the checking thread.
@@ -436,6 +463,7 @@ class _ProduceStream:
                     "to it"
                 )
             partition.leader.check_epoch(batch.expected_epoch)
+            service.check_producer_id(batch.checked.producer_id)
             waiter = partition.append(
                 batch.checked, batch.batch, acks, request, is_successor=batch.is_successor
             )

@@ -10,6 +10,9 @@ The states are a function of the log's prefix (P45): they are rebuilt by replayi
 on leaders, followers and after a crash alike. Only `seen_at`, by which idle producers are
 forgotten, is each replica's own clock; a producer that is forgotten may start anywhere.
 
+There are at most `PRODUCERS_MAX` of them, some 700 bytes each: a new one takes the place of the one
+that was silent longest. That one is missed only by a retry that comes after as many others.
+
 Entries are immutable, so a leader may hold on to one and `put` it back when a write failed.
 
 Snapshot, little-endian: `u32 producers`, then for each
@@ -34,7 +37,7 @@ from millrace.core.ids import NO_PRODUCER_ID, Offset, ProducerEpoch, ProducerId,
 from millrace.core.records.header import SEQUENCE_MAX
 
 BATCHES_KEPT: Final = 5
-PRODUCERS_MAX: Final = 100_000
+PRODUCERS_MAX: Final = 20_000
 
 _COUNT: Final = struct.Struct("<I")
 _PRODUCER: Final = struct.Struct("<qhHq")

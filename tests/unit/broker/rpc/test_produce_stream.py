@@ -23,7 +23,12 @@ from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.errors import FencedLeaderEpochError, MillraceError, NotLeaderError
+from millrace.core.errors import (
+    FencedLeaderEpochError,
+    MillraceError,
+    NotLeaderError,
+    UnknownProducerIdError,
+)
 from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -283,5 +288,25 @@ def test_a_batch_whose_time_is_up_while_it_waits_is_refused_and_never_appended()
             call.produce(0, epoch=2)
             assert (await call.answers(1))[0].base_offset == 0
             assert the.log.log_end_offset == 1
+
+    asyncio.run(story())
+
+
+def test_a_producer_id_is_taken_once_the_broker_has_heard_that_it_was_given_out() -> None:
+    async def story() -> None:
+        async with serving() as (the, call):
+            the.lead(HERE, 2)
+            cluster = SimpleNamespace(next_producer_id=PRODUCER)
+            partitions: Any = the.service.partitions
+            partitions.image = SimpleNamespace(
+                cluster=cluster, in_words=lambda error, _: error, partition=lambda _: None
+            )
+            call.produce(0, epoch=2)
+            refused = (await call.answers(1))[0].error
+            assert refused.code == UnknownProducerIdError.code
+            assert (refused.retriable, refused.appended) == (True, common_pb2.APPENDED_NO)
+            cluster.next_producer_id += 1
+            call.produce(0, epoch=2)
+            assert not (await call.answers(1))[0].HasField("error")
 
     asyncio.run(story())
