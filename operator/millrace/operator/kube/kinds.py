@@ -34,6 +34,7 @@ STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 POD: Final = Kind("v1", "Pod", "pods")
 CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+VOLUME: Final = Kind("v1", "PersistentVolume", "persistentvolumes", is_namespaced=False)
 NODE: Final = Kind("v1", "Node", "nodes", is_namespaced=False)
 NAMESPACE: Final = Kind("v1", "Namespace", "namespaces", is_namespaced=False)
 EVENT: Final = Kind("v1", "Event", "events")
@@ -42,7 +43,19 @@ LEASE: Final = Kind("coordination.k8s.io/v1", "Lease", "leases")
 _ALL: Final = {
     (each.api_version, each.name): each
     for each in (
-        *(CLUSTER, TOPIC, STATEFUL_SET, CONFIG_MAP, POD, CLAIM, NODE, NAMESPACE, EVENT, LEASE),
+        *(
+            CLUSTER,
+            TOPIC,
+            STATEFUL_SET,
+            CONFIG_MAP,
+            POD,
+            CLAIM,
+            VOLUME,
+            NODE,
+            NAMESPACE,
+            EVENT,
+            LEASE,
+        ),
         Kind("v1", "Service", "services"),
         Kind("v1", "ServiceAccount", "serviceaccounts"),
         Kind("rbac.authorization.k8s.io/v1", "Role", "roles"),

@@ -29,6 +29,14 @@ def broker_pods(pods: Iterable[Document], stateful_sets: Iterable[Document]) -> 
     return sorted(found, key=lambda each: each.name)
 
 
+def is_unscheduled(status: Mapping[str, Any]) -> bool:
+    """Return whether no node was found for a pod of this status."""
+    return any(
+        each.get("type") == "PodScheduled" and each.get("status") == "False"
+        for each in status.get("conditions") or ()
+    )
+
+
 def _update_revision(stateful_set: Document) -> str | None:
     """Return the newest revision; None while the controller has yet to work it out."""
     status = stateful_set.get("status") or {}
@@ -55,6 +63,7 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod
         is_ready=is_ready,
         is_terminating="deletionTimestamp" in metadata,
         is_broken=is_broken,
+        is_unscheduled=is_unscheduled(status),
         problem=problem,
     )
 

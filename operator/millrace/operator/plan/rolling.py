@@ -31,6 +31,7 @@ class BrokerPod:
         uid: of the pod, so that no other one of its name is deleted.
         is_current: it runs its StatefulSet's newest revision.
         is_broken: its container cannot start, or ends again and again.
+        is_unscheduled: no node was found for it.
         problem: why it is not ready, in words, as far as its status says.
     """
 
@@ -40,6 +41,7 @@ class BrokerPod:
     is_ready: bool
     is_terminating: bool = False
     is_broken: bool = False
+    is_unscheduled: bool = False
     problem: str = ""
 
 

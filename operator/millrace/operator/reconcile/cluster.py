@@ -12,8 +12,8 @@ import msgspec
 
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
-from millrace.operator.kube.kinds import CLAIM, CLUSTER, CONFIG_MAP, POD, STATEFUL_SET
-from millrace.operator.model.cluster import Cluster
+from millrace.operator.kube.kinds import CLAIM, CLUSTER, CONFIG_MAP, NODE, POD, STATEFUL_SET, VOLUME
+from millrace.operator.model.cluster import Cluster, LostVolumes
 from millrace.operator.model.conditions import Condition
 from millrace.operator.model.objects import (
     CLUSTER_LABEL,
@@ -24,10 +24,12 @@ from millrace.operator.model.objects import (
     pool_object_name,
     selector,
 )
+from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.pods import broker_pods
 from millrace.operator.plan.rolling import (
     BrokerPod,
     Done,
+    PartitionHealth,
     Restart,
     Wait,
     may_be_disrupted,
@@ -52,6 +54,7 @@ class _Look:
     pods: Sequence[BrokerPod]
     found: Found | None
     scaling: Scaling
+    lost: Sequence[LostBroker]
     step: Restart | Wait | Done
 
     @property
@@ -132,6 +135,7 @@ class ClusterReconciler:
             await self._applied.ensure(each)
         if found is not None:
             await self._scale(cluster, document, scale, stateful_sets)
+        lost = await self._replace_lost(cluster, document, pods, partitions)
         stateful_sets, pods = await self._observe(cluster)
         step = next_step(
             pods,
@@ -141,7 +145,7 @@ class ClusterReconciler:
         )
         if isinstance(step, Restart):
             await self._restart(document, step)
-        return _Look(pods, found, scale, step)
+        return _Look(pods, found, scale, lost, step)
 
     async def _observe(self, cluster: Cluster) -> tuple[list[Document], list[BrokerPod]]:
         where = cluster.namespace
@@ -177,6 +181,40 @@ class ClusterReconciler:
             await self._delete_claims(cluster, name)
         for broker in scale.unregister:
             await admin.unregister_broker(broker)
+
+    async def _replace_lost(
+        self,
+        cluster: Cluster,
+        document: Document,
+        pods: Sequence[BrokerPod],
+        partitions: Sequence[PartitionHealth] | None,
+    ) -> list[LostBroker]:
+        """Have brokers begin again whose node is gone for good, where that is wanted and safe."""
+        if not any(each.is_unscheduled for each in pods):
+            return []
+        where, chosen = cluster.namespace, {CLUSTER_LABEL: cluster.name}
+        lost = lost_brokers(
+            await self._api.list(POD, where, selector(cluster.name)),
+            await self._api.list(CLAIM, where, chosen),
+            {each["metadata"]["name"]: each for each in await self._api.list(VOLUME)},
+            await self._api.list(NODE),
+            partitions,
+        )
+        if cluster.spec.lost_volumes is LostVolumes.REPLACE:
+            for broker in lost:
+                if not broker.needed_for:
+                    await self._begin_again(cluster, document, broker)
+        return lost
+
+    async def _begin_again(self, cluster: Cluster, document: Document, broker: LostBroker) -> None:
+        await self._tell(
+            document,
+            "VolumesReplaced",
+            f"{broker.name}: the node of its volumes is gone; it begins again with empty ones",
+        )
+        for kind, each in (*((CLAIM, each) for each in broker.claims), (POD, broker.pod)):
+            metadata = each["metadata"]
+            await self._api.delete(kind, cluster.namespace, metadata["name"], uid=metadata["uid"])
 
     async def _remove_pool(self, cluster: Cluster, stateful_set: Document) -> None:
         metadata = stateful_set["metadata"]
@@ -247,7 +285,7 @@ def _summary(cluster: Cluster, look: _Look) -> Mapping[str, object]:
 
 
 def _conditions(look: _Look) -> list[Condition]:
-    return [_ready(look), _healthy(look), _rolled_out(look), _scaled(look)]
+    return [_ready(look), _healthy(look), _rolled_out(look), _scaled(look), _lost(look)]
 
 
 def _ready(look: _Look) -> Condition:
@@ -296,6 +334,25 @@ def _scaled(look: _Look) -> Condition:
     if look.scaling.message:
         return Condition("Scaled", False, "Moving", look.scaling.message)
     return Condition("Scaled", True, "AsWanted", "there are as many brokers as there should be")
+
+
+def _lost(look: _Look) -> Condition:
+    if not look.lost:
+        return Condition("VolumesPresent", True, "Present", "no broker waits for a lost volume")
+    told = []
+    for each in look.lost:
+        claims = ", ".join(claim["metadata"]["name"] for claim in each.claims)
+        needed = (
+            f"; nobody else has all of {', '.join(each.needed_for[:3])}" if each.needed_for else ""
+        )
+        told.append(f"{each.name} waits for the volumes of {claims}, whose node is gone{needed}")
+    return Condition(
+        "VolumesPresent",
+        False,
+        "NodeGone",
+        f"{'; '.join(told)}. Bring the node back; or set spec.lostVolumes to Replace, or delete "
+        "these claims and the pod: the broker then begins again and copies what others have",
+    )
 
 
 def _rolled_out(look: _Look) -> Condition:

@@ -25,7 +25,7 @@ from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition
 from millrace.operator.model.objects import Document
 from millrace.operator.model.topic import Deletion, Topic
-from millrace.operator.plan.namespaces import allows
+from millrace.operator.plan.selectors import allows
 from millrace.operator.plan.topics import (
     Alter,
     CannotBeError,

@@ -1,9 +1,10 @@
-"""Whether a cluster takes Topics of a namespace."""
+"""Selectors of labels: which namespaces may have Topics, which nodes a volume can be used on."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from millrace.operator.model.cluster import Cluster, NamespacesFrom
+from millrace.operator.model.objects import Document
 
 
 def allows(cluster: Cluster, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -24,6 +25,14 @@ def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
         if labels.get(key) != value:
             return False
     return all(_meets(each, labels) for each in selector.get("matchExpressions") or ())
+
+
+def can_be_used_on(volume: Document, node_labels: Mapping[str, str]) -> bool:
+    """Return whether a PersistentVolume can be used on a node with these labels."""
+    required = (volume["spec"].get("nodeAffinity") or {}).get("required")
+    if required is None:
+        return True
+    return any(selects(each, node_labels) for each in required.get("nodeSelectorTerms") or ())
 
 
 def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

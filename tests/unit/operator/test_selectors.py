@@ -1,10 +1,10 @@
-"""Which namespaces may have Topics of a cluster."""
+"""Selectors of labels: of namespaces whose Topics a cluster takes."""
 
 from typing import Any
 
 import pytest
 
-from millrace.operator.plan.namespaces import allows, selects
+from millrace.operator.plan.selectors import allows, selects
 from millrace.operator.reconcile.resources import cluster_of
 
 

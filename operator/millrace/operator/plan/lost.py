@@ -1,0 +1,100 @@
+"""Brokers whose volumes are gone with their node, and whether they may begin again without.
+
+A local volume can be used on its node only. While that node is away the pod waits for it, and so
+does everybody: it comes back with all that it has. A node is gone for good when its Node was
+deleted, by somebody or by the cloud. Then no node is left that the volume can be used on, and the
+pod would wait for ever.
+
+With `lostVolumes: Replace` the claims are deleted then, and the broker begins again elsewhere with
+empty volumes. What it had is copied from the other replicas; so each of its partitions must have
+another one in sync. A partition that has none keeps the broker waiting: the volume may be the only
+place where its records are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from millrace.operator.model.objects import Document
+from millrace.operator.plan.pods import is_unscheduled
+from millrace.operator.plan.rolling import PartitionHealth
+from millrace.operator.plan.selectors import can_be_used_on
+
+
+@dataclass(frozen=True, slots=True)
+class LostBroker:
+    """A broker that waits for a volume which no node has.
+
+    Attributes:
+        pod: its pod.
+        claims: those of its claims that are bound to such volumes.
+        needed_for: partitions of which nobody else has everything.
+    """
+
+    pod: Document
+    claims: tuple[Document, ...]
+    needed_for: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        name: str = self.pod["metadata"]["name"]
+        return name
+
+
+def lost_brokers(
+    pods: Iterable[Document],
+    claims: Iterable[Document],
+    volumes: Mapping[str, Document],
+    nodes: Sequence[Document],
+    partitions: Sequence[PartitionHealth] | None,
+) -> list[LostBroker]:
+    """Return the brokers whose node is gone for good.
+
+    Args:
+        volumes: PersistentVolumes by name.
+        partitions: None: the brokers do not say; then every broker is needed.
+    """
+    labels = [each["metadata"].get("labels") or {} for each in nodes]
+    by_name = {each["metadata"]["name"]: each for each in claims}
+    found = []
+    for pod in pods:
+        if not is_unscheduled(pod.get("status") or {}):
+            continue
+        lost = tuple(
+            by_name[name]
+            for name in _claim_names(pod)
+            if name in by_name and _is_lost(by_name[name], volumes, labels)
+        )
+        if lost:
+            name = pod["metadata"]["name"]
+            found.append(LostBroker(pod, lost, _needed_for(name, partitions)))
+    return found
+
+
+def _claim_names(pod: Document) -> list[str]:
+    return [
+        each["persistentVolumeClaim"]["claimName"]
+        for each in pod["spec"].get("volumes") or ()
+        if "persistentVolumeClaim" in each
+    ]
+
+
+def _is_lost(
+    claim: Document, volumes: Mapping[str, Document], nodes: Sequence[Mapping[str, str]]
+) -> bool:
+    """Whether a claim is bound to a volume that can be used on no node; one that is gone, too."""
+    name = claim["spec"].get("volumeName")
+    if not name:
+        return False
+    volume = volumes.get(name)
+    return volume is None or not any(can_be_used_on(volume, each) for each in nodes)
+
+
+def _needed_for(broker: str, partitions: Sequence[PartitionHealth] | None) -> tuple[str, ...]:
+    if partitions is None:
+        return ("every partition, as no broker answers",)
+    return tuple(
+        each.place
+        for each in partitions
+        if broker in each.replicas and not {*each.in_sync} - {broker}
+    )

@@ -1,0 +1,64 @@
+"""Brokers whose volumes are gone with their node."""
+
+from typing import Any
+
+from millrace.operator.plan.lost import LostBroker, lost_brokers
+from millrace.operator.plan.rolling import PartitionHealth
+
+
+def pod(*, is_scheduled: bool = False) -> dict[str, Any]:
+    status = "True" if is_scheduled else "False"
+    return {
+        "metadata": {"name": "c-b-0"},
+        "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "data-c-b-0"}}]},
+        "status": {"conditions": [{"type": "PodScheduled", "status": status}]},
+    }
+
+
+CLAIM = {"metadata": {"name": "data-c-b-0"}, "spec": {"volumeName": "v"}}
+
+
+def volume(host: str) -> dict[str, Any]:
+    term = {
+        "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [host]}]
+    }
+    return {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}}
+
+
+def node(host: str) -> dict[str, Any]:
+    return {"metadata": {"labels": {"kubernetes.io/hostname": host}}}
+
+
+def found(
+    partitions: list[PartitionHealth] | None,
+    *,
+    of: dict[str, Any] | None = None,
+    nodes: tuple[str, ...] = ("other",),
+) -> list[LostBroker]:
+    return lost_brokers(
+        [of or pod()], [CLAIM], {"v": volume("gone")}, list(map(node, nodes)), partitions
+    )
+
+
+def partition(*in_sync: str) -> PartitionHealth:
+    return PartitionHealth(place="t-0", replicas=["c-b-0", "c-b-1"], in_sync=in_sync, min_in_sync=1)
+
+
+def test_a_broker_whose_volume_no_node_can_use_is_lost() -> None:
+    (lost,) = found([partition("c-b-1")])
+    assert (lost.name, lost.claims, lost.needed_for) == ("c-b-0", (CLAIM,), ())
+
+
+def test_a_broker_waits_for_a_node_that_is_only_away() -> None:
+    assert found([partition("c-b-1")], nodes=("other", "gone")) == []
+
+
+def test_a_broker_that_runs_is_not_lost() -> None:
+    assert found([partition("c-b-1")], of=pod(is_scheduled=True)) == []
+
+
+def test_what_nobody_else_has_is_named() -> None:
+    (lost,) = found([partition("c-b-0")])
+    assert lost.needed_for == ("t-0",)
+    (unknown,) = found(None)
+    assert unknown.needed_for
