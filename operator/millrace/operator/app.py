@@ -140,7 +140,8 @@ class Operator:
     async def _live(self) -> None:
         while True:
             self._signs.give("event loop", _SILENT_S_MAX)
-            await asyncio.sleep(_SILENT_S_MAX / 10)
+            self._signs.is_ready = self._lease.is_known
+            await asyncio.sleep(1)
 
     async def _resync(self) -> None:
         """Look at everything when this operator begins to act, and every few minutes."""
@@ -152,7 +153,6 @@ class Operator:
                 _log.warning("resources cannot be listed: %s", error)
                 await asyncio.sleep(_SILENT_S_MAX / 10)
                 continue
-            self._signs.is_ready = True
             self._judge_watches([*clusters, *topics])
             for each in clusters:
                 self._on_event("cluster", each["metadata"]["namespace"], each["metadata"]["name"])

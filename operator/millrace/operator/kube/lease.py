@@ -33,6 +33,9 @@ class OperatorLease:
     Args:
         holder: the pod's name.
         on_change: called when the lease was won or lost.
+
+    Attributes:
+        is_known: the API server has said at least once who holds it.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class OperatorLease:
         self._version = 0
         self._document: Document | None = None
         self._was_held = False
+        self.is_known = False
 
     @property
     def is_held(self) -> bool:
@@ -74,6 +78,7 @@ class OperatorLease:
 
     async def _attempt(self) -> None:
         record = await self._read()
+        self.is_known = True
         sent_at = _now()
         wanted = self._election.on_read(record, sent_at)
         if wanted is None:

@@ -1,0 +1,135 @@
+"""What a user does in a namespace: clusters, topics, pods that are clients."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from e2e.cluster.kubectl import Kubectl
+
+IMAGE = "localhost/millrace:dev"
+READY_S = 180
+
+
+class Namespace:
+    """See the module.
+
+    Attributes:
+        name: of the namespace.
+    """
+
+    def __init__(self, kubectl: Kubectl, name: str) -> None:
+        self.name = name
+        self.kubectl = kubectl
+
+    def create(self) -> None:
+        """Make it."""
+        self.kubectl("create", "namespace", self.name)
+
+    def delete(self) -> None:
+        """Delete it with everything in it; return when it is gone.
+
+        Raises:
+            CommandError: it does not end.
+        """
+        self.kubectl("delete", "namespace", self.name, "--wait", "--timeout=180s")
+
+    def __call__(self, *arguments: str, input: str | None = None) -> str:
+        """Run kubectl in the namespace."""
+        return self.kubectl(f"--namespace={self.name}", *arguments, input=input)
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """Return an object, or a list."""
+        return self.kubectl.get(f"--namespace={self.name}", *arguments)
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        """Apply resources."""
+        self("apply", "--filename=-", input=yaml.safe_dump_all(documents))
+
+    def make_cluster(self, name: str = "logs", **spec: Any) -> None:
+        """Apply a Cluster of three brokers, or as `spec` says, and wait until it is ready."""
+        volumes = [{"name": "data", "size": "1Gi", "storageClassName": "local-ssd"}]
+        pool = {"name": "brokers", "replicas": 3, "volumes": volumes}
+        self.apply(cluster(name, **{"pools": [pool], **spec}))
+        self.wait(f"cluster.millrace.dev/{name}", "Ready")
+
+    def make_topic(self, name: str, cluster: str = "logs", **spec: Any) -> None:
+        """Apply a Topic, and wait until it is ready."""
+        self.apply(topic(name, cluster, **spec))
+        self.wait(f"topic.millrace.dev/{name}", "Ready")
+
+    def wait(self, resource: str, condition: str, seconds: int = READY_S) -> None:
+        """Wait for a condition of a resource."""
+        self("wait", resource, f"--for=condition={condition}", f"--timeout={seconds}s")
+
+    def make_client(self, cluster: str = "logs") -> None:
+        """Start a pod in which `millrace` finds the cluster's brokers."""
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "client"},
+                "spec": {
+                    "terminationGracePeriodSeconds": 0,
+                    "containers": [
+                        {
+                            "name": "client",
+                            "image": IMAGE,
+                            "imagePullPolicy": "IfNotPresent",
+                            "command": ["sleep", "infinity"],
+                            "env": [
+                                {
+                                    "name": "MILLRACE_BOOTSTRAP",
+                                    "value": f"{cluster}-bootstrap.{self.name}.svc:7092",
+                                }
+                            ],
+                        }
+                    ],
+                },
+            }
+        )
+        self.wait("pod/client", "Ready")
+
+    def millrace(self, *arguments: str, input: str | None = None) -> str:
+        """Run the command line in the client's pod."""
+        stdin = ("--stdin",) if input is not None else ()
+        return self("exec", *stdin, "client", "--", "millrace", *arguments, input=input)
+
+    def produce(self, topic: str, records: list[str]) -> None:
+        """Write records, one text each."""
+        self.millrace("produce", topic, input="".join(f"{each}\n" for each in records))
+
+    def consume(self, topic: str, count: int) -> list[str]:
+        """Read so many records from the beginning."""
+        arguments = ("--from", "beginning", "--max", str(count), "--output", "json")
+        lines = self.millrace("consume", topic, *arguments, "--timeout", "60s").splitlines()
+        return [json.loads(each)["value"] for each in lines]
+
+
+def cluster(name: str, **spec: Any) -> dict[str, Any]:
+    """Return a Cluster."""
+    return {
+        "apiVersion": "millrace.dev/v1beta1",
+        "kind": "Cluster",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def topic(name: str, cluster: str, **spec: Any) -> dict[str, Any]:
+    """Return a Topic."""
+    return {
+        "apiVersion": "millrace.dev/v1beta1",
+        "kind": "Topic",
+        "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": cluster}, **spec},
+    }
+
+
+def until(is_so: Callable[[], bool], what: str, seconds: float = READY_S) -> None:
+    """Wait for a condition with a deadline."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"not so after {seconds:g} s: {what}"
+        time.sleep(0.5)

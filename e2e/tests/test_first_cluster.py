@@ -1,0 +1,35 @@
+"""From an applied Cluster to a consumed record, and on through what a cluster lives through."""
+
+from e2e.tests.installed import Namespace, until
+
+
+def test_pods_write_and_read_a_topic_and_nothing_is_lost_when_brokers_go(
+    namespace: Namespace,
+) -> None:
+    namespace.make_cluster()
+    namespace.make_topic("orders", partitions=3, config={"retention.ms": "7d"})
+    namespace.make_client()
+    topic = f"{namespace.name}/orders"
+    fruits = [f"fruit {number}" for number in range(100)]
+    namespace.produce(topic, fruits)
+    assert sorted(namespace.consume(topic, 100)) == sorted(fruits)
+
+    namespace("delete", "pod", "logs-brokers-0", "--grace-period=0", "--force", "--wait=false")
+    more = [f"late {number}" for number in range(100)]
+    namespace.produce(topic, more)
+    assert sorted(namespace.consume(topic, 200)) == sorted(fruits + more)
+    namespace.wait("cluster.millrace.dev/logs", "Healthy")
+
+    before = _uids(namespace)
+    namespace("rollout", "restart", "statefulset/logs-brokers")
+    until(lambda: not (_uids(namespace) & before), "every broker was restarted", 300)
+    namespace.wait("cluster.millrace.dev/logs", "RolledOut", 300)
+    assert sorted(namespace.consume(topic, 200)) == sorted(fruits + more)
+
+    namespace("delete", "topic.millrace.dev/orders", "--timeout=60s")
+    assert "orders" not in namespace.millrace("topic", "list")
+
+
+def _uids(namespace: Namespace) -> set[str]:
+    pods = namespace.get("pods", "--selector=app.kubernetes.io/component=broker")
+    return {each["metadata"]["uid"] for each in pods["items"]}
