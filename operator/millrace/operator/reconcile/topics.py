@@ -182,6 +182,10 @@ class _Work:
     async def _work(
         self, topic: Topic, described: TopicDescription | None, name: str
     ) -> tuple[_Outcome, TopicDescription | None]:
+        if described is None and not self._is_complete:
+            # Made now, it would have fewer replicas than it is to have, or lie on few brokers.
+            message = "the topic is made once every broker has joined the cluster"
+            return _Outcome(Condition("Ready", False, "BrokersMissing", message), False), None
         try:
             steps = actions(topic, None if described is None else found_topic(described))
             for step in steps:
@@ -202,6 +206,13 @@ class _Work:
             message = f"replicas of {moving} partitions are being moved"
             return _Outcome(Condition("Ready", True, "Moving", message), False), described
         return _Outcome(Condition("Ready", True, "Ready", "it is as it should be")), described
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether each broker that should be there has joined; one that is away by now counts."""
+        assert self.found is not None
+        wanted = sum(each.replicas for each in self.cluster.spec.pools)
+        return len(self.found.cluster.brokers) >= wanted
 
     async def _perform(self, step: Create | Alter | ChangeReplicas, name: str) -> None:
         match step:
