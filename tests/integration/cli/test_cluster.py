@@ -120,7 +120,7 @@ def test_a_broker_that_is_not_there_is_answered_with_those_that_are(millrace: Co
     for command in ("drain", "undrain", "unregister"):
         result = millrace.run("cluster", command, "9")
         assert result.exit_code == ExitCode.NOT_FOUND
-        assert "there are: 0, 1, 2" in result.stderr
+        assert "there are: 0 (broker-0), 1 (broker-1), 2 (broker-2)" in result.stderr
 
 
 def test_a_plan_is_edited_applied_and_watched(millrace: CommandLine, tmp_path: Path) -> None:
