@@ -161,7 +161,7 @@ class ControllerModel(RuleBasedStateMachine):
         self.driver = ControllerDriver(self.objects, CONFIG).take_over()
         for broker_id in BROKERS:
             self.register(broker_id)
-        ids = [TopicId(bytes([number]) * 16) for number in range(len(TOPICS))]
+        ids = [TopicId(bytes([number]) * 16) for number in range(1, 1 + len(TOPICS))]
         for result in self.driver.ask(CreateTopics(topics=TOPICS, topic_ids=ids)):  # type: ignore[attr-defined]
             assert isinstance(result, Topic), result
         self.driver.tick()
