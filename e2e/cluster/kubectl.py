@@ -46,15 +46,20 @@ class Kubectl:
             self("apply", "--filename=-", input=manifest)
 
     def exec(
-        self, pod: str, *command: str, namespace: str = "default", input: str | None = None
+        self,
+        pod: str,
+        *command: str,
+        namespace: str = "default",
+        input: str | None = None,
+        seconds_max: float = 120.0,
     ) -> str:
         """Run a command in a pod; return what it wrote.
 
         Raises:
-            CommandError: it failed.
+            CommandError: it failed, or took too long.
         """
         choices = (f"--namespace={namespace}", *(("--stdin",) if input is not None else ()))
-        return self("exec", *choices, pod, "--", *command, input=input)
+        return self("exec", *choices, pod, "--", *command, input=input, seconds_max=seconds_max)
 
     def is_ready(self) -> bool:
         """Whether the API server answers that it is ready."""

@@ -59,6 +59,11 @@ class NativeCluster:
         self._relay = Background(self.folder, "relay", str(self._port_file))
         self._volumes = Background(self.folder, "volumes", name)
 
+    @classmethod
+    def of_environment(cls) -> "NativeCluster":
+        """Return the one that MILLRACE_CLUSTER names."""
+        return cls(os.environ.get("MILLRACE_CLUSTER", "millrace"))
+
     @property
     def kubeconfig(self) -> Path:
         """What kubectl, helm and clients in Python find it by, from anywhere on this machine."""

@@ -58,6 +58,11 @@ class Node:
         self._certificates = certificates
         self.cgroup = f"/{cluster}/{self.name}"
 
+    @property
+    def address(self) -> str:
+        """Its address on the network of the nodes."""
+        return network.node_address(self.number)
+
     @staticmethod
     def sign_shared(certificates: Certificates) -> None:
         """Make the certificate that kube-proxy has on every node."""
@@ -67,8 +72,7 @@ class Node:
 
     def sign(self) -> None:
         """Make the certificate of its kubelet."""
-        address = network.node_address(self.number)
-        also = (f"DNS:{self.name}", f"IP:{address}")
+        also = (f"DNS:{self.name}", f"IP:{self.address}")
         self._certificates.sign(self.name, f"system:node:{self.name}", "system:nodes", also)
         self._certificates.write_kubeconfig(self._kubeconfig(self.name), self.name, _API_SERVER)
 
@@ -89,7 +93,7 @@ class Node:
             f"--config={self._file('kubelet.json')}",
             f"--kubeconfig={self._kubeconfig(self.name)}",
             f"--hostname-override={self.name}",
-            f"--node-ip={network.node_address(self.number)}",
+            f"--node-ip={self.address}",
             f"--node-labels=topology.kubernetes.io/zone={ZONES[(self.number - 1) % len(ZONES)]}",
         )
         self.machine.start(
@@ -114,6 +118,10 @@ class Node:
     def import_image(self, archive: Path) -> None:
         """Load an image."""
         self.machine.run(*_CTR, "images", "import", archive, seconds_max=600.0)
+
+    def volumes(self) -> list[str]:
+        """Return the names of its volumes; it may be off."""
+        return [image.stem for image in self._volume_images()]
 
     def make_volume(self, name: str, size_bytes: int) -> str:
         """Make a volume with a file system of its own, unless it is there; return its path."""

@@ -118,15 +118,14 @@ def choose() -> Cluster:
     Raises:
         CommandError: there is no such provider.
     """
-    name = os.environ.get("MILLRACE_CLUSTER", "millrace")
     kubeconfig = os.environ.get("KUBECONFIG", "")
     match os.environ.get("MILLRACE_PROVIDER") or _default(kubeconfig):
         case "existing":
             return ExistingCluster(Path(kubeconfig))
         case "kind":
-            return KindCluster(name)
+            return KindCluster(os.environ.get("MILLRACE_CLUSTER", "millrace"))
         case "native":
-            return NativeCluster(name)
+            return NativeCluster.of_environment()
         case other:
             raise CommandError(f"MILLRACE_PROVIDER={other}: say native, kind or existing")
 
