@@ -776,8 +776,10 @@ class SimulatedBroker:
             config = _log_config(topic)
             log = self.directory.open_partition(topic_partition, config, self._machine.clock.wall())
             # What recovery found may be in the page cache alone, and no append may ever come that
-            # flushes it: a producer that repeats its last batch would wait for ever.
-            log.flush()
+            # flushes it: where that counts, a producer that repeats its last batch would wait for
+            # ever.
+            if _is_flushed(topic):
+                log.flush()
             self._witness.logs.on_opened(self._machine, log)
             return log
 

@@ -445,6 +445,18 @@ class KilledInTurn(ScenarioCluster):
                 raise Violation(f"{producer.name} was told of nothing for {self.still_us_max} us")
 
 
+class WrittenInBursts(ScenarioCluster):
+    """What is written counts, and leaders are often ahead of their followers."""
+
+    topics = (
+        TopicPlan(
+            partitions=2,
+            config={"durability": "replicated"},
+            loads=(Load(every_us=60 * MILLISECOND, burst_max=5),),
+        ),
+    )
+
+
 class LeaseSeen(ScenarioCluster):
     """Nobody writes as controller who knows, or could know, that another one holds the lease."""
 
@@ -578,6 +590,54 @@ KILL_IN_TURN: Final = Family(
     "all is slow, and those that are not the controller die in turn",
     _kill_in_turn,
     (SECOND, SECOND),
+)
+
+
+def _all_die_and_one_again(scene: Scene) -> Undo | None:
+    """One is back for a moment, so that it is not eligible any more; then the two others are.
+
+    They say where their logs end. Then the first one is back, and one of them is gone: it is killed
+    and stays away, or loses power, and with it what was not on its disk, and is back, too.
+    """
+    first, *others = scene.dice.sample(list(scene.machines.values()), len(scene.machines))
+    loses_power = scene.dice.random() < 0.5
+    pairs = [(a, b) for a in scene.machines for b in scene.machines if a != b]
+    quicken = scene.network.impose(pairs, Weather(delay_us=50 * MILLISECOND))
+
+    def kill_all() -> None:
+        quicken()
+        for machine in scene.machines.values():
+            machine.kill()
+        first.start()
+
+    def exchange() -> None:
+        first.kill()
+        for machine in others:
+            machine.start()
+
+    def go_on() -> None:
+        controllers = scene.role("controller")
+        for machine in others:
+            if machine.name not in controllers and loses_power:
+                machine.cut_power()
+                machine.start()
+            elif machine.name not in controllers:
+                machine.kill()
+        first.start()
+
+    scene.world.after(SECOND, "all die, the leaders ahead of their followers", kill_all)
+    scene.world.after(6 * SECOND, "the first one is gone, and the others are back", exchange)
+    scene.world.after(12 * SECOND, "one of them is gone, and the first one is back", go_on)
+
+    def undo() -> None:
+        for machine in scene.machines.values():
+            machine.start()
+
+    return undo
+
+
+ALL_DIE_AND_ONE_AGAIN: Final = Family(
+    "F03", "all processes die, and one dies again", _all_die_and_one_again, (SECOND, SECOND)
 )
 
 
@@ -1023,6 +1083,17 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         cluster=KilledInTurn,
         steps=[(7, "F03", 1), (8.5, KILL_IN_TURN, 60)],
         mutants=["all replicas are waited for at one time"],
+    ),
+    Scenario(
+        about="P31",
+        name="all die, and one dies again when it has said where its log ends",
+        cluster=WrittenInBursts,
+        steps=again(ALL_DIE_AND_ONE_AGAIN, 7, 25, 2, 18),
+        seeds=6,
+        mutants=[
+            "a replica is as good as its broker's earlier life said",
+            "the best replica is not waited for while its broker is dead",
+        ],
     ),
     Scenario(
         about="P42",
