@@ -251,8 +251,8 @@ def test_a_broker_that_lags_is_not_believed_that_a_topic_is_gone(
     append(current.address, "clicks", range(5))
     task = Task((Range("clicks", 0, 0, 5),), {"clicks": topic.topic_id.hex()})
     given = options(lagging.address, failOnDataLoss=lenience, pollTimeoutMs="500")
-    with pytest.raises(UnknownTopicOrPartitionError, match="clicks"):
-        rows(read_task(task, given, SCHEMA))
+    assert len(rows(read_task(task, given, SCHEMA))) == 5
+    range_reader._idle.close()  # Another consumer knows no more than the broker that it asks.
     # It may also know the topic that had the name before.
     lagging.create_topic("clicks")
     with pytest.raises(UnknownTopicOrPartitionError, match="clicks"):
