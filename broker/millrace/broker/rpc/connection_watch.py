@@ -57,16 +57,22 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
         sockets = ListenerSockets(self.port)
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            peers = await asyncio.to_thread(sockets.peers)
-            self._open.set(len(peers))
-            now = monotonic_now()
-            closed = self._rules.judge(peers, now)
-            if closed:
-                await asyncio.to_thread(sockets.shut_down, frozenset(closed))
-                self._closed.inc(len(closed))
-                self._closed_since += len(closed)
-            if closed or len(peers) >= self._connections_max:
-                self._tell(peers, now)
+            try:
+                await self._look(sockets)
+            except OSError as error:  # No descriptor is left: storage says so, too, and goes on.
+                _log.debug("connections could not be looked at: %s", error)
+
+    async def _look(self, sockets: ListenerSockets) -> None:
+        peers = await asyncio.to_thread(sockets.peers)
+        self._open.set(len(peers))
+        now = monotonic_now()
+        closed = self._rules.judge(peers, now)
+        if closed:
+            await asyncio.to_thread(sockets.shut_down, frozenset(closed))
+            self._closed.inc(len(closed))
+            self._closed_since += len(closed)
+        if closed or len(peers) >= self._connections_max:
+            self._tell(peers, now)
 
     def _tell(self, peers: Mapping[str, str], now: MonotonicMs) -> None:
         if now < self._quiet_until:

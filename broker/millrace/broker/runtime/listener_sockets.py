@@ -7,6 +7,7 @@ down here looks to gRPC as if its peer had gone.
 Source: proc(5), /proc/self/fd; shutdown(2).
 """
 
+import errno
 import ipaddress
 import os
 import socket
@@ -17,6 +18,7 @@ from urllib.parse import unquote
 
 _DESCRIPTORS: Final = "/proc/self/fd"
 _SOCKET: Final = "socket:["
+_REFUSED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 Connection = str
 """A connection by the kernel's name of its socket, which no other one has while it is open."""
@@ -35,13 +37,21 @@ class ListenerSockets:
         self._known: dict[str, str | None] = {}
 
     def peers(self) -> Mapping[Connection, str]:
-        """Return the peer of each connection, as `peer_name` writes it."""
+        """Return the peer of each connection, as `peer_name` writes it.
+
+        Raises:
+            OSError: the process has no descriptor left to look with.
+        """
         known = {name: self._peer_of(number, name) for number, name in _open_sockets()}
         self._known = known
         return {name: peer for name, peer in known.items() if peer is not None}
 
     def shut_down(self, connections: Collection[Connection]) -> None:
-        """End connections; those that are gone already are passed over."""
+        """End connections; those that are gone already are passed over.
+
+        Raises:
+            OSError: as `peers`.
+        """
         for number, name in _open_sockets():
             if name in connections:
                 with suppress(OSError), _copy_of(number, name) as found:
@@ -57,7 +67,9 @@ class ListenerSockets:
                 if found.getsockname()[1] != self._port:
                     return None
                 host, port = found.getpeername()[:2]
-        except OSError:
+        except OSError as error:
+            if error.errno in _REFUSED:
+                raise  # What could not be looked at is not remembered as a stranger.
             return None  # It listens, or is gone.
         return _name(host, port)
 
