@@ -187,10 +187,11 @@ class RunningApiServer:
     def delete_definitions(self) -> None:
         """Delete our definitions, and with them every object; return once they are gone."""
         deadline = time.monotonic() + START_SECONDS_MAX
-        for kind in _KINDS:
-            self.request("DELETE", f"{_DEFINITIONS}/{kind.lower()}s.millrace.dev")
-        for kind in _KINDS:
-            while self._status(f"{_DEFINITIONS}/{kind.lower()}s.millrace.dev") != 404:
+        paths = [f"{_DEFINITIONS}/{crd.stem}" for crd in CRDS]  # Files are called as they are.
+        for path in paths:
+            self.request("DELETE", path)
+        for path in paths:
+            while self._status(path) != 404:
                 self._go_on_waiting(deadline)
 
     def _prepare(self) -> None:
