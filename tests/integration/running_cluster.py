@@ -31,6 +31,7 @@ class RunningCluster:
         settings: of all brokers, by dotted names.
         racks: the zone of each broker.
         media: of each broker, what its log directories lie on; one directory, where it is empty.
+            None: so of all.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class RunningCluster:
         settings: Mapping[str, object] | None = None,
         *,
         racks: tuple[str, ...] = ("",) * BROKERS,
-        media: Sequence[Sequence[str]] = ((),) * BROKERS,
+        media: Sequence[Sequence[str]] | None = None,
     ) -> None:
         self.brokers = [
             RunningBroker(
@@ -57,7 +58,9 @@ class RunningCluster:
                 ],
                 media=kinds,
             )
-            for number, (rack, kinds) in enumerate(zip(racks, media, strict=True))
+            for number, (rack, kinds) in enumerate(
+                zip(racks, media or ((),) * len(racks), strict=True)
+            )
         ]
 
     def start(self) -> "RunningCluster":
