@@ -205,24 +205,27 @@ def store() -> Path:
 
 
 def _import_into_store(folder: Path, sources: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as state:
-        socket = f"{state}/containerd.sock"
-        settings = Path(state, "containerd.toml")
-        settings.write_text(
-            f'version = 2\nroot = "{folder}"\nstate = "{state}/state"\n'
-            f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{socket}"\n'
-        )
-        containerd = Background(Path(state), "containerd", str(settings))
-        containerd.start("containerd", "--config", settings)
-        try:
-            client = ("ctr", f"--address={socket}", "--namespace=k8s.io")
-            wait_until(lambda: _answers(*client, "version"), "containerd answers")
-            for name, image in sources.items():
-                archive = Path(state, "image.tar")
-                _export(image, name, archive, set(run(*client, "content", "ls", "-q").split()))
-                run(*client, "images", "import", archive)
-        finally:
-            containerd.end()
+    run_in = _folder() / "import"
+    settings, socket = run_in / "containerd.toml", run_in / "containerd.sock"
+    containerd = Background(run_in, "containerd", str(settings))
+    containerd.end()  # One of a run that was killed would keep the store from any other.
+    shutil.rmtree(run_in, ignore_errors=True)
+    run_in.mkdir()
+    settings.write_text(
+        f'version = 2\nroot = "{folder}"\nstate = "{run_in / "state"}"\n'
+        f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{socket}"\n'
+    )
+    containerd.start("containerd", "--config", settings)
+    try:
+        client = ("ctr", f"--address={socket}", "--namespace=k8s.io")
+        wait_until(lambda: _answers(*client, "version"), "containerd answers")
+        for name, image in sources.items():
+            archive = run_in / "image.tar"
+            _export(image, name, archive, set(run(*client, "content", "ls", "-q").split()))
+            run(*client, "images", "import", archive)
+    finally:
+        containerd.end()
+        shutil.rmtree(run_in)
 
 
 def export(image: str, name: str, archive: Path, present: Set[str]) -> None:
