@@ -94,6 +94,7 @@ assert len(gc.get_objects()) < loaded / 10
 
 
 def test_a_worker_does_not_look_through_what_it_has_loaded() -> None:
+    pytest.importorskip("pyspark")
     subprocess.run([sys.executable, "-c", _LOADED], check=True)
 
 
