@@ -18,6 +18,10 @@ class CommandError(Exception):
     """A program failed; the message says which, and what it wrote."""
 
 
+class UnableError(CommandError):
+    """This machine lacks what it takes; the message says what to do."""
+
+
 def run(*command: str | Path, input: str | None = None, seconds_max: float = _SECONDS_MAX) -> str:
     """Run a program; return what it wrote to standard output.
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e import programs
+from e2e.cluster import disk
 from e2e.cluster.commands import Background, CommandError, run, wait_until
 from e2e.cluster.places import ROOT, cache
 
@@ -48,7 +49,7 @@ def _buildah(*arguments: str | Path) -> str:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    _folder().mkdir(parents=True, exist_ok=True)
+    disk.ensure(_folder())
     with (_folder() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

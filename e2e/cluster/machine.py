@@ -109,7 +109,8 @@ class Machine:
         pid = self.pid
         if pid is None:
             raise CommandError(f"{self.name} is off")
-        return ("nsenter", f"--target={pid}", "--mount", "--pid", "--net", "--uts")
+        namespaces = ("--mount", "--pid", "--net", "--uts")
+        return ("nsenter", f"--target={pid}", "--root", *namespaces)  # This may be a chroot.
 
     def start(self, name: str, *command: str | Path) -> None:
         """Start a program there that goes on by itself, unless it runs."""

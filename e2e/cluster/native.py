@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from e2e import programs
-from e2e.cluster import cgroups, control_plane, images, network, places
+from e2e.cluster import cgroups, control_plane, disk, images, network, places
 from e2e.cluster.certificates import Certificates
-from e2e.cluster.commands import Background, CommandError, wait_until
+from e2e.cluster.commands import Background, CommandError, UnableError, wait_until
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.machine import Machine
 from e2e.cluster.node import Node
@@ -84,6 +84,7 @@ class NativeCluster:
             CommandError: something of it failed.
         """
         _check_machine()
+        disk.ensure(self.folder)
         for group in programs.OF_A_CLUSTER:
             group.main()
         say("images")
@@ -122,6 +123,7 @@ class NativeCluster:
         cgroups.remove(f"/{self.name}")
         self._control_plane.power_off()
         network.remove(self._control_plane.namespace)
+        disk.remove(self.folder)
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
@@ -199,7 +201,6 @@ class NativeCluster:
         return self._control_plane.run(*command, input=input)
 
     def _sign(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.certificates.make_authority()
         control_plane.sign(self.certificates)
         Node.sign_shared(self.certificates)
@@ -229,10 +230,10 @@ class NativeCluster:
 
 def _check_machine() -> None:
     if os.geteuid() != 0:
-        raise CommandError("it makes namespaces and mounts: run it as root, or use kind")
+        raise UnableError("a cluster without Docker takes root: become it, or use kind")
     wanted = (
         *("buildah", "cc", "conntrack", "containerd", "debootstrap", "ip", "iptables"),
         *("mkfs.xfs", "nsenter", "openssl", "runc", "unshare"),
     )
     if missing := [program for program in wanted if shutil.which(program) is None]:
-        raise CommandError(f"install what is missing, or run make: {', '.join(missing)}")
+        raise UnableError(f"install what is missing, or run make: {', '.join(missing)}")

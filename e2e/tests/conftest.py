@@ -3,22 +3,20 @@
 The cluster is started where none runs, and ended then; one that runs already is used and left.
 """
 
-import itertools
+import secrets
 import sys
 from collections.abc import Iterator
 
 import pytest
 from e2e import programs
 from e2e.cluster import providers
-from e2e.cluster.commands import run
+from e2e.cluster.commands import UnableError, run
 from e2e.cluster.places import ROOT
 from e2e.cluster.providers import Cluster
 from e2e.tests.installed import Namespace
 
 CHART = ROOT / "charts" / "millrace"
 SYSTEM = "millrace-system"
-
-_numbers = itertools.count(1)
 
 
 def _say(text: str) -> None:
@@ -27,15 +25,21 @@ def _say(text: str) -> None:
 
 @pytest.fixture(scope="session")
 def kubernetes() -> Iterator[Cluster]:
-    """The cluster, with the image of this checkout."""
+    """The cluster, with the image of this checkout; skips, and says why, where there is none."""
+    programs.HELM.main()
     cluster = providers.choose()
     ran_before = cluster.kubectl.kubeconfig.exists() and cluster.kubectl.is_ready()
-    cluster.up(_say)
-    if ran_before:
-        cluster.load_image()
-    yield cluster
-    if not ran_before:
-        cluster.down()
+    try:
+        cluster.up(_say)
+        if ran_before:
+            cluster.load_image()
+        yield cluster
+    except UnableError as error:
+        ran_before = True  # There is nothing to end.
+        pytest.skip(str(error))
+    finally:
+        if not ran_before:
+            cluster.down()
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +57,7 @@ def operator(kubernetes: Cluster) -> Cluster:
 @pytest.fixture
 def namespace(operator: Cluster) -> Iterator[Namespace]:
     """A namespace that no other test has; deleted with all that is in it, which has to end."""
-    made = Namespace(operator.kubectl, f"e2e-{next(_numbers)}")
+    made = Namespace(operator.kubectl, f"e2e-{secrets.token_hex(4)}")
     made.create()
     yield made
     made.delete()

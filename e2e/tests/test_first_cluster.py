@@ -1,6 +1,9 @@
 """From an applied Cluster to a consumed record, and on through what a cluster lives through."""
 
+import pytest
 from e2e.tests.installed import Namespace, until
+
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_pods_write_and_read_a_topic_and_nothing_is_lost_when_brokers_go(
