@@ -8,15 +8,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from e2e import programs
 from e2e.cluster import providers
-from e2e.cluster.commands import UnableError, run
-from e2e.cluster.places import ROOT
+from e2e.cluster.commands import UnableError
 from e2e.cluster.providers import Cluster
-from e2e.tests.installed import Namespace
-
-CHART = ROOT / "charts" / "millrace"
-SYSTEM = "millrace-system"
+from e2e.installed import Namespace, install_operator
 
 
 def _say(text: str) -> None:
@@ -26,7 +21,6 @@ def _say(text: str) -> None:
 @pytest.fixture(scope="session")
 def kubernetes() -> Iterator[Cluster]:
     """The cluster, with the image of this checkout; skips, and says why, where there is none."""
-    programs.HELM.main()
     cluster = providers.choose()
     ran_before = cluster.kubectl.kubeconfig.exists() and cluster.kubectl.is_ready()
     try:
@@ -45,12 +39,7 @@ def kubernetes() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def operator(kubernetes: Cluster) -> Cluster:
     """The cluster with the operator, installed by helm."""
-    helm(
-        kubernetes,
-        *("upgrade", "--install", "millrace", CHART, "--namespace", SYSTEM, "--create-namespace"),
-        *("--set", "image.repository=localhost/millrace", "--set", "image.tag=dev"),
-        *("--wait", "--timeout", "180s"),
-    )
+    install_operator(kubernetes)
     return kubernetes
 
 
@@ -61,9 +50,3 @@ def namespace(operator: Cluster) -> Iterator[Namespace]:
     made.create()
     yield made
     made.delete()
-
-
-def helm(cluster: Cluster, *arguments: object) -> str:
-    """Run helm on the cluster."""
-    config = f"--kubeconfig={cluster.kubectl.kubeconfig}"
-    return run(programs.path("helm"), config, *map(str, arguments))

@@ -1,7 +1,7 @@
 """From an applied Cluster to a consumed record, and on through what a cluster lives through."""
 
 import pytest
-from e2e.tests.installed import Namespace, until
+from e2e.installed import Namespace, until
 
 pytestmark = pytest.mark.timeout(900)
 

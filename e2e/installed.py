@@ -1,4 +1,4 @@
-"""What a user does in a namespace: clusters, topics, pods that are clients."""
+"""What a user does: installs the operator, then in a namespace makes clusters, topics, clients."""
 
 import json
 import time
@@ -6,10 +6,39 @@ from collections.abc import Callable
 from typing import Any
 
 import yaml
+from e2e import programs
+from e2e.cluster.commands import run
+from e2e.cluster.images import PRODUCT
 from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.places import ROOT
+from e2e.cluster.providers import Cluster
 
-IMAGE = "localhost/millrace:dev"
+CHART = ROOT / "charts" / "millrace"
+SYSTEM = "millrace-system"
 READY_S = 180
+
+
+def install_operator(cluster: Cluster, *settings: str) -> None:
+    """Install the operator by helm, or bring it up to date; return once it is ready.
+
+    Args:
+        settings: further values of the chart, as `name=value`.
+    """
+    repository, _, tag = PRODUCT.partition(":")
+    values = (f"image.repository={repository}", f"image.tag={tag}", *settings)
+    helm(
+        cluster,
+        *("upgrade", "--install", "millrace", CHART, "--namespace", SYSTEM, "--create-namespace"),
+        *(part for value in values for part in ("--set", value)),
+        *("--wait", "--timeout", "180s"),
+    )
+
+
+def helm(cluster: Cluster, *arguments: object) -> str:
+    """Run helm on the cluster."""
+    programs.HELM.main()
+    config = f"--kubeconfig={cluster.kubectl.kubeconfig}"
+    return run(programs.path("helm"), config, *map(str, arguments))
 
 
 class Namespace:
@@ -75,7 +104,7 @@ class Namespace:
                     "containers": [
                         {
                             "name": "client",
-                            "image": IMAGE,
+                            "image": PRODUCT,
                             "imagePullPolicy": "IfNotPresent",
                             "command": ["sleep", "infinity"],
                             "env": [
