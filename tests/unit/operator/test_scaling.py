@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from millrace.core.ids import BrokerId
+from millrace.core.media import Media, TopicMedia
 from millrace.operator.plan.scaling import Member, Placed, PoolSize, Scaling, scaling
 
 
-def member(number: int, **facts: bool) -> Member:
+def member(number: int, **facts: object) -> Member:
     known = Member(
         broker_id=BrokerId(number),
         name=f"c-b-{number}",
@@ -17,8 +18,18 @@ def member(number: int, **facts: bool) -> Member:
     return replace(known, **facts)  # type: ignore[arg-type]
 
 
-def placed(number: int, *replicas: int, is_moving: bool = False) -> Placed:
-    return Placed(place=("t", number), replicas=tuple(map(BrokerId, replicas)), is_moving=is_moving)
+def placed(
+    number: int,
+    *replicas: int,
+    is_moving: bool = False,
+    media: TopicMedia = TopicMedia.ANY,
+) -> Placed:
+    return Placed(
+        place=("t", number),
+        replicas=tuple(map(BrokerId, replicas)),
+        is_moving=is_moving,
+        media=media,
+    )
 
 
 def pool(wanted: int, there: int) -> PoolSize:
@@ -97,3 +108,26 @@ def test_brokers_of_other_names_are_let_be() -> None:
     stranger = replace(member(9), name="somebody-7", is_drained=True)
     step = scaling([pool(4, 4)], [*FOUR, stranger], [placed(0, 0, 1, 9)])
     assert (step.undrain, step.leaving, step.drain) == ((), (), ())
+
+
+SSDS = [member(each, media=(Media.SSD,)) for each in range(4)]
+HDD = member(4, media=(Media.HDD,))
+
+
+def test_replicas_move_to_brokers_with_the_media_of_their_topic_only() -> None:
+    partitions = [placed(0, 3, media=TopicMedia.SSD), *(placed(each, 3) for each in (1, 2, 3))]
+    step = scaling([pool(3, 4)], [*SSDS, replace(HDD, name="c-h-0")], partitions)
+    (broker,) = step.moves["t", 0]
+    assert broker != HDD.broker_id
+    assert HDD.broker_id in {each for replicas in step.moves.values() for each in replicas}
+
+
+def test_a_topic_whose_media_no_broker_has_holds_up_nobody_but_its_own_brokers() -> None:
+    wrong = placed(0, 0, media=TopicMedia.HDD)
+    crowded = [wrong, *(placed(each, 0, 1, 2) for each in range(1, 9))]
+    step = scaling([pool(4, 4)], SSDS, crowded)
+    assert any(3 in replicas for replicas in step.moves.values())
+    assert wrong.place not in step.moves
+    assert scaling([pool(3, 4)], SSDS, [wrong, placed(1, 3)]).problem == ""
+    held = scaling([pool(3, 4)], SSDS, [placed(0, 3, media=TopicMedia.HDD)])
+    assert "log directory on hdd" in held.problem

@@ -1,20 +1,33 @@
 """What a Topic asks for against what the cluster has."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from millrace.core.errors import InvalidConfigError
+from millrace.core.media import Media, TopicMedia
+from millrace.operator.plan import topics as plan
 from millrace.operator.plan.topics import (
     Alter,
     CannotBeError,
-    ChangeReplicas,
     Create,
     FoundTopic,
-    actions,
+    MoveReplicas,
+    misplaced,
     topic_name,
 )
 from millrace.operator.reconcile.resources import topic_of
+
+SSD, HDD = (Media.SSD,), (Media.HDD,)
+BOTH = SSD + HDD
+ALL_HAVE_SSD: dict[int, tuple[Media, ...]] = {0: SSD, 1: SSD, 2: BOTH}
+
+
+def actions(
+    topic: Any, found: FoundTopic | None, brokers: dict[int, tuple[Media, ...]] = ALL_HAVE_SSD
+) -> Any:
+    return plan.actions(topic, found, brokers)
 
 
 def topic(**spec: Any) -> Any:
@@ -74,7 +87,7 @@ def test_settings_and_partitions_are_changed_in_one_request() -> None:
 
 def test_another_number_of_replicas_is_moved_to_once_nothing_else_moves() -> None:
     assert actions(topic(replicas=2), found()) == [
-        ChangeReplicas(name="shop/orders", replication_factor=2)
+        MoveReplicas(name="shop/orders", replication_factor=2, media=TopicMedia.ANY)
     ]
     assert actions(topic(replicas=2), found(moving=1)) == []
 
@@ -87,3 +100,33 @@ def test_fewer_partitions_cannot_be_and_it_says_what_can() -> None:
 def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(InvalidConfigError, match=r"retention\.ms"):
         actions(topic(config={"retention.ms": "soon"}), None)
+
+
+def test_another_media_moves_the_replicas_that_lie_on_brokers_without_it() -> None:
+    brokers = {0: SSD, 1: HDD, 2: BOTH}
+    there = found(replication_factor=1, replicas=((0,), (2,)))
+    move = MoveReplicas(name="shop/orders", replication_factor=None, media=TopicMedia.HDD)
+    asked = topic(media="hdd")
+    alter = Alter(name="shop/orders", set_config={"media": "hdd"})
+    assert actions(asked, there, brokers) == [alter, move]
+    altered = found(
+        replication_factor=1,
+        replicas=((0,), (2,)),
+        overrides={"media": "hdd"},
+        media=TopicMedia.HDD,
+    )
+    assert actions(asked, altered, brokers) == [move]
+    assert actions(asked, replace(altered, moving=1), brokers) == []
+    assert actions(asked, replace(altered, replicas=((1,), (2,))), brokers) == []
+
+
+def test_a_broker_that_does_not_say_what_it_has_gives_nothing_up() -> None:
+    assert misplaced([(0, 1)], TopicMedia.HDD, {0: (), 1: HDD}) == 0
+    assert misplaced([(0, 1), (1, 2)], TopicMedia.HDD, {0: (), 1: HDD, 2: SSD}) == 1
+
+
+def test_a_media_that_too_few_brokers_have_cannot_be_and_it_says_what_can() -> None:
+    for there in (None, found()):
+        with pytest.raises(CannotBeError, match=r"add a pool with a volume of media hdd") as info:
+            actions(topic(media="hdd", replicas=3), there)
+        assert info.value.reason == "NoMedia"

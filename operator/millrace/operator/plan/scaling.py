@@ -12,11 +12,13 @@ Every step follows from what is there, so an operator that is killed between two
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millrace.core.errors import InvalidReplicaAssignmentError
 from millrace.core.ids import BrokerId
+from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.placement import Candidate
 from millrace.core.metadata.reassignment_plan import planned
 
@@ -39,22 +41,33 @@ class PoolSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A broker that is registered."""
+    """A broker that is registered.
+
+    Attributes:
+        media: of its volumes; empty: it does not say.
+    """
 
     broker_id: BrokerId
     name: str
     zone: str
     is_fenced: bool
     is_drained: bool
+    media: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A partition, and who holds it when nothing moves any more."""
+    """A partition.
+
+    Attributes:
+        replicas: who holds it when nothing moves any more.
+        media: what these are to lie on.
+    """
 
     place: Place
     replicas: tuple[BrokerId, ...]
     is_moving: bool
+    media: TopicMedia = TopicMedia.ANY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +153,7 @@ def _move_off(
     leaving_ids = {each.broker_id for each in leaving}
     affected = [each for each in partitions if leaving_ids & {*each.replicas}]
     try:
-        moves = planned(
-            {each.place: each.replicas for each in partitions},
-            [Candidate(each.broker_id, each.zone) for each in staying],
-            nothing_new=[each.broker_id for each in staying if not _takes(each)],
-        )
+        moves = _planned(partitions, staying, needed=affected)
     except InvalidReplicaAssignmentError as error:
         return Scaling(
             replicas=kept,
@@ -174,15 +183,48 @@ def _shares(
     is_new = any(not loads[each.broker_id] for each in takers)
     if not is_new or max(loads.values(), default=0) < 2:
         return {}
+    return _planned(partitions, members, needed=())
+
+
+def _planned(
+    partitions: Sequence[Placed], members: Sequence[Member], *, needed: Collection[Placed]
+) -> dict[Place, tuple[BrokerId, ...]]:
+    """Return a plan for the partitions that fit on these brokers, and for those that have to.
+
+    One that does not fit, since too few brokers have its media, is its Topic's trouble, and no
+    reason to leave all others where they are.
+
+    Raises:
+        InvalidReplicaAssignmentError: one that has to does not fit.
+    """
+    takers = {media: {m.broker_id for m in members if _takes(m, media)} for media in TopicMedia}
+    holders = {media: {m.broker_id for m in members if _has(m, media)} for media in TopicMedia}
+    planned_for: list[Placed] = []
+    others: Counter[BrokerId] = Counter()
+    leaders: Counter[BrokerId] = Counter()
+    for each in partitions:
+        can_hold = takers[each.media] | (holders[each.media] & {*each.replicas})
+        if len(can_hold) >= len(each.replicas) or each in needed:
+            planned_for.append(each)
+        else:
+            others.update(each.replicas)
+            leaders[each.replicas[0]] += 1
     return planned(
-        {each.place: each.replicas for each in partitions},
-        [Candidate(each.broker_id, each.zone) for each in members],
+        {each.place: each.replicas for each in planned_for},
+        [Candidate(each.broker_id, each.zone, each.media) for each in members],
+        media={each.place: each.media for each in planned_for},
         nothing_new=[each.broker_id for each in members if not _takes(each)],
+        other_replicas=others,
+        other_leaders=leaders,
     )
 
 
-def _takes(member: Member) -> bool:
-    return not member.is_fenced and not member.is_drained
+def _has(member: Member, media: TopicMedia) -> bool:
+    return media.is_among(member.media)
+
+
+def _takes(member: Member, media: TopicMedia = TopicMedia.ANY) -> bool:
+    return not member.is_fenced and not member.is_drained and _has(member, media)
 
 
 def _is_leaving(broker: str, wanted: Mapping[str, int]) -> bool:

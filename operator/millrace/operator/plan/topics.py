@@ -5,9 +5,10 @@ default, also when somebody set it at the command line: so drift is put right. W
 is left alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import canonical_overrides
 from millrace.operator.model.topic import MEDIA_SETTING, Topic
 
@@ -21,6 +22,7 @@ class FoundTopic:
         replication_factor: of the partition with the most.
         replicas: broker ids of each partition, without those that are about to go.
         moving: partitions whose replicas are being moved.
+        media: what the replicas are to lie on, whoever said so.
     """
 
     topic_id: str
@@ -29,6 +31,7 @@ class FoundTopic:
     overrides: Mapping[str, str]
     replicas: tuple[tuple[int, ...], ...] = ()
     moving: int = 0
+    media: TopicMedia = TopicMedia.ANY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +55,16 @@ class Alter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeReplicas:
-    """Have each partition held by so many brokers."""
+class MoveReplicas:
+    """Have each partition held by so many brokers, all of which have the media.
+
+    Attributes:
+        replication_factor: None: as many as now.
+    """
 
     name: str
-    replication_factor: int
+    replication_factor: int | None
+    media: TopicMedia
 
 
 class CannotBeError(Exception):
@@ -88,15 +96,22 @@ def wanted_overrides(topic: Topic) -> dict[str, str]:
     return canonical_overrides(overrides)
 
 
-def actions(topic: Topic, found: FoundTopic | None) -> list[Create | Alter | ChangeReplicas]:
+def actions(
+    topic: Topic, found: FoundTopic | None, brokers: Mapping[int, Collection[Media]]
+) -> list[Create | Alter | MoveReplicas]:
     """Return what has to be done, in this order.
 
+    Args:
+        brokers: of which media each broker that may hold replicas has volumes; empty: it does not
+            say.
+
     Raises:
-        CannotBeError: the topic has more partitions already.
+        CannotBeError: the topic has more partitions already; too few brokers have its media.
         InvalidConfigError: as `wanted_overrides`.
     """
     spec, name = topic.spec, topic_name(topic)
     wanted = wanted_overrides(topic)
+    _check_media(topic, found, brokers)
     if found is None:
         return [
             Create(
@@ -112,13 +127,47 @@ def actions(topic: Topic, found: FoundTopic | None) -> list[Create | Alter | Cha
             f"the topic has {found.partitions} partitions, and they never become fewer: set "
             f"spec.partitions to {found.partitions}, or make another Topic and copy the records",
         )
-    steps: list[Create | Alter | ChangeReplicas] = []
+    steps: list[Create | Alter | MoveReplicas] = []
     changed = {key: value for key, value in wanted.items() if found.overrides.get(key) != value}
     gone = tuple(sorted(set(found.overrides) - set(wanted)))
     more = spec.partitions if (spec.partitions or 0) > found.partitions else None
     if changed or gone or more:
         steps.append(Alter(name=name, set_config=changed, unset_config=gone, partitions=more))
-    if spec.replicas not in (None, found.replication_factor) and not found.moving:
-        assert spec.replicas is not None
-        steps.append(ChangeReplicas(name=name, replication_factor=spec.replicas))
+    media = TopicMedia(wanted.get(MEDIA_SETTING, found.media))
+    count = None if spec.replicas == found.replication_factor else spec.replicas
+    is_misplaced = MEDIA_SETTING not in gone and misplaced(found.replicas, media, brokers)
+    if (count is not None or is_misplaced) and not found.moving:
+        steps.append(MoveReplicas(name=name, replication_factor=count, media=media))
     return steps
+
+
+def misplaced(
+    replicas: Collection[Collection[int]],
+    media: TopicMedia,
+    brokers: Mapping[int, Collection[Media]],
+) -> int:
+    """Return how many partitions have a replica on a broker that lacks the media.
+
+    One that does not say what it has, as a broker of an earlier release, does not count.
+    """
+    lacking = {each for each, there in brokers.items() if there and not media.is_among(there)}
+    return sum(not lacking.isdisjoint(each) for each in replicas)
+
+
+def _check_media(
+    topic: Topic, found: FoundTopic | None, brokers: Mapping[int, Collection[Media]]
+) -> None:
+    if topic.spec.media is None:
+        return
+    media = TopicMedia(topic.spec.media)
+    count = topic.spec.replicas or (1 if found is None else found.replication_factor)
+    there = sum(not each or media.is_among(each) for each in brokers.values())
+    if there < count:
+        reference = topic.spec.cluster_ref
+        raise CannotBeError(
+            "NoMedia",
+            f"{count} replicas on {media} need as many brokers with such a volume, and the cluster "
+            f"has {there}: add a pool with a volume of media {media} to the Cluster "
+            f"{reference.namespace or topic.namespace}/{reference.name}, or set spec.media to "
+            "another one, or take it away",
+        )

@@ -40,6 +40,7 @@ class Found:
                 zone=each.rack,
                 is_fenced=each.is_fenced,
                 is_drained=each.is_drained,
+                media=each.media,
             )
             for each in self.cluster.brokers
         ]
@@ -51,6 +52,7 @@ class Found:
                 place=(topic.name, each.partition),
                 replicas=each.target_replicas,
                 is_moving=each.is_reassigning,
+                media=topic.media,
             )
             for topic in self.topics.values()
             for each in topic.partitions

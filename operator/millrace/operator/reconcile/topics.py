@@ -7,8 +7,8 @@ holds a deletion up for long: when the Cluster is gone, or goes too, the Topic i
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from millrace.client import Admin, TopicDescription
 from millrace.core.errors import InvalidConfigError, MillraceError, RetriableError
 from millrace.core.ids import BrokerId
+from millrace.core.media import Media
 from millrace.core.metadata.placement import Candidate
 from millrace.core.metadata.reassignment_plan import planned
 from millrace.core.topics import parse_topic_name
@@ -29,10 +30,11 @@ from millrace.operator.plan.selectors import allows
 from millrace.operator.plan.topics import (
     Alter,
     CannotBeError,
-    ChangeReplicas,
     Create,
     FoundTopic,
+    MoveReplicas,
     actions,
+    misplaced,
     topic_name,
 )
 from millrace.operator.reconcile.brokers import Brokers, Found
@@ -90,7 +92,9 @@ class TopicsReconciler:
         found = await self._brokers.find(cluster)
         namespaces = await self._namespaces(cluster, documents)
         names = _owners(documents)
-        work = _Work(self._api, cluster, self._brokers.admin(cluster), found, namespaces, names)
+        admin = self._brokers.admin(cluster)
+        loads = _Loads() if found is None else _Loads.of(found)
+        work = _Work(self._api, cluster, admin, found, namespaces, names, loads)
         outcomes = await self._each(documents, work.topic)
         return STEADY_S if all(outcomes) else BUSY_S
 
@@ -142,6 +146,33 @@ class TopicsReconciler:
 
 
 @dataclass(frozen=True, slots=True)
+class _Loads:
+    """How many replicas, and preferred leaderships, each broker has; kept up as plans are made."""
+
+    replicas: Counter[BrokerId] = field(default_factory=Counter)
+    leaders: Counter[BrokerId] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, found: Found) -> "_Loads":
+        """Return those of a cluster."""
+        loads = cls()
+        for topic in found.topics.values():
+            for each in topic.partitions:
+                loads.add(each.target_replicas)
+        return loads
+
+    def add(self, replicas: Sequence[BrokerId]) -> None:
+        """Count a partition."""
+        self.replicas.update(replicas)
+        self.leaders[replicas[0]] += 1
+
+    def remove(self, replicas: Sequence[BrokerId]) -> None:
+        """Count a partition no more."""
+        self.replicas.subtract(replicas)
+        self.leaders[replicas[0]] -= 1
+
+
+@dataclass(frozen=True, slots=True)
 class _Work:
     """What is known in one look, and what is done with each Topic."""
 
@@ -151,6 +182,7 @@ class _Work:
     found: Found | None
     namespaces: Mapping[str, Mapping[str, str]]
     owners: Mapping[str, str]
+    loads: _Loads
 
     async def topic(self, document: Document) -> bool:
         """Work on one Topic; return whether it is settled."""
@@ -187,7 +219,9 @@ class _Work:
             message = "the topic is made once every broker has joined the cluster"
             return _Outcome(Condition("Ready", False, "BrokersMissing", message), False), None
         try:
-            steps = actions(topic, None if described is None else found_topic(described))
+            steps = actions(
+                topic, None if described is None else found_topic(described), self._media
+            )
             for step in steps:
                 await self._perform(step, name)
             if steps:
@@ -201,11 +235,26 @@ class _Work:
             condition = Condition("Ready", False, reason, str(error))
             return _Outcome(condition, not isinstance(error, RetriableError)), described
         assert described is not None
+        return self._outcome(described), described
+
+    def _outcome(self, described: TopicDescription) -> _Outcome:
         moving = sum(each.is_reassigning for each in described.partitions)
-        if moving:
+        wrong = misplaced(
+            [each.target_replicas for each in described.partitions], described.media, self._media
+        )
+        if moving or wrong:
             message = f"replicas of {moving} partitions are being moved"
-            return _Outcome(Condition("Ready", True, "Moving", message), False), described
-        return _Outcome(Condition("Ready", True, "Ready", "it is as it should be")), described
+            if wrong:
+                message += f"; those of {wrong} are still to be moved to {described.media}"
+            return _Outcome(Condition("Ready", True, "Moving", message), False)
+        return _Outcome(Condition("Ready", True, "Ready", "it is as it should be"))
+
+    @property
+    def _media(self) -> Mapping[int, tuple[Media, ...]]:
+        """Of which media each broker has volumes that may hold replicas."""
+        assert self.found is not None
+        brokers = self.found.cluster.brokers
+        return {each.broker_id: each.media for each in brokers if not each.is_drained}
 
     @property
     def _is_complete(self) -> bool:
@@ -214,7 +263,7 @@ class _Work:
         wanted = sum(each.replicas for each in self.cluster.spec.pools)
         return len(self.found.cluster.brokers) >= wanted
 
-    async def _perform(self, step: Create | Alter | ChangeReplicas, name: str) -> None:
+    async def _perform(self, step: Create | Alter | MoveReplicas, name: str) -> None:
         match step:
             case Create():
                 await self.admin.create_topic(
@@ -227,34 +276,37 @@ class _Work:
                     unset_config=step.unset_config,
                     partitions=step.partitions,
                 )
-            case ChangeReplicas():
-                await self._change_replicas(name, step.replication_factor)
+            case MoveReplicas():
+                await self._move_replicas(name, step)
         _log.info("topic changed", extra={"topic": name, "step": repr(step)})
 
-    async def _change_replicas(self, name: str, replication_factor: int) -> None:
+    async def _move_replicas(self, name: str, step: MoveReplicas) -> None:
         assert self.found is not None
-        others: Counter[BrokerId] = Counter()
-        leaders: Counter[BrokerId] = Counter()
-        for topic in self.found.topics.values():
-            if topic.name != name:
-                for each in topic.partitions:
-                    others.update(each.target_replicas)
-                    leaders[each.preferred_leader] += 1
-        brokers = self.found.cluster.brokers
-        plan = planned(
-            {
-                (name, each.partition): each.target_replicas
-                for each in self.found.topics[name].partitions
-            },
-            [
-                Candidate(each.broker_id, each.rack)
-                for each in brokers
-                if not each.is_fenced and not each.is_draining
-            ],
-            replication_factor=replication_factor,
-            other_replicas=others,
-            other_leaders=leaders,
-        )
+        before = {
+            (name, each.partition): each.target_replicas
+            for each in self.found.topics[name].partitions
+        }
+        for each in before.values():
+            self.loads.remove(each)
+        # What is over in a moment is no reason to copy everything elsewhere: only drained brokers
+        # give up what they hold.
+        brokers = [each for each in self.found.cluster.brokers if not each.is_drained]
+        plan: dict[tuple[str, int], tuple[BrokerId, ...]] = {}
+        try:
+            plan = planned(
+                before,
+                [Candidate(each.broker_id, each.rack, each.media) for each in brokers],
+                replication_factor=step.replication_factor,
+                media=dict.fromkeys(before, step.media),
+                nothing_new=[
+                    each.broker_id for each in brokers if each.is_fenced or each.is_draining
+                ],
+                other_replicas=self.loads.replicas,
+                other_leaders=self.loads.leaders,
+            )
+        finally:
+            for each in {**before, **plan}.values():
+                self.loads.add(each)
         for refused in (await self.admin.reassign_partitions(plan)).values():
             if refused is not None:
                 raise refused
@@ -329,6 +381,7 @@ def found_topic(described: TopicDescription) -> FoundTopic:
         },
         replicas=tuple(each.target_replicas for each in described.partitions),
         moving=sum(each.is_reassigning for each in described.partitions),
+        media=described.media,
     )
 
 
