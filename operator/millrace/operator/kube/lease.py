@@ -23,8 +23,11 @@ _log = logging.getLogger(__name__)
 
 NAME: Final = "millrace-operator"
 TIMES: Final = LeaseTimes(
-    duration_ms=15_000, renew_deadline_ms=10_000, retry_ms=2000, watch_ms=2000
+    duration_ms=45_000, renew_deadline_ms=30_000, retry_ms=12_000, watch_ms=2000
 )
+"""An operator that ends gives the lease back, and the next acts within two seconds. One that dies
+is missed for 45 s: no record waits for it. In return an idle operator writes once in 12 s only.
+"""
 
 
 class OperatorLease:
