@@ -1,0 +1,33 @@
+"""A Cluster of three brokers is applied: seconds until it is Ready, images present, the median.
+
+A round applies a Cluster in a namespace of its own: volumes are made, pods are scheduled and
+started, and brokers elect their controller.
+"""
+
+import time
+from statistics import median
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.real_kubernetes import fresh_namespace, running_kubernetes
+
+SECONDS_MAX = 30
+
+
+def measure(bench: Bench) -> Outcome:
+    """Make a cluster, once a round."""
+    taken = []
+    with running_kubernetes() as kubernetes:
+        for number in range(1, bench.rounds + 1):
+            with fresh_namespace(kubernetes) as namespace:
+                since = time.monotonic()
+                namespace.make_cluster()
+                taken.append(time.monotonic() - since)
+            say(f"round {number}/{bench.rounds} {taken[-1]:.1f} s")
+    return Outcome(
+        bounds=[Bound(what="median in s", value=median(taken), at_most=SECONDS_MAX)],
+        detail={"rounds": taken},
+    )
+
+
+if __name__ == "__main__":
+    figure("cluster_ready", unit="s", goal="<= 30", measure=measure)
