@@ -8,7 +8,7 @@ from contextlib import closing
 from tests.faults.cluster import Node, NotSeenError
 from tests.faults.disks import refusals
 from tests.faults.fault import Scene, fault
-from tests.faults.load import place_of
+from tests.faults.metadata import PLACES
 from tests.integration.raw_client import RawClient, batch_of, resealed
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
@@ -103,7 +103,7 @@ def reassign(scene: Scene) -> str:
 
 
 def _reassign(scene: Scene, key: int, replicas: Sequence[int]) -> None:
-    topic, partition = place_of(key)
+    topic, partition = PLACES.place_of(key)
     request = cluster_pb2.ReassignPartitionsRequest(
         reassignments=[
             cluster_pb2.Reassignment(
@@ -129,7 +129,7 @@ def _reassign(scene: Scene, key: int, replicas: Sequence[int]) -> None:
 @fault("F72", "min.insync.replicas is raised, a follower is killed, and it is lowered", seconds=14)
 def change_min_isr(scene: Scene) -> str:
     key = scene.key()
-    topic, _ = place_of(key)
+    topic, _ = PLACES.place_of(key)
     leader, follower = scene.leader(key), scene.follower(key)
     before = _refusals_for_want_of_replicas(leader)
     with SyncAdmin(scene.cluster.bootstrap) as admin:
@@ -171,7 +171,7 @@ def _retried(work: Callable[[], object]) -> None:
 def _refused(scene: Scene, batch: bytes | None, expected: type[MillraceError]) -> str:
     """Send a bad batch to a leader; return what it said."""
     key = scene.key()
-    topic, partition = place_of(key)
+    topic, partition = PLACES.place_of(key)
     place = TopicPartition(scene.view.topics[topic].topic_id, partition)
     leader = scene.leader(key)
     before = refusals(leader, expected.name())
@@ -193,7 +193,7 @@ def _corrupt(place: TopicPartition, scene: Scene) -> bytes:
 
 @fault("F54", "a batch that is larger than its topic allows", seconds=2)
 def send_too_much(scene: Scene) -> str:
-    topic, partition = place_of(0)
+    topic, partition = PLACES.place_of(0)
     place = TopicPartition(scene.cluster.look().topics[topic].topic_id, partition)
     batch = batch_of(place, [bytes(scene.dice.randint(1_048_589, 2_000_000))])
     leader = scene.leader(0)
@@ -212,7 +212,7 @@ def send_a_corrupt_batch(scene: Scene) -> str:
 @fault("F56", "a batch that says it inflates to less, or to more, than it does", seconds=2)
 def send_a_bomb(scene: Scene) -> str:
     key = scene.key()
-    topic, partition = place_of(key)
+    topic, partition = PLACES.place_of(key)
     place = TopicPartition(scene.view.topics[topic].topic_id, partition)
     honest = batch_of(place, [bytes(900_000)], codec="zstd")
     lie = resealed(place, honest, inflated_length=scene.dice.choice([1000, 2**31]))

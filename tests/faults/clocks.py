@@ -4,9 +4,8 @@ import time
 
 from tests.faults.cluster import Node, NotSeenError
 from tests.faults.fault import Scene, fault
-from tests.faults.load import place_of
 from tests.faults.machine import Need
-from tests.faults.metadata import KEYS, PARTITIONS, TOPICS
+from tests.faults.metadata import PLACES
 
 from millrace.client import SyncConsumer
 
@@ -82,14 +81,14 @@ def _jumps(node: Node) -> float:
 
 def _stamped(scene: Scene) -> tuple[int, Node]:
     """A partition whose records have the leader's time, and its leader."""
-    key = scene.dice.choice([key for key in KEYS if TOPICS[key // PARTITIONS] == "t1"])
+    key = scene.dice.choice([key for key in PLACES.keys if PLACES.place_of(key)[0] == "t1"])
     return key, scene.leader(key)
 
 
 def _newest_stamp(scene: Scene, key: int) -> float:
     """The time of the next record of a partition, in seconds."""
     with SyncConsumer(scene.cluster.bootstrap) as consumer:
-        consumer.assign([place_of(key)], start="end")
+        consumer.assign([PLACES.place_of(key)], start="end")
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             if records := consumer.poll(1000):

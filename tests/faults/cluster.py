@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from tests.faults.history import History
 from tests.faults.machine import Need
-from tests.faults.metadata import TOPICS, View, Watcher
+from tests.faults.metadata import PLACES, View, Watcher
 from tests.faults.network import Host, NamespacedHost, clients_host
 from tests.faults.preload import Control
 from tests.faults.volume import Folder, Volume
@@ -198,7 +198,7 @@ class Cluster:
         self.watcher = Watcher(self.store_file, self._history)
         self._opened.callback(self.watcher.stop)
         with SyncAdmin(self.bootstrap) as admin:
-            for topic in TOPICS:
+            for topic in PLACES.topics:
                 # Records of t1 have the broker's time, which shows what clock it has.
                 stamps = {"message.timestamp.type": "LogAppendTime"} if topic == "t1" else {}
                 admin.create_topic(
@@ -329,7 +329,7 @@ class Cluster:
         """Say how every replica stands, for messages."""
         try:
             with SyncAdmin(self.bootstrap, request_timeout_ms=5000) as admin:
-                logs = [each for topic in TOPICS for each in admin.describe_logs(topic)]
+                logs = [each for topic in PLACES.topics for each in admin.describe_logs(topic)]
         except MillraceError as error:
             return repr(error)
         return "\n".join(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.faults.cluster import Node, NotSeenError
 from tests.faults.fault import Scene, fault
-from tests.faults.load import place_of
+from tests.faults.metadata import PLACES
 from tests.integration.running_broker import wait_until
 
 from millrace.client import SyncConsumer
@@ -21,7 +21,7 @@ _SET_ASIDE = "a damaged log was set aside"
 
 def directory_of(scene: Scene, node: Node, key: int) -> Path:
     """Where a broker keeps a partition."""
-    topic, partition = place_of(key)
+    topic, partition = PLACES.place_of(key)
     return node.partition_directory(scene.view.topics[topic].topic_id, partition)
 
 
@@ -113,7 +113,7 @@ def _read_through(bootstrap: str, key: int) -> None:
     """Read a partition from its beginning, for a while: others write on."""
     deadline = time.monotonic() + _READ_SECONDS
     with SyncConsumer(bootstrap) as consumer, suppress(MillraceError):
-        consumer.assign([place_of(key)], start="beginning")
+        consumer.assign([PLACES.place_of(key)], start="beginning")
         while time.monotonic() < deadline:
             consumer.poll(500)
 

@@ -21,11 +21,12 @@ class History:
 
     Args:
         path: where the lines go; None keeps them in memory alone.
+        keeps_ops: whether `ops` fills; off where nobody judges in this process.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, keeps_ops: bool = True) -> None:
         self._file = None if path is None else path.open("w")
-        self._recorder = Recorder(None if self._file is None else self._write)
+        self._recorder = Recorder(None if self._file is None else self._write, keeps_ops=keeps_ops)
         self._lock = threading.Lock()
 
     def record(

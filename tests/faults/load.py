@@ -1,9 +1,11 @@
-"""Clients of the cluster: one writer for each partition, and readers of all of them.
+"""Clients of a cluster: one writer for each partition, and readers of all of them.
 
-Writers send unique values with `acks=all`, idempotent, a few at a time, and wait; to two topics
-with `acks=1` and `acks=0`, of which less is promised. Readers poll on and on, one of them from the
-broker of its zone, and somebody asks where partitions end. Everything is reported to the history.
+Writers send unique values with `acks=all`, idempotent, a few at a time, and wait; to some topics
+with `acks=1` and `acks=0`, of which less is promised. Readers poll on and on, some from the broker
+of their zone, and somebody asks where partitions end. Everything is reported to the history.
 Values are padded, so that segments fill.
+
+Nothing here knows how the brokers run: the same load works on processes and in a pod.
 """
 
 import asyncio
@@ -11,49 +13,62 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
-from tests.faults.cluster import zone_of
 from tests.faults.history import History
-from tests.faults.metadata import (
-    ACKS_0_KEYS,
-    ACKS_1_KEYS,
-    KEYS,
-    PARTITIONS,
-    SURE_KEYS,
-    TOPICS,
-)
-from tests.faults.nearby import ZONE
 
 from millrace.client import Admin, Consumer, Producer
 from millrace.client._records import Records
 from millrace.core.errors import Appended, MillraceError
 
-_ZONES: Final = ("", "", zone_of(ZONE))
-"""Of the readers; who names none reads from leaders, and the others from the broker beside them."""
+Acks = Literal["all", 1, 0]
+
 _POLL_MS: Final = 300
-_PAUSE_SECONDS: Final = 0.05
 _SENDS_MAX: Final = 12
 _NUMBER_BYTES: Final = 20
 _SMALL, _LARGE = 1_000, 16_000
 _FINAL_SECONDS_MAX: Final = 90.0
 
 
-def place_of(key: int) -> tuple[str, int]:
-    """The partition that a key stands for."""
-    return TOPICS[key // PARTITIONS], key % PARTITIONS
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The partitions under load: so many of each topic.
 
+    A key of the history is partition `key % partitions` of the topic of number `key // partitions`.
 
-def _acks_of(key: int) -> Literal["all", 1, 0]:
-    return 0 if key in ACKS_0_KEYS else 1 if key in ACKS_1_KEYS else "all"
+    Attributes:
+        acks: of topics that are written with less than `all`.
+    """
 
+    topics: tuple[str, ...]
+    partitions: int
+    acks: Mapping[str, Acks] = field(default_factory=dict)
 
-def key_of(topic: str, partition: int) -> int:
-    return TOPICS.index(topic) * PARTITIONS + partition
+    @property
+    def keys(self) -> range:
+        """All of them."""
+        return range(len(self.topics) * self.partitions)
+
+    def place_of(self, key: int) -> tuple[str, int]:
+        """The partition that a key stands for."""
+        return self.topics[key // self.partitions], key % self.partitions
+
+    def key_of(self, topic: str, partition: int) -> int:
+        """The key that stands for a partition."""
+        return self.topics.index(topic) * self.partitions + partition
+
+    def acks_of(self, key: int) -> Acks:
+        """With what a partition is written."""
+        return self.acks.get(self.place_of(key)[0], "all")
+
+    def is_sure(self, key: int) -> bool:
+        """Whether what is acknowledged there has been promised to stay."""
+        return self.acks_of(key) == "all"
 
 
 def text_of(value: int, size: int = _SMALL) -> bytes:
@@ -72,7 +87,13 @@ class Load(threading.Thread):
         bootstrap: addresses of the brokers.
         history: told of everything.
         seed: of what is sent when.
-        newest_epoch: the leader epoch of a key, as the metadata has it now.
+        places: what is written and read.
+        zones: of the readers; who names none reads from leaders, and the others from the broker
+            beside them.
+        newest_epoch: the leader epoch of a key, as the metadata has it now; None: nobody asks where
+            partitions end, as answers of leaders that were replaced cannot be told.
+        pause_s: between two things that a client does, on average.
+        record_bytes: of every record.
 
     Attributes:
         acknowledged: values with `acks=all`, so far.
@@ -83,17 +104,30 @@ class Load(threading.Thread):
     """
 
     def __init__(
-        self, bootstrap: str, history: History, seed: int, newest_epoch: Callable[[int], int]
+        self,
+        bootstrap: str,
+        history: History,
+        seed: int,
+        places: Places,
+        *,
+        zones: Sequence[str] = ("", ""),
+        newest_epoch: Callable[[int], int] | None = None,
+        pause_s: float = 0.05,
+        record_bytes: int = _SMALL,
     ) -> None:
         super().__init__(name="load", daemon=True)
         self.acknowledged = 0
-        self.acknowledged_of = dict.fromkeys(KEYS, 0)
+        self.acknowledged_of = dict.fromkeys(places.keys, 0)
         self.slowest_s = 0.0
         self.failure: BaseException | None = None
         self._addresses = bootstrap
         self._history = history
         self._seed = seed
+        self._places = places
+        self._zones = zones
         self._newest_epoch = newest_epoch
+        self._pause_s = pause_s
+        self._record_bytes = record_bytes
         self._values = itertools.count(1)
         self._lives = itertools.count(1)
         self._producers: dict[int, Producer] = {}
@@ -112,7 +146,8 @@ class Load(threading.Thread):
         """Write so much into every partition of `acks=all`, in large records, before all else."""
 
         async def fill_all() -> None:
-            await asyncio.gather(*(self._fill(key, bytes_each) for key in SURE_KEYS))
+            sure = filter(self._places.is_sure, self._places.keys)
+            await asyncio.gather(*(self._fill(key, bytes_each) for key in sure))
 
         self.call(fill_all())
 
@@ -158,7 +193,7 @@ class Load(threading.Thread):
         wanted = {
             key: before + count
             for key, before in self.acknowledged_of.items()
-            if key not in ACKS_0_KEYS
+            if self._places.acks_of(key) != 0
         }
         deadline = time.monotonic() + seconds
         while late := [key for key in wanted if self.acknowledged_of[key] < wanted[key]]:
@@ -179,9 +214,11 @@ class Load(threading.Thread):
         self._loop.close()
 
     async def _begin(self) -> None:
-        work = [self._write(key) for key in KEYS]
-        work += [self._read(each) for each in range(len(_ZONES))]
-        self._tasks = [asyncio.create_task(each) for each in (*work, self._ask_ends())]
+        work = [self._write(key) for key in self._places.keys]
+        work += [self._read(number, zone) for number, zone in enumerate(self._zones)]
+        if self._newest_epoch is not None:
+            work.append(self._ask_ends(self._newest_epoch))
+        self._tasks = [asyncio.create_task(each) for each in work]
         for task in self._tasks:
             task.add_done_callback(self._on_done)
 
@@ -204,7 +241,7 @@ class Load(threading.Thread):
         finally:
             await producer.close()
 
-    def _producer(self, acks: Literal["all", 1, 0] = "all") -> Producer:
+    def _producer(self, acks: Acks = "all") -> Producer:
         return Producer(
             self._addresses,
             acks=acks,
@@ -215,7 +252,8 @@ class Load(threading.Thread):
 
     async def _write(self, key: int) -> None:
         dice = random.Random(f"{self._seed} writes {key}")
-        acks, pause = _acks_of(key), _PAUSE_SECONDS * (1 if key in SURE_KEYS else 4)
+        acks = self._places.acks_of(key)
+        pause = self._pause_s * (1 if acks == "all" else 4)
         while not self._is_over.is_set():
             producer = self._producers[key] = self._producer(acks)
             name = f"w{key}.{next(self._lives)}"
@@ -223,7 +261,7 @@ class Load(threading.Thread):
                 while not self._is_over.is_set():
                     count = dice.randint(1, _SENDS_MAX)
                     values = [next(self._values) for _ in range(count)]
-                    if not await self._send(producer, name, key, values, _SMALL):
+                    if not await self._send(producer, name, key, values, self._record_bytes):
                         break  # Of the process nobody knows what it did: it is retired.
                     await asyncio.sleep(dice.uniform(0, 2 * pause))
             finally:
@@ -235,7 +273,8 @@ class Load(threading.Thread):
         self, producer: Producer, name: str, key: int, values: Sequence[int], size: int
     ) -> bool:
         """Send values and wait for all; return whether all were acknowledged, or sent."""
-        topic, partition = place_of(key)
+        topic, partition = self._places.place_of(key)
+        acks = self._places.acks_of(key)
         record = self._history.record
         record(name, INVOKE, "send", sends=[Send(key, value) for value in values])
         since = time.monotonic()
@@ -249,53 +288,53 @@ class Load(threading.Thread):
                 done.append(Send(key, value, (await handle).offset))
             except MillraceError as error:
                 failed.append((value, error))
-        if key in SURE_KEYS:
+        if acks == "all":
             self.slowest_s = max(self.slowest_s, time.monotonic() - since)
             self.acknowledged += len(done)
         else:  # What the leader alone has may be lost, and its offset be another record's.
             done = [Send(key, value) for _, value, _ in done]
-        if key not in ACKS_0_KEYS:
+        if acks != 0:
             self.acknowledged_of[key] += len(done)
         if done:
-            record(name, INFO if key in ACKS_0_KEYS else OK, "send", sends=done)
+            record(name, INFO if acks == 0 else OK, "send", sends=done)
         for value, why in failed:
             kind = FAIL if why.appended is Appended.NO else INFO
             record(name, kind, "send", sends=[Send(key, value)], error=repr(why))
         return not failed
 
-    async def _read(self, number: int) -> None:
+    async def _read(self, number: int, zone: str) -> None:
         while not self._is_over.is_set():
             name = f"r{number}.{next(self._lives)}"
             consumer = Consumer(
                 self._addresses,
                 request_timeout_ms=10_000,
-                client_rack=_ZONES[number],
+                client_rack=zone,
                 metadata_max_age_ms=2_000,  # So soon it asks again where to read.
             )
             try:
-                await consumer.assign(TOPICS, start="beginning")
-                self._history.record(name, OK, "assign", details=list(KEYS))
+                await consumer.assign(self._places.topics, start="beginning")
+                self._history.record(name, OK, "assign", details=list(self._places.keys))
                 while not self._is_over.is_set():
                     self._history.record(name, INVOKE, "poll")
                     records = await consumer.poll(_POLL_MS)
-                    self._history.record(name, OK, "poll", polled=[_by_key(records)])
-                    await asyncio.sleep(_PAUSE_SECONDS)
+                    self._history.record(name, OK, "poll", polled=[self._by_key(records)])
+                    await asyncio.sleep(self._pause_s)
             except MillraceError as error:
                 self._history.record(name, INFO, "poll", error=repr(error))
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(self._pause_s)
             finally:
                 with suppress(MillraceError):
                     await consumer.close()
 
-    async def _ask_ends(self) -> None:
+    async def _ask_ends(self, newest_epoch: Callable[[int], int]) -> None:
         """Ask again and again where partitions end, of one topic after another."""
         record = self._history.record
         name = f"asker.{next(self._lives)}"
         async with Admin(self._addresses, request_timeout_ms=5_000) as admin:
-            for topic in itertools.cycle(TOPICS):
+            for topic in itertools.cycle(self._places.topics):
                 if self._is_over.is_set():
                     return
-                keys = [key for key in KEYS if place_of(key)[0] == topic]
+                keys = [self._places.key_of(topic, each) for each in range(self._places.partitions)]
                 record(name, INVOKE, "list_offsets", details=dict.fromkeys(keys))
                 try:
                     found = await admin.list_offsets(topic)
@@ -303,41 +342,39 @@ class Load(threading.Thread):
                     record(name, INFO, "list_offsets", error=repr(error))
                     name = f"asker.{next(self._lives)}"
                 else:
-                    newest = {key: await asyncio.to_thread(self._newest_epoch, key) for key in keys}
+                    newest = {key: await asyncio.to_thread(newest_epoch, key) for key in keys}
                     # Who was replaced, and has not heard of it, says what was true a moment ago
                     # (P40): that is no promise.
                     ends = {
                         key: end.offset
                         for partition, end in found.items()
-                        if end.leader_epoch >= newest[key := key_of(topic, partition)]
+                        if end.leader_epoch >= newest[key := self._places.key_of(topic, partition)]
                     }
                     record(name, OK, "list_offsets", details=ends)
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(self._pause_s)
 
     async def _read_all(self) -> dict[int, int]:
         async with Admin(self._addresses) as admin:
             ends: dict[int, int] = {}
-            for topic in TOPICS:
+            for topic in self._places.topics:
                 for partition, end in (await admin.list_offsets(topic)).items():
-                    ends[key_of(topic, partition)] = end.offset
+                    ends[self._places.key_of(topic, partition)] = end.offset
         deadline = time.monotonic() + _FINAL_SECONDS_MAX
         async with Consumer(self._addresses) as consumer:
-            await consumer.assign(TOPICS, start="beginning")
+            await consumer.assign(self._places.topics, start="beginning")
             waiting = {key for key, end in ends.items() if end > 0}
             polled = []
             self._history.record("final", INVOKE, "final")
             while waiting and time.monotonic() < deadline:
-                found = _by_key(await consumer.poll(_POLL_MS))
+                found = self._by_key(await consumer.poll(_POLL_MS))
                 polled.append(found)
                 waiting -= {key for key, read in found.items() if read[-1][0] + 1 >= ends[key]}
             self._history.record("final", OK, "final", polled=polled)
         return ends
 
-
-def _by_key(records: Records) -> dict[int, list[tuple[int, int]]]:
-    found: dict[int, list[tuple[int, int]]] = {}
-    for record in records:
-        found.setdefault(key_of(record.topic, record.partition), []).append(
-            (record.offset, value_of(record.value))
-        )
-    return found
+    def _by_key(self, records: Records) -> dict[int, list[tuple[int, int]]]:
+        found: dict[int, list[tuple[int, int]]] = {}
+        for record in records:
+            key = self._places.key_of(record.topic, record.partition)
+            found.setdefault(key, []).append((record.offset, value_of(record.value)))
+        return found

@@ -10,6 +10,7 @@ from typing import Final
 
 from tests.checkers.history import INFO
 from tests.faults.history import History
+from tests.faults.load import Places
 
 from millrace.core.ids import NO_BROKER, BrokerId, ControllerEpoch
 from millrace.core.metadata.encoding import decode_cluster, decode_shard
@@ -22,10 +23,11 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.stored import StoredObject
 
-TOPICS: Final = ("t0", "t1", "t2", "acks-1", "acks-0")
-PARTITIONS: Final = 2
-KEYS: Final = range(len(TOPICS) * PARTITIONS)
-"""A key of the history is partition `key % 2` of the topic of number `key // 2`."""
+PLACES: Final = Places(
+    topics=("t0", "t1", "t2", "acks-1", "acks-0"),
+    partitions=2,
+    acks={"acks-1": 1, "acks-0": 0},
+)
 ACKS_1_KEYS: Final = range(6, 8)
 ACKS_0_KEYS: Final = range(8, 10)
 """Written with less than `acks=all`; faults aim at the others."""
@@ -46,12 +48,13 @@ class View:
 
     def partition(self, key: int) -> PartitionState:
         """One of the partitions that the load is on."""
-        return self.topics[TOPICS[key // PARTITIONS]].partitions[key % PARTITIONS]
+        topic, number = PLACES.place_of(key)
+        return self.topics[topic].partitions[number]
 
     def partitions(self) -> Iterator[tuple[int, PartitionState]]:
         """All partitions that the load is on, by key."""
-        for key in KEYS:
-            if TOPICS[key // PARTITIONS] in self.topics:
+        for key in PLACES.keys:
+            if PLACES.place_of(key)[0] in self.topics:
                 yield key, self.partition(key)
 
     def broker(self, name: str) -> BrokerRegistration:
@@ -138,9 +141,9 @@ class Watcher(threading.Thread):
         shard = decode_shard(int(key.removeprefix(_SHARD_PREFIX)), stored)
         self._topics[key] = {str(topic.name): topic for topic in shard.topics.values()}
         for name, topic in self._topics[key].items():
-            if name in TOPICS:
+            if name in PLACES.topics:
                 for number, state in enumerate(topic.partitions):
-                    self._report(TOPICS.index(name) * PARTITIONS + number, state, stored)
+                    self._report(PLACES.key_of(name, number), state, stored)
 
     def _report(self, key: int, state: PartitionState, stored: StoredObject) -> None:
         if self._seen.get(key) == state:

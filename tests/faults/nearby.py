@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from tests.faults.cluster import Cluster
-from tests.faults.metadata import TOPICS
+from tests.faults.metadata import PLACES
 
 ZONE: Final = 1
 """The number of the broker whose zone a reader names."""
@@ -62,7 +62,7 @@ class Nearby:
             (node.pid, name, *(each.leader_epoch for each in view.topics[name].partitions)): (
                 metrics.get(f'millrace_topic_fetched_bytes_total{{topic="{name}"}}', 0.0)
             )
-            for name in TOPICS
+            for name in PLACES.topics
             if all(each.leader != broker_id for each in view.topics[name].partitions)
         }
 

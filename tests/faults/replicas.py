@@ -8,7 +8,7 @@ import crc32c
 from tests.checkers.history import INFO
 from tests.faults.cluster import Cluster
 from tests.faults.history import History
-from tests.faults.load import key_of
+from tests.faults.metadata import PLACES
 
 from millrace.broker.storage import inspection
 from millrace.broker.storage.posix_file_system import PosixFileSystem
@@ -45,7 +45,7 @@ def report_replicas(cluster: Cluster, history: History, ends: dict[int, int]) ->
 
 def _key(topic: str, number: int) -> int:
     try:
-        return key_of(topic, number)
+        return PLACES.key_of(topic, number)
     except ValueError:
         return -1
 

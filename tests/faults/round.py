@@ -17,13 +17,13 @@ from tests.checkers import unreplicated
 from tests.checkers.check import check
 from tests.checkers.history import INFO, of_keys
 from tests.checkers.report import Expectations, Report
-from tests.faults.cluster import Cluster, NotSeenError
+from tests.faults.cluster import Cluster, NotSeenError, zone_of
 from tests.faults.fault import FAULTS, Scene
 from tests.faults.history import History
 from tests.faults.load import Load
 from tests.faults.machine import Need
-from tests.faults.metadata import ACKS_0_KEYS, ACKS_1_KEYS, SURE_KEYS
-from tests.faults.nearby import Nearby
+from tests.faults.metadata import ACKS_0_KEYS, ACKS_1_KEYS, PLACES, SURE_KEYS
+from tests.faults.nearby import ZONE, Nearby
 from tests.faults.replicas import report_replicas
 
 _FILL_BYTES: Final = 2_500_000  # Two closed segments, and the begin of a third.
@@ -96,7 +96,9 @@ def play(
             cluster.bootstrap,
             history,
             seed,
-            lambda key: cluster.look().partition(key).leader_epoch,
+            PLACES,
+            zones=("", "", zone_of(ZONE)),
+            newest_epoch=lambda key: cluster.look().partition(key).leader_epoch,
         )
         load.start()
         try:

@@ -1,0 +1,152 @@
+"""The load's pod, seen from outside: started, marked, asked how far it is, and its history fetched.
+
+Its code comes by a ConfigMap into the product's image, which has no test code.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from e2e.cluster.images import PRODUCT
+from e2e.cluster.places import ROOT
+from e2e.installed import Namespace, until
+from e2e.load.program import Settings, Status
+from tests.checkers.history import Op, read
+
+_CODE: Final = (
+    "e2e/load/program.py",
+    "tests/checkers/history.py",
+    "tests/faults/history.py",
+    "tests/faults/load.py",
+)
+_AT: Final = "/load"
+_FOLDER: Final = "/run/load"
+_SETTINGS: Final = "settings.json"
+_LOOK_SECONDS: Final = 0.5
+_FINISH_SECONDS_MAX: Final = 600.0
+
+
+class LoadPod:
+    """See the module.
+
+    Args:
+        namespace: where it is made; topics are called `<namespace>/<topic>`.
+        settings: what it does.
+        node: where it must run; empty: anywhere.
+        image: the product's, with its clients.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        settings: Settings,
+        *,
+        name: str = "load",
+        node: str = "",
+        image: str = PRODUCT,
+    ) -> None:
+        self.name = name
+        self._namespace = namespace
+        self._settings = settings
+        self._node = node
+        self._image = image
+
+    def start(self) -> None:
+        """Start it; return once every partition has taken writes."""
+        code = {path.replace("/", "."): (ROOT / path).read_text() for path in _CODE}
+        self._namespace.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": self.name},
+                "data": {**code, _SETTINGS: json.dumps(asdict(self._settings))},
+            },
+            self._pod(),
+        )
+        self._namespace.wait(f"pod/{self.name}", "Ready")
+        self.wait_for_all()
+
+    def window(self, what: str) -> None:
+        """Say that all should be available from now on ("open"), or may be broken ("close")."""
+        self._mark({"window": what})
+
+    def fault(self, fault_id: str, target: str) -> None:
+        """Say that a fault's effect was seen."""
+        self._mark({"fault": [fault_id, target]})
+
+    def status(self) -> Status:
+        """How far it is.
+
+        Raises:
+            AssertionError: its clients ended in a way that nobody expected.
+        """
+        found = Status(**json.loads(self._exec("cat", f"{_FOLDER}/status.json")))
+        assert not found.failure, found.failure
+        return found
+
+    def wait_for_all(self, count: int = 5, seconds: float = 120.0) -> None:
+        """Return once so many more values of every partition are acknowledged.
+
+        Raises:
+            AssertionError: they are not in time; says of which keys.
+        """
+        wanted = {key: was + count for key, was in self.status().acknowledged_of.items()}
+        deadline = time.monotonic() + seconds
+        while late := self._late(wanted):
+            assert time.monotonic() < deadline, f"keys {late} took no writes for {seconds:g} s"
+            time.sleep(_LOOK_SECONDS)
+
+    def finish(self) -> list[Op]:
+        """Have the clients stop and everything read from its beginning; return the history."""
+        self._mark({"finish": True})
+        until(
+            lambda: self.status().is_finished,
+            "everything is read from its beginning",
+            _FINISH_SECONDS_MAX,
+        )
+        return list(read(self._exec("cat", f"{_FOLDER}/history.jsonl").splitlines()))
+
+    def _late(self, wanted: Mapping[str, int]) -> list[str]:
+        found = self.status().acknowledged_of
+        return [key for key, count in wanted.items() if found[key] < count]
+
+    def _mark(self, mark: dict[str, Any]) -> None:
+        script = f'printf "%s\\n" "$0" >>{_FOLDER}/marks'
+        self._exec("sh", "-c", script, json.dumps(mark))
+
+    def _exec(self, *command: str) -> str:
+        return self._namespace("exec", self.name, "--", *command)
+
+    def _pod(self) -> dict[str, Any]:
+        paths = {path.replace("/", "."): path for path in _CODE} | {_SETTINGS: _SETTINGS}
+        items = [{"key": key, "path": path} for key, path in paths.items()]
+        container = {
+            "name": "load",
+            "image": self._image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["python", "-m", "e2e.load.program", f"{_AT}/{_SETTINGS}", _FOLDER],
+            "env": [{"name": "PYTHONPATH", "value": _AT}],
+            "startupProbe": {
+                "exec": {"command": ["test", "-e", f"{_FOLDER}/status.json"]},
+                "periodSeconds": 1,
+                "failureThreshold": 120,
+            },
+            "volumeMounts": [
+                {"name": "code", "mountPath": _AT},
+                {"name": "folder", "mountPath": _FOLDER},
+            ],
+        }
+        spec: dict[str, Any] = {
+            "containers": [container],
+            "restartPolicy": "Never",  # Its history would be gone, and nobody would notice.
+            "terminationGracePeriodSeconds": 0,
+            "volumes": [
+                {"name": "code", "configMap": {"name": self.name, "items": items}},
+                {"name": "folder", "emptyDir": {}},
+            ],
+        }
+        if self._node:
+            spec["nodeSelector"] = {"kubernetes.io/hostname": self._node}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": self.name}, "spec": spec}

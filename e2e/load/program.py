@@ -1,0 +1,144 @@
+"""The load as the main process of a pod, so that it goes on whatever becomes of the API server.
+
+    python -m e2e.load.program SETTINGS FOLDER
+
+SETTINGS is a file, see `Settings`. In FOLDER it keeps
+
+| file | |
+|---|---|
+| `history.jsonl` | all that happened, in the format of `tests.checkers.history` |
+| `marks` | written from outside, a line of JSON for each mark, and followed here |
+| `status.json` | how far it is, renewed again and again |
+
+A mark is `{"window": "open"}` or `"close"`, `{"fault": [id, target]}`, or `{"finish": true}`: then
+the clients stop, everything is read from its beginning, and the history is complete when the status
+says `is_finished`. The pod goes on, so that the history can be fetched.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.faults.history import History
+from tests.faults.load import Load, Places
+
+_LOOK_SECONDS: Final = 0.02
+_LOOKS_A_STATUS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the load does; see `tests.faults.load.Load`."""
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    partitions: int
+    seed: int = 1
+    readers: int = 2
+    pause_s: float = 0.2
+    record_bytes: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How far it is.
+
+    Attributes:
+        marks: how many were taken.
+        acknowledged_of: values that were, by the number of the partition's key.
+        failure: what nobody expected of the clients; empty: nothing.
+    """
+
+    marks: int
+    acknowledged: int
+    acknowledged_of: dict[str, int]
+    repeated: int
+    is_finished: bool = False
+    failure: str = ""
+
+
+class _Marks:
+    """The file of marks, followed."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch()
+        self._file = path.open()
+        self._rest = ""
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """Yield the marks that were written since."""
+        self._rest += self._file.read()
+        *lines, self._rest = self._rest.split("\n")
+        yield from map(json.loads, lines)
+
+
+def main() -> None:
+    """Work until the mark to finish, then wait to be ended."""
+    settings_file, folder = map(Path, sys.argv[1:])
+    settings = Settings(**json.loads(settings_file.read_text()))
+    marks = _Marks(folder / "marks")
+    places = Places(topics=tuple(settings.topics), partitions=settings.partitions)
+    with History(folder / "history.jsonl", keeps_ops=False) as history:
+        load = Load(
+            settings.bootstrap,
+            history,
+            settings.seed,
+            places,
+            zones=("",) * settings.readers,
+            pause_s=settings.pause_s,
+            record_bytes=settings.record_bytes,
+        )
+        load.start()
+        load.begin()
+        _serve(load, history, marks, folder)
+    status = _status(load, -1, is_finished=True)
+    while True:
+        _write(folder, status)
+        time.sleep(60)
+
+
+def _serve(load: Load, history: History, marks: _Marks, folder: Path) -> None:
+    taken = 0
+    while True:
+        for mark in marks.new():
+            taken += 1
+            match mark:
+                case {"window": what}:
+                    history.window(what)
+                case {"fault": [fault_id, target]}:
+                    history.fault(fault_id, target)
+                case {"finish": True}:
+                    history.window("close")
+                    load.read_all()
+                    load.stop()
+                    return
+                case _:
+                    raise ValueError(f"no such mark: {mark}")
+        _write(folder, _status(load, taken))
+        for _ in range(_LOOKS_A_STATUS):
+            time.sleep(_LOOK_SECONDS)
+
+
+def _status(load: Load, taken: int, *, is_finished: bool = False) -> Status:
+    return Status(
+        marks=taken,
+        acknowledged=load.acknowledged,
+        acknowledged_of={str(key): count for key, count in load.acknowledged_of.items()},
+        repeated=load.repeated,
+        is_finished=is_finished,
+        failure="" if load.failure is None else repr(load.failure),
+    )
+
+
+def _write(folder: Path, status: Status) -> None:
+    made = folder / "status.new"
+    made.write_text(json.dumps(asdict(status)))
+    made.replace(folder / "status.json")
+
+
+if __name__ == "__main__":
+    main()

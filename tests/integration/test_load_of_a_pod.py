@@ -1,0 +1,74 @@
+"""The load that runs in pods, as a process: marks come in, and a history comes out."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.checkers.check import check
+from tests.checkers.history import Op, read
+from tests.checkers.report import Expectations
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.client import SyncAdmin
+
+TOPIC = "load-of-a-pod"
+
+
+@pytest.fixture
+def folder(shared_broker: RunningBroker, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a load that runs, on two partitions."""
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.create_topic(TOPIC, partitions=2)
+    settings = tmp_path / "settings.json"
+    settings.write_text(
+        json.dumps({"bootstrap": shared_broker.address, "topics": [TOPIC], "partitions": 2})
+    )
+    command = (sys.executable, "-m", "e2e.load.program", settings, tmp_path)
+    program = subprocess.Popen(command)
+    yield tmp_path
+    program.kill()
+    program.wait()
+    with SyncAdmin(shared_broker.address) as admin:
+        admin.delete_topic(TOPIC)
+
+
+def test_a_load_takes_marks_from_a_file_and_leaves_a_history_that_can_be_judged(
+    folder: Path,
+) -> None:
+    wait_until((folder / "status.json").exists, "it works")
+    _mark(folder, {"window": "open"}, {"fault": ["F00", "nothing"]})
+    wait_until(lambda: _has_written(folder, 10), "both partitions take writes")
+    _mark(folder, {"finish": True})
+    wait_until(lambda: _status(folder)["is_finished"], "it has read everything")
+    history = _history(folder)
+    assert [(op.f, op.details) for op in history if op.f in ("window", "fault")] == [
+        ("window", "open"), ("fault", ["F00", "nothing"]), ("window", "close"),
+    ]  # fmt: skip
+    report = check(history, expectations=Expectations(ok_shares={"send": 1.0, "poll": 1.0}))
+    assert report.is_good, report.text()
+    assert report.measures["acknowledged"] >= 20
+    assert report.measures["acknowledged"] == _status(folder)["acknowledged"]
+
+
+def _mark(folder: Path, *marks: dict[str, object]) -> None:
+    with (folder / "marks").open("a") as file:
+        file.writelines(json.dumps(mark) + "\n" for mark in marks)
+
+
+def _status(folder: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((folder / "status.json").read_text())
+    return found
+
+
+def _has_written(folder: Path, count: int) -> bool:
+    found = _status(folder)["acknowledged_of"]
+    assert isinstance(found, dict)
+    return all(each >= count for each in found.values())
+
+
+def _history(folder: Path) -> list[Op]:
+    with (folder / "history.jsonl").open() as lines:
+        return list(read(lines))
