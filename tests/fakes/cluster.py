@@ -109,6 +109,11 @@ class Cluster:
         self.driver.media[BrokerId(broker_id)] = media
         self.driver.beat(self.life(broker_id))
 
+    def give_outside_address(self, broker_id: int, address: str) -> None:
+        """The broker says in its heartbeats from now on where clients outside connect."""
+        self.driver.outside_addresses[BrokerId(broker_id)] = address
+        self.driver.beat(self.life(broker_id))
+
     def report_offline(self, broker_id: int, topic_id: TopicId) -> None:
         """The broker says in a heartbeat that its first partition of the topic is offline."""
         self.driver.beat(self.life(broker_id), offline=[TopicPartition(topic_id, 0)])

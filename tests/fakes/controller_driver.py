@@ -54,7 +54,7 @@ class ControllerDriver:
         reads: keys to be read.
         writes: writes that were not done yet, oldest first.
         reluctances: what the heartbeats of `beat` say.
-        media: likewise, by broker.
+        media, outside_addresses: likewise, by broker.
         asks: which brokers were asked for log ends.
         unclean: what was said of unclean elections.
         now: the time; only `pass_time` moves it.
@@ -84,6 +84,7 @@ class ControllerDriver:
         self.writes: list[WriteObject] = []
         self.reluctances: dict[BrokerLife, Reluctance] = {}
         self.media: dict[BrokerId, tuple[Media, ...]] = {}
+        self.outside_addresses: dict[BrokerId, str] = {}
         self.asks: list[AskLogEnds] = []
         self.unclean: list[ElectedUncleanly] = []
         self.resigned: str | None = None
@@ -195,6 +196,7 @@ class ControllerDriver:
                 offline=tuple(offline),
                 reluctance=self.reluctances.get(life, Reluctance.NONE),
                 media=self.media.get(life.broker_id, ()),
+                outside_address=self.outside_addresses.get(life.broker_id, ""),
             )
         )
         assert isinstance(answer, HeartbeatAnswer), answer

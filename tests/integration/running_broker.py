@@ -57,7 +57,7 @@ class RunningBroker:
         self.settings = settings or {}
         self.wrapper = wrapper
         self.address = ""
-        self.metrics_address = ""
+        self.outside_address = self.metrics_address = ""
         self.pid = 0
         self.log_path = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,6 +73,7 @@ class RunningBroker:
             raise RuntimeError("the broker did not start; its log ends with\n" + self.log_end())
         said = json.loads(line)
         self.address, self.metrics_address = said["address"], said["metrics_address"]
+        self.outside_address = said["outside_address"] or ""
         self.pid = said["pid"]
         return self
 

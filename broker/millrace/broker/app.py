@@ -16,14 +16,14 @@ import logging
 import secrets
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 import uvloop
 
 from millrace.broker.address import Address
-from millrace.broker.config import BrokerConfig
+from millrace.broker.config import BrokerConfig, ListenerConfig, OutsideListenerConfig
 from millrace.broker.controller import ControllerShell
 from millrace.broker.coordination.opening import open_store
 from millrace.broker.peers.controller_channel import ControllerChannel
@@ -45,6 +45,7 @@ from millrace.broker.runtime.housekeeping import Housekeeping
 from millrace.broker.runtime.log_directories import LogDirectories
 from millrace.broker.runtime.mailbox import Mailbox, Worker
 from millrace.broker.runtime.memory import MemoryPool
+from millrace.broker.runtime.outside_address import OutsideAddress
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.positions import PositionsShell
 from millrace.broker.runtime.reader import LogReader
@@ -57,7 +58,7 @@ from millrace.core import settings
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
-from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.model import BrokerLife, Listener
 from millrace.core.metadata.requests import RegisterBroker
 
 _log = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ class BrokerAddress:
 
     Attributes:
         address: `host:port` that clients connect to.
+        outside_address: likewise, those of the outside listener; empty when there is none, or it
+            is not known yet.
         replica_address: `host:port` that the cluster's other brokers connect to.
         metrics_address: `host:port` of the metrics page; empty when there is none.
     """
@@ -90,6 +93,7 @@ class BrokerAddress:
     cluster_id: str
     broker_id: BrokerId
     address: str
+    outside_address: str
     replica_address: str
     metrics_address: str
 
@@ -144,13 +148,20 @@ class Broker:
         self._duties = duties
         self._endings = endings
         connections = connections_allowed(
-            config.limits.connections_max, config.storage.file_handles_max
+            config.limits.connections_max,
+            config.storage.file_handles_max,
+            listeners=2 if config.outside_listener.port < 0 else 3,
         )
         self._listener_limits = replace(config.limits, connections_max=connections)
         self._metrics = BrokerMetrics()
         self._refusals = Refusals(self._metrics, callers_max=connections)
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._turns = Turns()
+        self._memory = memory = MemoryPool(
+            config.limits.request_memory_bytes_max,
+            config.limits.connection_request_memory_bytes_max,
+        )
+        self._metrics.request_memory_bytes.set_function(lambda: memory.used)
         self._early = EarlyRequests(config.limits.early_request_wait_ms)
         self._checkers = [
             Worker(f"check-{number}", self._mailbox) for number in range(config.threads.check)
@@ -181,9 +192,8 @@ class Broker:
         """
         config, duties, directories = self._config, self._duties, self._directories
         limits = self._listener_limits
-        clients_watch = ConnectionWatch("clients", limits, self._metrics)
         brokers_watch = ConnectionWatch("brokers", limits, self._metrics)
-        clients = ClientListener(config.listener, limits, self._refusals, clients_watch)
+        clients, *others = listeners = self._listen()
         metrics_address = self._serve_metrics()
         replica_server = make_server(limits, brokers_watch, is_for_brokers=True)
         replica_address = bind(
@@ -193,7 +203,6 @@ class Broker:
             who="brokers",
             section="replica_listener",
         )
-        duties.begin(clients_watch.run())
         duties.begin(brokers_watch.run())
         known_cluster_id = directories.cluster_id
         # This broker's controller is served before it may be one.
@@ -209,6 +218,7 @@ class Broker:
         self._endings.push_async_callback(self._close_logs)
         self._endings.push_async_callback(duties.end)
         channel = await self._open_channel(controller, known_cluster_id)
+        outside = self._follow_outside_address(channel, others)
         cluster_id = channel.metadata.cluster.cluster_id
         await directories.open(cluster_id)
         await directories.keep_seen(channel.seen)  # Until now there was no place for it.
@@ -240,9 +250,10 @@ class Broker:
         replica_server.add_generic_rpc_handlers([followers.handlers()])
         # Until the clients have left, followers are served: they are what the answers wait for.
         self._endings.callback(followers.end_streams)
-        self._endings.push_async_callback(clients.stop, config.shutdown.grace_ms / 1000)
+        self._endings.push_async_callback(self._stop_serving, listeners)
         self._endings.push_async_callback(self._leave, channel)
-        self._endings.push_async_callback(clients.report_stopping)
+        for each in listeners:
+            self._endings.push_async_callback(each.report_stopping)
         housekeeping = Housekeeping(
             partitions,
             self._reader,
@@ -254,7 +265,8 @@ class Broker:
         duties.begin(housekeeping.observe())
         await self._take_up_partitions(channel, partitions)
 
-        await self._serve_clients(clients, broker, channel, partitions, positions)
+        for each in listeners:
+            await self._serve_clients(each, broker, channel, partitions, positions)
         duties.begin(housekeeping.run())
         duties.begin(channel.remember())
         controller.is_serving = True
@@ -262,6 +274,7 @@ class Broker:
             cluster_id=cluster_id,
             broker_id=broker.broker_id,
             address=str(clients.address),
+            outside_address="" if outside is None else outside.current,
             replica_address=str(replica_address),
             metrics_address=metrics_address,
         )
@@ -423,6 +436,41 @@ class Broker:
 
     # --- Clients -----------------------------------------------------------------------------
 
+    def _listen(self) -> list[ClientListener]:
+        """Bind the ports for clients: inside, and, where it is wanted, outside."""
+        config = self._config
+        wanted: list[tuple[Listener, str, ListenerConfig | OutsideListenerConfig]] = [
+            (Listener.INSIDE, "clients", config.listener)
+        ]
+        if config.outside_listener.port >= 0:
+            wanted.append((Listener.OUTSIDE, "outside", config.outside_listener))
+        bound = []
+        for listener, name, each in wanted:
+            watch = ConnectionWatch(name, self._listener_limits, self._metrics)
+            bound.append(
+                ClientListener(listener, each, self._listener_limits, self._refusals, watch)
+            )
+            self._duties.begin(watch.run())
+        return bound
+
+    def _follow_outside_address(
+        self, channel: ControllerChannel, others: Sequence[ClientListener]
+    ) -> OutsideAddress | None:
+        """Have heartbeats say where clients of the outside listener connect, if there is one."""
+        if not others:
+            return None
+        file = self._config.outside_listener.address_file
+        outside = OutsideAddress(others[0].address, file)
+        if file:
+            self._duties.begin(outside.run())
+        channel.outside_address = lambda: outside.current
+        return outside
+
+    async def _stop_serving(self, listeners: Sequence[ClientListener]) -> None:
+        """End all at a time, so that there is one grace."""
+        grace_seconds = self._config.shutdown.grace_ms / 1000
+        await asyncio.gather(*(each.stop(grace_seconds) for each in listeners))
+
     async def _serve_clients(
         self,
         clients: ClientListener,
@@ -431,20 +479,17 @@ class Broker:
         partitions: Partitions,
         positions: PositionsShell,
     ) -> None:
-        limits = self._config.limits
-        memory = MemoryPool(
-            limits.request_memory_bytes_max, limits.connection_request_memory_bytes_max
-        )
-        self._metrics.request_memory_bytes.set_function(lambda: memory.used)
+        limits, listener = self._config.limits, clients.listener
         produce = ProduceService(
             partitions=partitions,
             channel=channel,
             checkers=self._checkers,
-            memory=memory,
+            memory=self._memory,
             early=self._early,
             limits=limits,
             metrics=self._metrics,
             refusals=self._refusals,
+            listener=listener,
         )
         self._duties.begin(produce.sweep())
         fetch = FetchService(
@@ -454,6 +499,7 @@ class Broker:
             turns=self._turns,
             limits=limits,
             metrics=self._metrics,
+            listener=listener,
         )
         cluster = ClusterService(
             broker_id=broker.broker_id,
@@ -461,6 +507,7 @@ class Broker:
             partitions=partitions,
             limits=limits,
             turns=self._turns,
+            listener=listener,
         )
         keeping = PositionsService(
             positions=positions,
@@ -468,5 +515,6 @@ class Broker:
             channel=channel,
             limits=limits,
             turns=self._turns,
+            listener=listener,
         )
         await clients.serve(unary=[cluster, keeping], streaming=[produce, fetch])

@@ -241,6 +241,44 @@ class ListenerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutsideListenerConfig:
+    """Where clients connect that reach brokers by other addresses, as from outside of Kubernetes.
+
+    They are told these addresses of all brokers; who connects to `[listener]` is told that one's.
+    The limits of connections count for each of the two.
+    """
+
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on. There is no access control yet: only hosts that you trust should "
+        "reach it.",
+    )
+    port: int = setting(
+        -1,
+        "Port to listen on; 0: one that is free.",
+        maximum=PORT_MAX,
+        minus_one="no such listener",
+    )
+    advertised_host: str = setting(
+        "",
+        "Host name that these clients are told to connect to. Empty: `host`, or this machine's "
+        "name when that is a wildcard.",
+    )
+    advertised_port: int = setting(
+        0,
+        "Port that these clients are told to connect to. 0: the one that is listened on.",
+        maximum=PORT_MAX,
+    )
+    address_file: str = setting(
+        "",
+        "File of one line, `host:port`, that says instead what these clients are told; without a "
+        "host, `:port`, the host is as above. It is read again every second, so that the address "
+        "may be given to a broker that runs; while there is no such file, or it is empty, clients "
+        "are told none. The operator for Kubernetes writes it.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplicaListenerConfig:
     """Where the cluster's other brokers connect: followers, and everybody to the controller."""
 
@@ -515,10 +553,11 @@ class LimitsConfig:
     )
     connections_max: int = setting(
         5000,
-        "Most connections at a time of each listener, the clients' and the brokers'; a further one "
-        "is refused, and the log and `millrace_connections` say so. Where more than nine tenths "
-        "are used, those without a call under way are closed, the longest quiet first. "
-        "They are fewer where the process may not open as many files (`ulimit -Hn`).",
+        "Most connections at a time of each listener, the clients', the outside one and the "
+        "brokers'; a further one is refused, and the log and `millrace_connections` say so. "
+        "Where more than nine tenths are used, those without a call under way are closed, the "
+        "longest quiet first. They are fewer where the process may not open as many files "
+        "(`ulimit -Hn`).",
         minimum=1,
         maximum=1_000_000,
     )
@@ -670,6 +709,7 @@ class BrokerConfig:
     coordination: CoordinationConfig = section(CoordinationConfig)
     cluster: ClusterConfig = section(ClusterConfig)
     listener: ListenerConfig = section(ListenerConfig)
+    outside_listener: OutsideListenerConfig = section(OutsideListenerConfig)
     replica_listener: ReplicaListenerConfig = section(ReplicaListenerConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
     positions: PositionsConfig = section(PositionsConfig)

@@ -25,6 +25,7 @@ def announce(output: str, *, data: str, teach: bool) -> "Callable[[BrokerAddress
         if output == "json":
             facts = {
                 "address": address.address,
+                "outside_address": address.outside_address or None,
                 "metrics_address": address.metrics_address or None,
                 "cluster_id": address.cluster_id,
                 "broker_id": address.broker_id,
@@ -41,6 +42,8 @@ def announce(output: str, *, data: str, teach: bool) -> "Callable[[BrokerAddress
 def greeting(address: "BrokerAddress", data: str, *, teach: bool) -> str:
     """Return the text for a person."""
     lines = [f"Millrace is up at {address.address}, its data in {data}. Ctrl-C stops it."]
+    if address.outside_address:
+        lines.append(f"Clients outside: {address.outside_address}")
     if address.metrics_address:
         lines.append(f"Metrics: http://{address.metrics_address}/metrics")
     if teach:

@@ -197,6 +197,11 @@ class Cluster:
         info = self.brokers.get(broker_id)
         if info is None:
             raise ConnectionFailedError(f"broker {broker_id} is not in the cluster's metadata")
+        if not info.address:
+            raise ConnectionFailedError(
+                f"broker {broker_id} has no address (yet) for clients that come this way: it has "
+                "no outside listener, or nobody has told it where that is reached"
+            )
         connection = await self.connection(info.address)
         if connection.hello.broker_id != broker_id:  # It has moved, and another took its place.
             raise ConnectionFailedError(
@@ -294,7 +299,7 @@ class Cluster:
         addresses = [self._last_address] if self._last_address else []
         addresses += self._bootstrap
         addresses += [broker.address for broker in self.brokers.values() if not broker.is_fenced]
-        return list(dict.fromkeys(addresses))
+        return list(dict.fromkeys(filter(None, addresses)))
 
     async def on(
         self, connection: Connection, method: Callable[[Connection], Awaitable[Result]]

@@ -104,6 +104,7 @@ class ControllerChannel:
             values.
         reluctance: called to find out why this broker would rather not lead.
         media: called to find out of which media it has log directories that work.
+        outside_address: called to find out where clients of the outside listener connect.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class ControllerChannel:
         self._own_config = self.config = config
         self.reluctance: Callable[[], Reluctance] = lambda: Reluctance.NONE
         self.media: Callable[[], tuple[Media, ...]] = lambda: ()
+        self.outside_address: Callable[[], str] = lambda: ""
         self._limits = limits
         self._find_controller = find_controller
         self._own_problem = own_problem
@@ -280,6 +282,7 @@ class ControllerChannel:
             offline=self.offline()[: self.config.request_partitions_max],
             reluctance=self.reluctance(),
             media=self.media(),
+            outside_address=self.outside_address(),
         )
         answer: HeartbeatAnswer = await self.request(request)
         return answer

@@ -106,6 +106,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     offline=[topic_partition_to_proto(each) for each in request.offline],
                     reluctance=_RELUCTANCE_TO_PROTO[request.reluctance],
                     media=map(media_to_wire, request.media),
+                    outside_address=request.outside_address,
                 )
             )
         case AlterPartitions():
@@ -181,6 +182,7 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 # A later release may know more reasons.
                 reluctance=_RELUCTANCE_FROM_PROTO.get(heartbeat.reluctance, Reluctance.NONE),
                 media=media_set_from_wire(heartbeat.media),
+                outside_address=heartbeat.outside_address,
             )
         case "alter_partitions":
             return AlterPartitions(

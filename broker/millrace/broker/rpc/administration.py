@@ -21,7 +21,7 @@ from millrace.core.errors import (
     MillraceError,
 )
 from millrace.core.ids import BrokerId, TopicId, TopicPartition
-from millrace.core.metadata.model import Topic
+from millrace.core.metadata.model import Listener, Topic
 from millrace.core.metadata.request_limits import size_problem
 from millrace.core.metadata.requests import (
     AlterTopics,
@@ -180,7 +180,10 @@ class _Administration:
             results.append(
                 cluster_pb2.TopicResult(error=error_to_wire(outcome))
                 if isinstance(outcome, MillraceError)
-                else cluster_pb2.TopicResult(topic=describe_topic(image, outcome, config))
+                # The broker that passes this on knows where its client came through.
+                else cluster_pb2.TopicResult(
+                    topic=describe_topic(image, outcome, config, Listener.INSIDE)
+                )
             )
         return results
 

@@ -1,4 +1,4 @@
-"""The port that clients connect to: its services, their health, and what they look like.
+"""A port that clients connect to: its services, their health, and what they look like.
 
 It is bound before the broker registers, since its address is part of that, and answers only once
 everything behind it is open. Streams do not end by themselves: without `end_streams` every stop
@@ -13,10 +13,11 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from millrace.broker.config import LimitsConfig, ListenerConfig
+from millrace.broker.config import LimitsConfig, ListenerConfig, OutsideListenerConfig
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
+from millrace.core.metadata.model import Listener
 
 
 class Service(Protocol):
@@ -39,25 +40,30 @@ class ClientListener:
     """See the module.
 
     Args:
+        listener: which one of the broker it is.
         config: where it listens.
         limits: of its connections and messages.
         refusals: hears of what is refused to clients.
         watch: of its connections.
 
     Attributes:
-        address: what clients are told.
+        listener: as given.
+        address: what clients are told, unless something else is known.
     """
 
     def __init__(
         self,
-        config: ListenerConfig,
+        listener: Listener,
+        config: ListenerConfig | OutsideListenerConfig,
         limits: LimitsConfig,
         refusals: Refusals,
         watch: ConnectionWatch,
     ) -> None:
         self._server = make_server(limits, watch)
         self._refusals = refusals
-        self.address = bind(self._server, config, watch, who="clients", section="listener")
+        self.listener = listener
+        section = "listener" if listener is Listener.INSIDE else "outside_listener"
+        self.address = bind(self._server, config, watch, who="clients", section=section)
         self._health = health.aio.HealthServicer()
         self._streaming: Sequence[StreamingService] = ()
 

@@ -26,6 +26,7 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.metadata import topic_config
 from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import Listener
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_to_wire
 from millrace.proto.features import CLIENT_PROTOCOL, check_client
@@ -46,6 +47,7 @@ _FORWARDED: Final[dict[str, tuple[str, type[Message]]]] = {
     "ElectLeaders": ("elect_leaders", pb.ElectLeadersRequest),
 }
 """What the controller answers: by method, the field of its messages, and the request."""
+_WITH_TOPICS: Final = (pb.CreateTopicsResponse, pb.AlterTopicsResponse, pb.DeleteTopicsResponse)
 
 
 class ClusterService:
@@ -61,13 +63,15 @@ class ClusterService:
         partitions: Partitions,
         limits: LimitsConfig,
         turns: Turns,
+        listener: Listener,
     ) -> None:
         self._broker_id = broker_id
         self._channel = channel
         self._partitions = partitions
         self._limits = limits
         self._turns = turns
-        self._topics = TopicDescriptions()
+        self._listener = listener
+        self._topics = TopicDescriptions(listener)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers to register."""
@@ -126,7 +130,7 @@ class ClusterService:
                 pb.BrokerMetadata(
                     broker_id=broker.broker_id,
                     name=broker.name,
-                    address=broker.address,
+                    address=broker.address_at(self._listener),
                     rack=broker.rack,
                     broker_epoch=broker.broker_epoch,
                     fenced=broker.is_fenced,
@@ -189,10 +193,23 @@ class ClusterService:
             # What follows from it here is done, too: the client's next request finds it so.
             await self._partitions.settled()
             answer = getattr(response, name)
+            if self._listener is not Listener.INSIDE and isinstance(answer, _WITH_TOPICS):
+                await self._address(answer)
             answer.metadata_epoch = self._channel.metadata.epoch
             return cast(Message, answer)
 
         return unary_handler(forward, kind, limits=self._limits)
+
+    async def _address(self, answer: Any) -> None:
+        """Say where leaders are for the clients of this listener: the controller names none."""
+        image = self._channel.metadata
+        work = self._turns.work()
+        for result in answer.results:
+            await work.give_way()
+            for partition in result.topic.partitions:
+                leader = image.broker(BrokerId(partition.leader.broker_id))
+                address = "" if leader is None else leader.address_at(self._listener)
+                partition.leader.address = address
 
     async def _describe_logs(
         self, request: pb.DescribeLogsRequest, _: object
@@ -220,7 +237,7 @@ class ClusterService:
                 logs.append(
                     pb.LogDescription(
                         topic_partition=named,
-                        error=wire_error(self._partitions, error, topic_partition),
+                        error=wire_error(self._partitions, error, topic_partition, self._listener),
                         damaged_logs=self._partitions.damaged_logs(topic_partition),
                     )
                 )

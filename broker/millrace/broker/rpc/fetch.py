@@ -56,7 +56,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.log.leader_epochs import EpochEnd
-from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.model import BrokerLife, Listener
 from millrace.core.records.header import Buffer
 from millrace.core.replication.leader_session import ENTRIES_IN_REQUEST
 from millrace.core.replication.progress import FollowerProgress
@@ -75,6 +75,7 @@ class SessionService:
 
     Args:
         replication: how followers are served; None: consumers are.
+        listener: that consumers come through.
     """
 
     def __init__(
@@ -87,8 +88,10 @@ class SessionService:
         limits: LimitsConfig,
         metrics: BrokerMetrics,
         replication: ReplicationConfig | None = None,
+        listener: Listener = Listener.INSIDE,
     ) -> None:
         self.replication = replication
+        self.listener = listener
         self.early = early
         self.turns = turns
         self.partitions = partitions
@@ -147,7 +150,7 @@ class ReplicaService(SessionService):
 
 
 class FetchService(SessionService):
-    """Serves `millrace.proto.v1.Fetch`, on the client listener."""
+    """Serves `millrace.proto.v1.Fetch`, on a listener of clients."""
 
     NAME = pb.DESCRIPTOR.services_by_name["Fetch"].full_name
 
@@ -160,6 +163,7 @@ class FetchService(SessionService):
         turns: Turns,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
+        listener: Listener,
     ) -> None:
         super().__init__(
             partitions=partitions,
@@ -168,9 +172,10 @@ class FetchService(SessionService):
             turns=turns,
             limits=limits,
             metrics=metrics,
+            listener=listener,
         )
         self._lookups = OffsetLookups(
-            partitions, reader, turns, wait_ms_max=limits.fetch_wait_ms_max
+            partitions, reader, turns, wait_ms_max=limits.fetch_wait_ms_max, listener=listener
         )
 
     def end_streams(self) -> None:
@@ -438,8 +443,10 @@ class _FetchStream:
     ) -> None:
         self._leave(handle)
         self._service.metrics.refused(error)
+        service = self._service
         refused = pb.FetchedPartition(
-            handle=handle, error=wire_error(self._service.partitions, error, topic_partition)
+            handle=handle,
+            error=wire_error(service.partitions, error, topic_partition, service.listener),
         )
         partition = self._service.partitions.find(topic_partition)
         if partition is not None:

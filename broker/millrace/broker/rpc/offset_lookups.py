@@ -25,6 +25,7 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
+from millrace.core.metadata.model import Listener
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1.common_pb2 import Error
 from millrace.proto.v1.common_pb2 import TopicPartition as NamedPartition
@@ -38,15 +39,23 @@ class OffsetLookups:
         reader: of their logs.
         turns: of the loop.
         wait_ms_max: for how long a look-up may wait.
+        listener: that the callers come through.
     """
 
     def __init__(
-        self, partitions: Partitions, reader: LogReader, turns: Turns, *, wait_ms_max: int
+        self,
+        partitions: Partitions,
+        reader: LogReader,
+        turns: Turns,
+        *,
+        wait_ms_max: int,
+        listener: Listener,
     ) -> None:
         self._partitions = partitions
         self._reader = reader
         self._turns = turns
         self._wait_ms_max = wait_ms_max
+        self._listener = listener
         self._waits: set[_Wait] = set()
         self._is_ending = False
 
@@ -100,7 +109,7 @@ class OffsetLookups:
 
     def _error(self, named: NamedPartition, error: MillraceError) -> Error:
         topic_partition = TopicPartition(TopicId(named.topic_id), named.partition)
-        return wire_error(self._partitions, error, topic_partition)
+        return wire_error(self._partitions, error, topic_partition, self._listener)
 
     async def _list_offset(self, query: pb.ListOffsetsPartition) -> pb.ListedOffset:
         partition = self._partitions.get(_checked(query.topic_partition))

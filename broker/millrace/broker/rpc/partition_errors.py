@@ -8,6 +8,7 @@ from millrace.core.errors import (
     UnknownLeaderEpochError,
 )
 from millrace.core.ids import TopicPartition
+from millrace.core.metadata.model import Listener
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1.common_pb2 import Error, PartitionLeader
 
@@ -18,10 +19,11 @@ def wire_error(
     partitions: Partitions,
     error: MillraceError,
     topic_partition: TopicPartition,
+    listener: Listener,
     *,
     is_write: bool = False,
 ) -> Error:
-    """Return the message for an error; as `error_to_wire`."""
+    """Return the message for an error, as `error_to_wire`, to a client of a listener."""
     image = partitions.image
     if image is None:
         return error_to_wire(error, is_write=is_write)
@@ -32,7 +34,7 @@ def wire_error(
             PartitionLeader(
                 broker_id=state.leader,
                 leader_epoch=state.leader_epoch,
-                address=image.leader_address(state),
+                address=image.leader_address(state, listener),
             )
         )
     return message

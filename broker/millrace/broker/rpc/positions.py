@@ -25,7 +25,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
-from millrace.core.metadata.model import Topic
+from millrace.core.metadata.model import Listener, Topic
 from millrace.core.metadata.requests import CreatePositionsTopic
 from millrace.core.positions.machine import Result
 from millrace.core.positions.position import (
@@ -60,11 +60,13 @@ class PositionsService:
         channel: ControllerChannel,
         limits: LimitsConfig,
         turns: Turns,
+        listener: Listener,
     ) -> None:
         self._positions = positions
         self._partitions = partitions
         self._channel = channel
         self._limits = limits
+        self._listener = listener
         self._turns = turns
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -145,7 +147,7 @@ class PositionsService:
                 )
             names = await self._positions.ask(place, lambda machine, _: Result([], machine.names()))
         except MillraceError as error:
-            wire = wire_error(self._partitions, error, place)
+            wire = wire_error(self._partitions, error, place, self._listener)
             return pb.ListNamesResponse(error=wire, partitions=partitions)
         names = [each for each in names if each > request.after]
         return pb.ListNamesResponse(
@@ -227,7 +229,7 @@ class PositionsService:
         place = self._place(name)
         if place is None:
             return error_to_wire(error, is_write=True)
-        return wire_error(self._partitions, error, place, is_write=True)
+        return wire_error(self._partitions, error, place, self._listener, is_write=True)
 
 
 def _to_wire(positions: Mapping[TopicPartition, Position]) -> list[pb.Position]:

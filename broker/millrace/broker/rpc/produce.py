@@ -50,6 +50,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.metadata.model import Listener
 from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.records import batch as record_batch
 from millrace.core.records.header import BatchHeader
@@ -125,6 +126,7 @@ class ProduceService:
         limits: LimitsConfig,
         metrics: BrokerMetrics,
         refusals: Refusals,
+        listener: Listener,
     ) -> None:
         self.partitions = partitions
         self.channel = channel
@@ -134,6 +136,7 @@ class ProduceService:
         self.limits = limits
         self.metrics = metrics
         self.refusals = refusals
+        self.listener = listener
         # A stream's next message is in memory before the pool can be asked; so there are no more
         # streams than such messages fit into the connection's share.
         self._connection_streams_max = (
@@ -517,7 +520,10 @@ class _ProduceStream:
                 is_refused = True
                 if outcome is not error:  # What was refused at once is counted already.
                     self._on_refused(error)
-                said = wire_error(self._service.partitions, error, topic_partition, is_write=True)
+                service = self._service
+                said = wire_error(
+                    service.partitions, error, topic_partition, service.listener, is_write=True
+                )
                 results.append(pb.ProduceResult(error=said, base_offset=-1))
             else:
                 assert isinstance(outcome, Waiter)

@@ -12,7 +12,12 @@ from typing import Final
 import grpc
 
 from millrace.broker.address import Address, advertised_host, not_served
-from millrace.broker.config import LimitsConfig, ListenerConfig, ReplicaListenerConfig
+from millrace.broker.config import (
+    LimitsConfig,
+    ListenerConfig,
+    OutsideListenerConfig,
+    ReplicaListenerConfig,
+)
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.core.settings import INT32_MAX
 
@@ -76,7 +81,7 @@ def make_server(
 
 def bind(
     server: grpc.aio.Server,
-    listener: ListenerConfig | ReplicaListenerConfig,
+    listener: ListenerConfig | OutsideListenerConfig | ReplicaListenerConfig,
     watch: ConnectionWatch,
     *,
     who: str,

@@ -7,7 +7,7 @@ from millrace.core.metadata import topic_config
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.elections import UNCLEAN_ELECTIONS
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import PartitionState, Topic
+from millrace.core.metadata.model import Listener, PartitionState, Topic
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 
@@ -24,9 +24,10 @@ def topic_id_of(data: bytes) -> TopicId | None:
 
 
 class TopicDescriptions:
-    """Topics as clients see them, each made once: many clients ask for many topics, few change."""
+    """Topics as clients of a listener see them, each made once: many ask for many, few change."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
         self._image: MetadataImage | None = None
         self._cluster: ClusterConfig | None = None
         self._known: dict[TopicId, pb.TopicMetadata] = {}
@@ -45,7 +46,8 @@ class TopicDescriptions:
             self._known.clear()
         described = self._known.get(topic.topic_id)
         if described is None:
-            described = self._known[topic.topic_id] = describe_topic(image, topic, cluster)
+            described = describe_topic(image, topic, cluster, self._listener)
+            self._known[topic.topic_id] = described
         return described
 
     def _follow(self, image: MetadataImage) -> None:
@@ -61,14 +63,16 @@ class TopicDescriptions:
             self._known.pop(topic.topic_id, None)
 
 
-def describe_topic(image: MetadataImage, topic: Topic, cluster: ClusterConfig) -> pb.TopicMetadata:
-    """Return a topic as clients see it, with the settings that count for it."""
+def describe_topic(
+    image: MetadataImage, topic: Topic, cluster: ClusterConfig, listener: Listener
+) -> pb.TopicMetadata:
+    """Return a topic as clients of a listener see it, with the settings that count for it."""
     return pb.TopicMetadata(
         name=str(topic.name),
         topic_id=topic.topic_id,
         internal=topic.name.is_internal,
         partitions=[
-            _describe_partition(image, number, partition)
+            _describe_partition(image, number, partition, listener)
             for number, partition in enumerate(topic.partitions)
         ],
         config=[_describe_setting(topic, name, cluster) for name in topic_config.SETTINGS],
@@ -85,14 +89,14 @@ def _describe_setting(topic: Topic, name: str, cluster: ClusterConfig) -> pb.Con
 
 
 def _describe_partition(
-    image: MetadataImage, number: int, partition: PartitionState
+    image: MetadataImage, number: int, partition: PartitionState, listener: Listener
 ) -> pb.PartitionMetadata:
     return pb.PartitionMetadata(
         partition=number,
         leader=common_pb2.PartitionLeader(
             broker_id=partition.leader,
             leader_epoch=partition.leader_epoch,
-            address=image.leader_address(partition),
+            address=image.leader_address(partition, listener),
         ),
         partition_epoch=partition.partition_epoch,
         replicas=partition.replicas,

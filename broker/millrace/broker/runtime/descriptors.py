@@ -14,22 +14,21 @@ _log = logging.getLogger(__name__)
 
 _OTHERS: Final = 128
 """Descriptors for everything else: the store, the metrics page, directories being synced."""
-_LISTENERS: Final = 2
-"""One for clients, one for brokers; each may have as many connections."""
 _CONNECTIONS_MIN: Final = 16
 
 
-def connections_allowed(connections_max: int, file_handles_max: int) -> int:
+def connections_allowed(connections_max: int, file_handles_max: int, *, listeners: int) -> int:
     """Raise the process's own limit as far as needed and may be; return how many connections fit.
 
     Args:
         connections_max: how many each listener may have.
         file_handles_max: the segments' share.
+        listeners: how many there are.
 
     Raises:
         InvalidConfigError: not even a few connections would fit beside the files.
     """
-    wanted = _LISTENERS * connections_max + file_handles_max + _OTHERS
+    wanted = listeners * connections_max + file_handles_max + _OTHERS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = soft
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -37,7 +36,7 @@ def connections_allowed(connections_max: int, file_handles_max: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     if limit == resource.RLIM_INFINITY or limit >= wanted:
         return connections_max
-    allowed = (limit - file_handles_max - _OTHERS) // _LISTENERS
+    allowed = (limit - file_handles_max - _OTHERS) // listeners
     if allowed < _CONNECTIONS_MIN:
         raise InvalidConfigError(
             f"this process may open {limit} files, but storage.file_handles_max = "

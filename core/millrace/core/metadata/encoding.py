@@ -77,6 +77,7 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
                 "is_fenced": each.is_fenced,
                 "media": each.media,
                 "name": each.name,
+                "outside_address": each.outside_address,
                 "port": each.port,
                 "rack": each.rack,
                 "reluctance": each.reluctance.value,
@@ -192,6 +193,7 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
             is_draining=each.get("is_draining", False),
             is_drained=each.get("is_drained", False),
             reluctance=_reluctance(each.get("reluctance", "")),
+            outside_address=each.get("outside_address", ""),
             directory_epoch=BrokerEpoch(each.get("directory_epoch", 0)),
             # A later release may know more of them.
             media=tuple(media for media in Media if media in each.get("media", ())),

@@ -15,6 +15,7 @@ from millrace.core.metadata.model import (
     SHARDS,
     BrokerRegistration,
     ClusterState,
+    Listener,
     PartitionState,
     StateShard,
     Topic,
@@ -107,12 +108,12 @@ class MetadataImage:
         )
         return error if message == error.message else type(error)(message, appended=error.appended)
 
-    def leader_address(self, partition: PartitionState) -> str:
-        """Return `host:port` of a partition's leader; empty when there is none."""
+    def leader_address(self, partition: PartitionState, listener: Listener) -> str:
+        """Return `host:port` of a partition's leader; empty when there is none, or no address."""
         if partition.leader == NO_BROKER:
             return ""
         leader = self.cluster.brokers.get(partition.leader)
-        return "" if leader is None else leader.address
+        return "" if leader is None else leader.address_at(listener)
 
     def replicas_of(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, Topic]]:
         """Yield the partitions of which a broker holds a replica."""

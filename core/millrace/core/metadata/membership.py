@@ -158,8 +158,8 @@ class Membership:
         self._sessions.on_heartbeat(life, request.metadata_epoch, now)
         keys: list[str] = []
         broker = self._draft.cluster.brokers[life.broker_id]
-        if request.media != broker.media:
-            broker = replace(broker, media=request.media)
+        if (request.media, request.outside_address) != (broker.media, broker.outside_address):
+            broker = replace(broker, media=request.media, outside_address=request.outside_address)
             self._draft.cluster = registration.with_broker(self._draft.cluster, broker)
         if request.reluctance is not broker.reluctance:
             broker = replace(broker, reluctance=request.reluctance)

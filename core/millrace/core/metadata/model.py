@@ -222,6 +222,13 @@ class Topic:
             yield from partition.replicas
 
 
+class Listener(StrEnum):
+    """Through which of a broker's listeners a client came, and so which addresses it is told."""
+
+    INSIDE = "inside"
+    OUTSIDE = "outside"
+
+
 class Reluctance(StrEnum):
     """Why a broker that lives would rather not lead (F22, F33), in words for people."""
 
@@ -253,6 +260,9 @@ class BrokerRegistration:
     reluctance: Reluctance = Reluctance.NONE
     # Of its log directories that work, as it says itself; a broker of an earlier release does not.
     media: tuple[Media, ...] = ()
+    # `host:port` where clients connect that came through an outside listener, as it says itself;
+    # empty: nowhere. It can change while the broker lives: others give it its public address.
+    outside_address: str = ""
     # The latest life that all its log directories are known to remember; 0 when it is not known.
     directory_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
 
@@ -270,6 +280,10 @@ class BrokerRegistration:
     def address(self) -> str:
         """`host:port` of the client listener, an IPv6 host in brackets."""
         return host_port(self.host, self.port)
+
+    def address_at(self, listener: Listener) -> str:
+        """Return where clients of a listener connect; empty: they cannot."""
+        return self.outside_address if listener is Listener.OUTSIDE else self.address
 
     @property
     def replica_address(self) -> str:

@@ -126,6 +126,7 @@ def granted(
         is_drained=is_drained,
         # Until it says itself what it has now, with the heartbeat that ends its being fenced.
         media=() if known is None else known.media,
+        outside_address="" if known is None else known.outside_address,
     )
     return with_broker(cluster, registration), registration
 

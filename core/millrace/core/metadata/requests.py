@@ -177,6 +177,7 @@ class Heartbeat:
             be said until it does not any more (P63, P65).
         reluctance: why the broker would rather not lead; said as long as that is so.
         media: of its log directories that work, each once, in the order of `Media`.
+        outside_address: where clients of its outside listener connect; empty: nowhere.
     """
 
     life: BrokerLife
@@ -186,6 +187,7 @@ class Heartbeat:
     offline: Sequence[TopicPartition] = ()
     reluctance: Reluctance = Reluctance.NONE
     media: tuple[Media, ...] = ()
+    outside_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ from millrace.operator.model.topic import MEDIA_SETTING, TopicSpec
 CLUSTER_NAME_MAX = 30
 """Longest name of a Cluster: with a pool's and a number it is still the name of a host."""
 
-OPERATOR_SECTIONS = frozenset({"node", "coordination", "listener", "replica_listener", "metrics"})
+OPERATOR_SECTIONS = frozenset(
+    {"node", "coordination", "listener", "outside_listener", "replica_listener", "metrics"}
+)
 """Sections of a broker's settings that the operator fills in, so that nobody else can."""
 
 

@@ -196,7 +196,7 @@ class RegisterBrokerResponse(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline", "reluctance", "media")
+    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline", "reluctance", "media", "outside_address")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +205,7 @@ class HeartbeatRequest(_message.Message):
     OFFLINE_FIELD_NUMBER: _ClassVar[int]
     RELUCTANCE_FIELD_NUMBER: _ClassVar[int]
     MEDIA_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     metadata_epoch: int
@@ -213,7 +214,8 @@ class HeartbeatRequest(_message.Message):
     offline: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]
     reluctance: Reluctance
     media: _containers.RepeatedScalarFieldContainer[_common_pb2.Media]
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., reluctance: _Optional[_Union[Reluctance, str]] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ...) -> None: ...
+    outside_address: str
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., reluctance: _Optional[_Union[Reluctance, str]] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ..., outside_address: _Optional[str] = ...) -> None: ...
 
 class LogEnd(_message.Message):
     __slots__ = ("topic_partition", "leader_epoch", "end_offset")

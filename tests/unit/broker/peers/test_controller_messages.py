@@ -21,6 +21,13 @@ def test_a_heartbeat_says_of_which_media_its_broker_has_directories(
     assert found.media == media
 
 
+def test_a_heartbeat_says_where_clients_outside_find_its_broker() -> None:
+    request = Heartbeat(life=LIFE, metadata_epoch=5, outside_address="203.0.113.5:9094")
+    found = request_from_proto(request_to_proto(request))
+    assert isinstance(found, Heartbeat)
+    assert found.outside_address == "203.0.113.5:9094"
+
+
 def test_media_of_a_later_release_and_repeated_ones_are_left_out() -> None:
     message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5))
     message.heartbeat.media.extend([99, 2, 1, 2])  # type: ignore[list-item]

@@ -15,6 +15,7 @@ from millrace.broker.runtime.turns import Turns
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.errors import UnknownLeaderEpochError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.metadata.model import Listener
 from millrace.core.replication.rules import ReplicationConfig
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.features import BROKER_PROTOCOL
@@ -134,6 +135,7 @@ async def _news_while_another_waits_for_the_disk() -> None:
         turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
+        listener=Listener.INSIDE,
     )
     call: Any = Call()
     serving = asyncio.create_task(service.fetch(None, call))
@@ -181,6 +183,7 @@ async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
         turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
+        listener=Listener.INSIDE,
     )
     epoch = LeaderEpoch(EPOCH + 1)
 

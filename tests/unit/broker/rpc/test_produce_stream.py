@@ -38,7 +38,7 @@ from millrace.core.ids import (
     ProducerEpoch,
     ProducerId,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.model import BrokerLife, Listener, PartitionState
 from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
@@ -141,6 +141,7 @@ class Served:
             limits=LimitsConfig(),
             metrics=metrics,
             refusals=Refusals(metrics, callers_max=1),
+            listener=Listener.INSIDE,
         )
 
     def lead(self, leader: BrokerLife, epoch: int) -> None:

@@ -6,6 +6,7 @@ from tests.fakes.cluster import Cluster
 from millrace.broker.rpc.topic_messages import TopicDescriptions, describe_topic
 from millrace.core.ids import BrokerId, TopicId
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.model import Listener
 from millrace.core.metadata.requests import DeleteTopics, TopicRef
 from millrace.proto.v1 import cluster_pb2 as pb
 
@@ -22,7 +23,7 @@ class Described:
         self.elsewhere = self.cluster.create("elsewhere", shard=OTHER_SHARD)
         self.topics = (self.changed, self.beside, self.elsewhere)
         self.config = ClusterConfig()
-        self.descriptions = TopicDescriptions()
+        self.descriptions = TopicDescriptions(Listener.OUTSIDE)
         self.before = [self.of(each) for each in self.topics]
 
     def of(self, topic_id: TopicId) -> pb.TopicMetadata:
@@ -33,7 +34,9 @@ class Described:
         """Of each topic, whether it was not described anew; it is right in any case."""
         image = self.cluster.driver.image
         for each in self.topics:
-            assert self.of(each) == describe_topic(image, image.topics_by_id[each], self.config)
+            assert self.of(each) == describe_topic(
+                image, image.topics_by_id[each], self.config, Listener.OUTSIDE
+            )
         return [
             self.of(each) is known for each, known in zip(self.topics, self.before, strict=True)
         ]
@@ -51,6 +54,20 @@ def test_what_has_not_changed_is_not_described_again(described: Described) -> No
 def test_only_a_topic_that_has_changed_is_described_anew(described: Described) -> None:
     described.cluster.change_isr(described.changed, 0, 1)
     assert described.kept() == [False, True, True]
+
+
+def test_all_are_described_anew_when_a_broker_has_another_outside_address(
+    described: Described,
+) -> None:
+    described.cluster.give_outside_address(0, "203.0.113.5:9094")
+    assert described.kept() == [False, False, False]
+    leaders = [
+        partition.leader
+        for each in described.topics
+        for partition in described.of(each).partitions
+        if partition.leader.broker_id == 0
+    ]
+    assert {each.address for each in leaders} == {"203.0.113.5:9094"}
 
 
 def test_all_are_described_anew_when_a_broker_is_gone(described: Described) -> None:

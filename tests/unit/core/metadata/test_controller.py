@@ -39,6 +39,7 @@ from millrace.core.metadata.model import (
     CLUSTER_KEY,
     SHARD_KEYS,
     BrokerRegistration,
+    Listener,
     Topic,
     shard_of,
 )
@@ -417,7 +418,8 @@ def test_a_starting_broker_leads_its_partitions_in_a_new_epoch(driver: Controlle
         # Fenced, taken over into the new life, and elected.
         assert (state.leader, state.leader_epoch, state.partition_epoch) == (0, 2, 3)
         assert state.isr == (broker.life,)
-        assert driver.image.leader_address(state) == "h:7092"
+        assert driver.image.leader_address(state, Listener.INSIDE) == "h:7092"
+        assert driver.image.leader_address(state, Listener.OUTSIDE) == ""
 
 
 def test_a_broker_that_outlives_a_controller_keeps_its_leader_epochs(
@@ -990,7 +992,7 @@ def test_lookups_of_what_is_not_there_find_nothing(driver: ControllerDriver) -> 
     replicas = list(image.replicas_of(BrokerId(0)))
     assert [each.partition for each, _ in replicas] == [0, 1]
     leaderless = topic.partitions[0].successor(leader=NO_BROKER, isr=topic.partitions[0].isr)
-    assert image.leader_address(leaderless) == ""
+    assert image.leader_address(leaderless, Listener.INSIDE) == ""
 
 
 def test_ids_fall_to_the_shard_that_the_tests_mean() -> None:

@@ -60,6 +60,7 @@ CLUSTER = ClusterState(
             is_drained=True,
             reluctance=Reluctance.SLOW_DISK,
             media=(Media.SSD, Media.HDD),
+            outside_address="203.0.113.5:9094",
         )
     },
     next_broker_id=BrokerId(1),
@@ -266,7 +267,10 @@ def test_a_later_release_may_append_to_a_partition() -> None:
 
 def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> None:
     state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
-    later = ("replica_host", "replica_port", "is_draining", "is_drained", "reluctance", "media")
+    later = (
+        *("replica_host", "replica_port", "is_draining", "is_drained", "reluctance", "media"),
+        "outside_address",
+    )
     for name in later:
         del state["brokers"][0][name]
     broker = decode_cluster(seal(CLUSTER_KEY, 1, ControllerEpoch(1), state)).brokers[BrokerId(0)]
@@ -274,6 +278,7 @@ def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> No
     assert (broker.is_draining, broker.is_drained) == (False, False)
     assert broker.reluctance is Reluctance.NONE
     assert broker.media == ()
+    assert broker.outside_address == ""
 
 
 def test_media_of_a_later_release_are_left_out() -> None:

@@ -1,0 +1,70 @@
+"""Where clients of the outside listener are told to connect, which may change while a broker lives.
+
+Whoever makes a broker's public address, as a load balancer does, may do so long after the broker
+has started. So it can be kept in a file; heartbeats tell the controller what is in there.
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from millrace.broker.address import Address
+from millrace.core.addresses import host_port, parse_addresses
+
+_log = logging.getLogger(__name__)
+
+_READING_SECONDS: Final = 1.0
+_LENGTH_MAX: Final = 300
+"""Of a file with an address: a host name has at most 253 characters."""
+
+
+class OutsideAddress:
+    """See the module.
+
+    Args:
+        own: where the listener says that it is.
+        file: that says where instead; empty: none.
+
+    Attributes:
+        current: `host:port`; empty while nobody knows.
+    """
+
+    def __init__(self, own: Address, file: str) -> None:
+        self._own = own
+        self._file = file
+        self._problem = ""
+        self.current = self._read() if file else str(own)
+
+    async def run(self) -> None:
+        """Read the file again every second, for as long as the broker runs."""
+        while True:
+            await asyncio.sleep(_READING_SECONDS)
+            found = await asyncio.to_thread(self._read)
+            if found != self.current:
+                _log.info("the outside address changes", extra={"address": found or "none"})
+                self.current = found
+
+    def _read(self) -> str:
+        try:
+            with Path(self._file).open(encoding="utf-8") as file:
+                text = file.read(_LENGTH_MAX).strip()
+            if not text:
+                return ""
+            if text.split() != [text]:
+                raise ValueError("one line with one address is wanted")
+            if text.startswith(":"):
+                text = host_port(self._own.host, text[1:])
+            (address,) = parse_addresses(text)
+        except FileNotFoundError:
+            return ""  # It is not known yet.
+        except (OSError, ValueError) as error:
+            self._tell(f"{self._file}: {error}")
+            return ""
+        self._problem = ""
+        return address
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            _log.warning("the outside address cannot be read: %s", problem)
