@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.api_server import binaries
 from tests.api_server.relay import ApiServerRelay
 from tests.api_server.running import RunningApiServer
+from tests.integration.kubernetes.operated import Operated
 
 from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
@@ -56,3 +58,23 @@ def relay(api_server: RunningApiServer) -> Iterator[ApiServerRelay]:
     relay = ApiServerRelay(api_server.url, api_server.broker.tls, token=api_server.tokens["broker"])
     yield relay
     relay.close()
+
+
+@pytest.fixture(scope="session")
+def nodes(api_server: RunningApiServer) -> None:
+    """Nodes in the zones a, b and c."""
+    for number, zone in enumerate("abc"):
+        labels = {"topology.kubernetes.io/zone": zone}
+        node = {"metadata": {"name": f"node-{number}", "labels": labels}}
+        status, answer = api_server.request("POST", "/api/v1/nodes", node)
+        assert status == 201, answer
+
+
+@pytest.fixture
+def operated(
+    api_server: RunningApiServer, nodes: None, cluster_name: str, tmp_path: Path
+) -> Iterator[Operated]:
+    """An operator with a namespace of its own."""
+    made = Operated(api_server, tmp_path, f"operated-{cluster_name}")
+    yield made
+    made.close()

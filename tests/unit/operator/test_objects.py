@@ -1,8 +1,11 @@
 """The objects that a Cluster needs."""
 
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from millrace.broker import config as broker_config
 from millrace.operator.model.objects import CONFIG_ANNOTATION, Decided, desired_objects
@@ -116,6 +119,29 @@ def test_a_pool_in_a_zone_runs_there_and_its_brokers_know() -> None:
     pod = pod_of(made["StatefulSet", "c-b"])
     assert pod["nodeSelector"] == {"topology.kubernetes.io/zone": "a"}
     assert tomllib.loads(made["ConfigMap", "c-b"]["data"]["broker.toml"])["node"]["rack"] == "a"
+    assert "initContainers" not in pod
+
+
+def test_brokers_of_a_pool_without_a_zone_wait_until_they_are_told_their_node_s(
+    tmp_path: Path,
+) -> None:
+    pod = pod_of(objects()["StatefulSet", "c-b"])
+    (waiting,), (broker,) = pod["initContainers"], pod["containers"]
+    assert waiting["securityContext"] == broker["securityContext"]
+    told = tmp_path / "node"
+    command = [each.replace("/etc/millrace-placed", str(tmp_path)) for each in waiting["command"]]
+    with subprocess.Popen(command) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.3)
+        told.write_text("node-1")
+        assert process.wait(timeout=10) == 0
+    (rack,) = (each for each in broker["env"] if each["name"] == "MILLRACE_BROKER__NODE__RACK")
+    path = "metadata.annotations['millrace.dev/zone']"
+    assert rack["valueFrom"] == {"fieldRef": {"fieldPath": path}}
+    settings = tmp_path / "broker.toml"
+    settings.write_text(objects()["ConfigMap", "c-b"]["data"]["broker.toml"])
+    assert broker_config.load(settings, {rack["name"]: "b"}).node.rack == "b"
+    assert broker_config.load(settings, {rack["name"]: ""}).node.rack == ""
 
 
 def test_volumes_stay_unless_the_cluster_says_that_they_go() -> None:

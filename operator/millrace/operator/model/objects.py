@@ -31,12 +31,21 @@ CLUSTER_LABEL: Final = "millrace.dev/cluster"
 POOL_LABEL: Final = "millrace.dev/pool"
 CONFIG_ANNOTATION: Final = "millrace.dev/config"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+ZONE_ANNOTATION: Final = "millrace.dev/zone"
+"""On a pod whose pool names no zone: the zone of its node; empty: it has none."""
+NODE_ANNOTATION: Final = "millrace.dev/node"
+"""Likewise: the node that this was read from. It is what the pod waits for."""
+WAITS_FOR_ZONE: Final = "zone"
+"""Name of the container that waits for it."""
 
 USER_ID: Final = 65532
 """Of the image's user, which is not root."""
 
 _DATA: Final = "/var/lib/millrace"
 _CONFIG: Final = "/etc/millrace"
+_PLACED: Final = "/etc/millrace-placed"
+_ZONE_WAITS_MAX: Final = 600
+"""Of a tenth of a second each, before a broker starts without knowing its zone."""
 _STOP_SECONDS: Final = 120
 """How long a broker may take to hand over and to close its logs before it is killed."""
 
@@ -353,6 +362,9 @@ def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     node_selector = dict(template.node_selector)
     if pool.zone is not None:
         node_selector[ZONE_LABEL] = pool.zone
+    else:
+        spec["initContainers"] = [_zone_container(cluster, pool, decided)]
+        spec["volumes"].append(_placed_volume())
     chosen = {
         "imagePullSecrets": [{"name": each} for each in cluster.spec.image_pull_secrets],
         "nodeSelector": node_selector,
@@ -386,18 +398,40 @@ def _apart(cluster: Cluster) -> Document:
     }
 
 
+def _zone_container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
+    """Wait until the operator has told of the zone; see `plan/zones.py`."""
+    wait = (
+        f"waits=0; until [ -s {_PLACED}/node ] || [ $waits -ge {_ZONE_WAITS_MAX} ]; "
+        "do waits=$((waits + 1)); sleep 0.1; done"
+    )
+    return {
+        "name": WAITS_FOR_ZONE,
+        "command": ["/bin/sh", "-c", wait],
+        "volumeMounts": [{"name": "placed", "mountPath": _PLACED, "readOnly": True}],
+        **_of_every_container(cluster, pool, decided),
+    }
+
+
+def _placed_volume() -> Document:
+    # A file, since it can change while a container runs, as the environment cannot.
+    node = {"path": "node", "fieldRef": {"fieldPath": f"metadata.annotations['{NODE_ANNOTATION}']"}}
+    return {"name": "placed", "downwardAPI": {"items": [node]}}
+
+
 def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     host = f"$(POD_NAME).{cluster.name}-brokers.{cluster.namespace}.svc"
-    environment = [
+    environment: list[Document] = [
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "MILLRACE_BROKER__NODE__NAME", "value": "$(POD_NAME)"},
         {"name": "MILLRACE_BROKER__LISTENER__ADVERTISED_HOST", "value": host},
         {"name": "MILLRACE_BROKER__REPLICA_LISTENER__ADVERTISED_HOST", "value": host},
     ]
+    if pool.zone is None:
+        zone = {"fieldRef": {"fieldPath": f"metadata.annotations['{ZONE_ANNOTATION}']"}}
+        environment.append({"name": "MILLRACE_BROKER__NODE__RACK", "valueFrom": zone})
     is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
-    container: Document = {
+    return {
         "name": "broker",
-        "image": cluster.spec.image or decided.image,
         "args": ["broker", "--config", f"{_CONFIG}/broker.toml"],
         "env": environment,
         "ports": [
@@ -416,24 +450,28 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
             "timeoutSeconds": 10,
             "failureThreshold": 6,
         },
+        "volumeMounts": [
+            {"name": "config", "mountPath": _CONFIG, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            *({"name": each.name, "mountPath": f"{_DATA}/{each.name}"} for each in pool.volumes),
+        ],
+        **_of_every_container(cluster, pool, decided),
+    }
+
+
+def _of_every_container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
+    resources = {name: each for name, each in msgspec.to_builtins(pool.resources).items() if each}
+    chosen = {"imagePullPolicy": cluster.spec.image_pull_policy, "resources": resources}
+    return {
+        "image": cluster.spec.image or decided.image,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [
-            {"name": "config", "mountPath": _CONFIG, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},
-            *({"name": each.name, "mountPath": f"{_DATA}/{each.name}"} for each in pool.volumes),
-        ],
+        **{name: value for name, value in chosen.items() if value},
     }
-    if cluster.spec.image_pull_policy is not None:
-        container["imagePullPolicy"] = cluster.spec.image_pull_policy
-    resources = {name: each for name, each in msgspec.to_builtins(pool.resources).items() if each}
-    if resources:
-        container["resources"] = resources
-    return container
 
 
 def _digest(text: str) -> str:

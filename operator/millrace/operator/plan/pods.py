@@ -70,7 +70,10 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod
 
 def _trouble(status: Mapping[str, Any]) -> tuple[bool, str]:
     """Return whether a pod does not work, and what its status says of why it is not ready."""
-    for each in status.get("containerStatuses") or ():
+    for each in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
         waiting = (each.get("state") or {}).get("waiting") or {}
         ended = (each.get("lastState") or {}).get("terminated") or (each.get("state") or {}).get(
             "terminated"

@@ -24,6 +24,7 @@ from millrace.operator.model.objects import (
     pool_object_name,
     selector,
 )
+from millrace.operator.plan import zones
 from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.pods import broker_pods
 from millrace.operator.plan.rolling import (
@@ -45,6 +46,8 @@ STEADY_S = 60.0
 """Until a cluster of which nothing is to be done is looked at again."""
 BUSY_S = 2.0
 """Until one that is under way is."""
+PLACING_S = 0.3
+"""Until one is whose pods are about to get their nodes, and wait to be told of the zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class _Look:
     scaling: Scaling
     lost: Sequence[LostBroker]
     step: Restart | Wait | Done
+    is_placing: bool
 
     @property
     def pods_wanted(self) -> int:
@@ -112,11 +116,13 @@ class ClusterReconciler:
             return STEADY_S
         conditions = _conditions(look)
         await write_status(self._api, document, conditions, _summary(cluster, look))
+        if look.is_placing:
+            return PLACING_S
         is_steady = all(each.is_true for each in conditions)
         return STEADY_S if is_steady else BUSY_S
 
     async def _work(self, cluster: Cluster, document: Document) -> _Look:
-        stateful_sets, pods = await self._observe(cluster)
+        stateful_sets, pods, _ = await self._observe(cluster)
         found = await self._brokers.find(cluster) if any(each.is_ready for each in pods) else None
         partitions = None if found is None else found.partitions()
         scale = scaling(
@@ -136,7 +142,7 @@ class ClusterReconciler:
         if found is not None:
             await self._scale(cluster, document, scale, stateful_sets)
         lost = await self._replace_lost(cluster, document, pods, partitions)
-        stateful_sets, pods = await self._observe(cluster)
+        stateful_sets, pods, is_placing = await self._observe(cluster)
         step = next_step(
             pods,
             partitions,
@@ -145,14 +151,30 @@ class ClusterReconciler:
         )
         if isinstance(step, Restart):
             await self._restart(document, step)
-        return _Look(pods, found, scale, lost, step)
+        return _Look(pods, found, scale, lost, step, is_placing)
 
-    async def _observe(self, cluster: Cluster) -> tuple[list[Document], list[BrokerPod]]:
+    async def _observe(self, cluster: Cluster) -> tuple[list[Document], list[BrokerPod], bool]:
+        """Return StatefulSets and pods, and whether some of these are about to get their nodes."""
         where = cluster.namespace
         found = await self._api.list(STATEFUL_SET, where, {CLUSTER_LABEL: cluster.name})
         stateful_sets = [each for each in found if _is_owned(each, cluster)]
         pods = await self._api.list(POD, where, selector(cluster.name))
-        return stateful_sets, broker_pods(pods, stateful_sets)
+        await self._tell_zones(cluster, pods)
+        return stateful_sets, broker_pods(pods, stateful_sets), zones.is_any_to_come(pods)
+
+    async def _tell_zones(self, cluster: Cluster, pods: Sequence[Document]) -> None:
+        """Tell pods that wait for it which zone their node is in."""
+        for pod in zones.untold(pods):
+            node = await self._api.get(NODE, None, pod["spec"]["nodeName"])
+            if node is None:
+                continue
+            metadata = pod["metadata"]
+            told = {"uid": metadata["uid"], "annotations": zones.annotations(node)}
+            try:
+                await self._api.patch(POD, cluster.namespace, metadata["name"], {"metadata": told})
+            except ApiError as error:
+                if error.status not in (404, 409):  # The pod is gone, or is another one by now.
+                    raise
 
     async def _scale(
         self,

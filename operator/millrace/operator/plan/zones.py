@@ -1,0 +1,61 @@
+"""The zone of a broker whose pool names none: that of its node.
+
+A pod cannot see its node's labels, and which node it gets is known only once it is scheduled. So
+the operator reads the Node and writes its zone onto the pod, as annotations; an init container of
+the pod waits for them, and the broker gets the zone from its environment. When nobody writes them
+the pod goes on after a minute without a zone, until its next restart: that no operator runs is no
+reason for a broker not to.
+
+The other way, used by Strimzi, is that every broker may read all Nodes: a ClusterRoleBinding for
+each Cluster, which neither its namespace nor its owner could take along when it goes. From
+Kubernetes 1.35 on pods have this label of their node themselves; once no earlier one is supported
+this can go.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from millrace.operator.model.objects import (
+    NODE_ANNOTATION,
+    WAITS_FOR_ZONE,
+    ZONE_ANNOTATION,
+    ZONE_LABEL,
+    Document,
+)
+from millrace.operator.plan.pods import is_unscheduled
+
+
+def untold(pods: Iterable[Document]) -> list[Document]:
+    """Return the pods that have a node, and wait to be told of its zone."""
+    return [
+        each
+        for each in pods
+        if _waits(each)
+        and each["spec"].get("nodeName")
+        and _annotations(each).get(NODE_ANNOTATION) != each["spec"]["nodeName"]
+    ]
+
+
+def is_any_to_come(pods: Sequence[Document]) -> bool:
+    """Return whether a pod is about to get a node, so that looking again soon is worth it."""
+    return any(
+        _waits(each)
+        and not each["spec"].get("nodeName")
+        and not is_unscheduled(each.get("status") or {})
+        for each in pods
+    )
+
+
+def annotations(node: Document) -> Mapping[str, str]:
+    """Return what a pod on this node is told."""
+    metadata = node["metadata"]
+    zone = (metadata.get("labels") or {}).get(ZONE_LABEL, "")
+    return {ZONE_ANNOTATION: zone, NODE_ANNOTATION: metadata["name"]}
+
+
+def _waits(pod: Document) -> bool:
+    containers = pod["spec"].get("initContainers") or ()
+    return any(each["name"] == WAITS_FOR_ZONE for each in containers)
+
+
+def _annotations(pod: Document) -> Mapping[str, str]:
+    return pod["metadata"].get("annotations") or {}

@@ -1,0 +1,278 @@
+"""Plays what a Kubernetes has beside its API server: controllers, scheduler, kubelets, volumes.
+
+Only as far as the operator can see it, one `step` at a time: pods and claims of StatefulSets, pods
+that start and end, claims that are bound and grow, objects that go with their owner. Brokers in
+pods that are ready join a fake cluster.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from tests.api_server.running import RunningApiServer
+from tests.fakes.administered_clusters import FakeBrokers
+
+from millrace.core.media import Media
+
+Document = dict[str, Any]
+
+_OWNED = (
+    "/apis/apps/v1/%s/statefulsets",
+    "/api/v1/%s/pods",
+    "/api/v1/%s/persistentvolumeclaims",
+    "/api/v1/%s/configmaps",
+    "/api/v1/%s/services",
+    "/api/v1/%s/serviceaccounts",
+    "/apis/rbac.authorization.k8s.io/v1/%s/roles",
+    "/apis/rbac.authorization.k8s.io/v1/%s/rolebindings",
+    "/apis/networking.k8s.io/v1/%s/networkpolicies",
+    "/apis/policy/v1/%s/poddisruptionbudgets",
+    "/apis/coordination.k8s.io/v1/%s/leases",
+    "/apis/millrace.dev/v1/%s/clusterstates",
+    "/apis/millrace.dev/v1/%s/stateshards",
+)
+_CLUSTERS = "/apis/millrace.dev/v1beta1/%s/clusters"
+
+
+class Controllers:
+    """See the module.
+
+    Args:
+        namespace: that it works in.
+
+    Attributes:
+        bad_images: with which no broker starts.
+        grows_while_used: whether volumes grow under a pod that runs.
+    """
+
+    def __init__(self, server: RunningApiServer, brokers: FakeBrokers, namespace: str) -> None:
+        self._server = server
+        self._brokers = brokers
+        self._namespace = namespace
+        self.bad_images: set[str] = set()
+        self.grows_while_used = True
+
+    def step(self) -> None:
+        """Let everybody do what there is to do."""
+        self._collect_garbage()
+        for each in self.items("/apis/apps/v1/%s/statefulsets"):
+            if "deletionTimestamp" in each["metadata"]:
+                self._orphan(each)
+            else:
+                self._run_stateful_set(each)
+        self._run_volumes()
+        self._run_pods()
+        for fake in self._brokers.clusters.values():
+            fake.arrive()
+
+    def items(self, path: str) -> list[Document]:
+        """Return the objects below a path, `%s` of which stands for the namespace."""
+        status, answer = self._server.request("GET", path % f"namespaces/{self._namespace}")
+        assert status == 200, answer
+        items: list[Document] = answer["items"]
+        return items
+
+    def put(self, path: str, document: Document, *, subresource: str = "") -> None:
+        """Replace an object."""
+        name = document["metadata"]["name"] + (f"/{subresource}" if subresource else "")
+        path = f"{path % f'namespaces/{self._namespace}'}/{name}"
+        status, answer = self._server.request("PUT", path, document)
+        assert status in (200, 404, 409), answer
+
+    def _post(self, path: str, document: Document) -> Document:
+        path = path % f"namespaces/{self._namespace}"
+        status, answer = self._server.request("POST", path, document)
+        assert status in (201, 409), answer
+        return answer
+
+    def _delete(self, path: str, name: str) -> None:
+        path = f"{path % f'namespaces/{self._namespace}'}/{name}"
+        status, answer = self._server.request("DELETE", path, {"gracePeriodSeconds": 0})
+        assert status in (200, 202, 404), answer
+
+    def _collect_garbage(self) -> None:
+        alive = {each["metadata"]["uid"] for each in self.items(_CLUSTERS)}
+        objects = [(path, each) for path in _OWNED for each in self.items(path)]
+        alive |= {each["metadata"]["uid"] for _, each in objects}
+        for path, each in objects:
+            owners = each["metadata"].get("ownerReferences") or ()
+            if owners and not any(owner["uid"] in alive for owner in owners):
+                self._delete(path, each["metadata"]["name"])
+
+    def _orphan(self, stateful_set: Document) -> None:
+        """End a deletion that leaves what the StatefulSet owns."""
+        metadata = stateful_set["metadata"]
+        for path in ("/api/v1/%s/pods", "/api/v1/%s/persistentvolumeclaims"):
+            for each in self.items(path):
+                owners = each["metadata"].get("ownerReferences") or []
+                if any(owner["uid"] == metadata["uid"] for owner in owners):
+                    each["metadata"]["ownerReferences"] = [
+                        owner for owner in owners if owner["uid"] != metadata["uid"]
+                    ]
+                    self.put(path, each)
+        metadata["finalizers"] = [
+            each for each in metadata.get("finalizers") or () if each != "orphan"
+        ]
+        self.put("/apis/apps/v1/%s/statefulsets", stateful_set)
+
+    def _run_stateful_set(self, stateful_set: Document) -> None:
+        metadata, spec = stateful_set["metadata"], stateful_set["spec"]
+        name, template = metadata["name"], spec["template"]
+        text = json.dumps(template, sort_keys=True).encode()
+        revision = f"{name}-{hashlib.sha256(text).hexdigest()[:8]}"
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "name": name,
+            "uid": metadata["uid"],
+            "controller": True,
+        }
+        of_pods = {
+            "labels": {**template["metadata"]["labels"], "controller-revision-hash": revision},
+            "annotations": template["metadata"].get("annotations") or {},
+            "ownerReferences": [owner],
+        }
+        template = {**template, "metadata": of_pods}
+        pods = {each["metadata"]["name"]: each for each in self.items("/api/v1/%s/pods")}
+        for number in range(spec["replicas"]):
+            pod_name = f"{name}-{number}"
+            claims = [
+                self._claim(each, pod_name, owner, spec) for each in spec["volumeClaimTemplates"]
+            ]
+            if pod_name not in pods:
+                self._post("/api/v1/%s/pods", _pod(template, number, claims, name=pod_name))
+            elif not pods[pod_name]["metadata"].get("ownerReferences"):
+                pods[pod_name]["metadata"]["ownerReferences"] = [owner]
+                self.put("/api/v1/%s/pods", pods[pod_name])
+        for pod_name, pod in pods.items():
+            prefix, _, number_text = pod_name.rpartition("-")
+            if prefix == name and int(number_text) >= spec["replicas"]:
+                self._delete("/api/v1/%s/pods", pod_name)
+                self._leave(pod)
+        status = {
+            "observedGeneration": metadata["generation"],
+            "updateRevision": revision,
+            "replicas": spec["replicas"],
+        }
+        if stateful_set.get("status") != status:
+            self.put(
+                "/apis/apps/v1/%s/statefulsets",
+                {**stateful_set, "status": status},
+                subresource="status",
+            )
+
+    def _claim(
+        self, template: Document, pod_name: str, owner: Document, spec: Document
+    ) -> Document:
+        metadata = {
+            "name": f"{template['metadata']['name']}-{pod_name}",
+            "labels": template["metadata"].get("labels") or {},
+        }
+        if spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete":
+            metadata["ownerReferences"] = [owner]
+        claim = {"metadata": metadata, "spec": {**template["spec"], "volumeName": "some"}}
+        self._post("/api/v1/%s/persistentvolumeclaims", claim)
+        return {
+            "name": template["metadata"]["name"],
+            "persistentVolumeClaim": {"claimName": metadata["name"]},
+        }
+
+    def _run_volumes(self) -> None:
+        started = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in self.items("/api/v1/%s/pods")
+            if not pod.get("status", {}).get("conditions")
+            for volume in pod["spec"]["volumes"]
+            if "persistentVolumeClaim" in volume
+        }
+        for claim in self.items("/api/v1/%s/persistentvolumeclaims"):
+            before = claim.get("status") or {}
+            wanted = claim["spec"]["resources"]["requests"]["storage"]
+            there = (before.get("capacity") or {}).get("storage")
+            status: Document = {"phase": "Bound", "capacity": {"storage": wanted}}
+            is_new = before.get("phase") != "Bound"
+            name = claim["metadata"]["name"]
+            if not is_new and there != wanted and not self.grows_while_used and name not in started:
+                waits = {
+                    "type": "FileSystemResizePending",
+                    "status": "True",
+                    "lastTransitionTime": "2020-01-01T00:00:00Z",
+                }
+                status = {"phase": "Bound", "capacity": {"storage": there}, "conditions": [waits]}
+            if before != status:
+                self.put(
+                    "/api/v1/%s/persistentvolumeclaims",
+                    {**claim, "status": status},
+                    subresource="status",
+                )
+
+    def _run_pods(self) -> None:
+        for pod in self.items("/api/v1/%s/pods"):
+            metadata = pod["metadata"]
+            if "deletionTimestamp" in metadata:
+                self._delete("/api/v1/%s/pods", metadata["name"])
+                self._leave(pod)
+                continue
+            status = self._status(pod)
+            if any(pod.get("status", {}).get(key) != value for key, value in status.items()):
+                status = {**pod.get("status", {}), **status}
+                self.put("/api/v1/%s/pods", {**pod, "status": status}, subresource="status")
+
+    def _status(self, pod: Document) -> Document:
+        (container,) = pod["spec"]["containers"]
+        annotations = pod["metadata"].get("annotations") or {}
+        is_told = "initContainers" not in pod["spec"] or "millrace.dev/node" in annotations
+        is_bad = container["image"] in self.bad_images
+        is_ready = is_told and not is_bad
+        if is_ready:
+            media = {
+                Media(each.partition(":")[0]) for each in self._log_dirs(pod) if ":" in each
+            } or {Media.SSD}
+            self._brokers.of(
+                self._namespace, pod["metadata"]["labels"]["millrace.dev/cluster"]
+            ).join(
+                pod["metadata"]["name"],
+                zone=annotations.get("millrace.dev/zone", ""),
+                media=sorted(media),
+            )
+        status: Document = {
+            "conditions": [
+                {"type": "PodScheduled", "status": "True"},
+                {"type": "Ready", "status": "True" if is_ready else "False"},
+            ]
+        }
+        if is_bad:
+            waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+            status["containerStatuses"] = [
+                {
+                    "name": "broker",
+                    "image": container["image"],
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": waiting,
+                }
+            ]
+        return status
+
+    def _log_dirs(self, pod: Document) -> list[str]:
+        (name,) = (
+            each["configMap"]["name"] for each in pod["spec"]["volumes"] if "configMap" in each
+        )
+        for each in self.items("/api/v1/%s/configmaps"):
+            if each["metadata"]["name"] == name:
+                first = each["data"]["broker.toml"].splitlines()[0]
+                found: list[str] = json.loads(first.partition("= ")[2])
+                return found
+        return []
+
+    def _leave(self, pod: Document) -> None:
+        fake = self._brokers.of(self._namespace, pod["metadata"]["labels"]["millrace.dev/cluster"])
+        if pod["metadata"]["name"] in fake.brokers:
+            fake.leave(pod["metadata"]["name"])
+
+
+def _pod(template: Document, number: int, claims: list[Document], *, name: str) -> Document:
+    spec = {**template["spec"], "nodeName": f"node-{number % 3}"}
+    spec["volumes"] = [*spec.get("volumes", ()), *claims]
+    return {"metadata": {**template["metadata"], "name": name}, "spec": spec}

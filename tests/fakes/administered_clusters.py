@@ -1,0 +1,222 @@
+"""Clusters of brokers as the operator sees them: what they say, and what they are asked to do.
+
+Everything that is asked for is done at once, but replicas that move arrive only with `arrive`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from millrace.client import (
+    Admin,
+    BrokerInfo,
+    ClusterDescription,
+    ConfigValue,
+    PartitionDescription,
+    TopicDescription,
+)
+from millrace.core.errors import MillraceError
+from millrace.core.ids import (
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    PartitionEpoch,
+    TopicId,
+)
+from millrace.core.media import Media
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.reconcile.brokers import Brokers, Found
+
+
+@dataclass
+class _Topic:
+    config: dict[str, str]
+    replicas: list[tuple[BrokerId, ...]]
+    adding: dict[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+
+
+class FakeCluster:
+    """See the module.
+
+    Attributes:
+        on_write: called before each change that is asked for.
+    """
+
+    def __init__(self) -> None:
+        self.brokers: dict[str, BrokerInfo] = {}
+        self.topics: dict[str, _Topic] = {}
+        self.on_write: Callable[[str], None] = lambda what: None
+
+    def join(self, name: str, *, zone: str = "", media: Iterable[Media] = (Media.SSD,)) -> None:
+        """A broker has started."""
+        known = self.brokers.get(name)
+        number = len(self.brokers) if known is None else known.broker_id
+        self.brokers[name] = BrokerInfo(
+            broker_id=BrokerId(number),
+            name=name,
+            address=f"{name}:7092",
+            rack=zone,
+            is_fenced=False,
+            is_drained=known is not None and known.is_drained,
+            media=tuple(media),
+        )
+
+    def leave(self, name: str) -> None:
+        """A broker is gone."""
+        self.brokers[name] = replace(self.brokers[name], is_fenced=True)
+
+    def arrive(self) -> None:
+        """All replicas that were to move have moved."""
+        for topic in self.topics.values():
+            for number, replicas in topic.adding.items():
+                topic.replicas[number] = replicas
+            topic.adding.clear()
+
+    def describe(self) -> ClusterDescription:
+        """Return what brokers say of themselves."""
+        alive = [each.broker_id for each in self.brokers.values() if not each.is_fenced]
+        return ClusterDescription(
+            cluster_id="fake",
+            controller_id=min(alive, default=BrokerId(-1)),
+            controller_epoch=ControllerEpoch(1),
+            brokers=tuple(sorted(self.brokers.values(), key=lambda each: each.broker_id)),
+        )
+
+    def describe_topics(self) -> dict[str, TopicDescription]:
+        """Return all topics."""
+        alive = {each.broker_id for each in self.brokers.values() if not each.is_fenced}
+        found = {}
+        for number, (name, topic) in enumerate(sorted(self.topics.items())):
+            partitions = []
+            for index, old in enumerate(topic.replicas):
+                new = topic.adding.get(index, old)
+                both = (*new, *(each for each in old if each not in new))
+                in_sync = tuple(each for each in old if each in alive)
+                partitions.append(
+                    PartitionDescription(
+                        partition=index,
+                        leader=in_sync[0] if in_sync else BrokerId(-1),
+                        leader_epoch=LeaderEpoch(1),
+                        leader_address="",
+                        partition_epoch=PartitionEpoch(1),
+                        replicas=both,
+                        isr=in_sync,
+                        elr=(),
+                        offline_replicas=(),
+                        adding_replicas=tuple(each for each in new if each not in old),
+                        removing_replicas=tuple(each for each in old if each not in new),
+                    )
+                )
+            config = {key: ConfigValue(value, "topic", "") for key, value in topic.config.items()}
+            config.setdefault("min.insync.replicas", ConfigValue("2", "default", ""))
+            found[name] = TopicDescription(
+                name=name,
+                topic_id=TopicId(number.to_bytes(16)),
+                is_internal=False,
+                partitions=tuple(partitions),
+                config=config,
+            )
+        return found
+
+
+class _FakeAdmin:
+    """The part of `Admin` that the operator uses."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    async def describe_topics(self, names: Sequence[str]) -> dict[str, TopicDescription]:
+        found = self._cluster.describe_topics()
+        return {name: found[name] for name in names}
+
+    async def drain_broker(self, broker: BrokerId) -> None:
+        self._mark(broker, is_drained=True)
+
+    async def undrain_broker(self, broker: BrokerId) -> None:
+        self._mark(broker, is_drained=False)
+
+    async def unregister_broker(self, broker: BrokerId) -> None:
+        self._cluster.on_write("unregister")
+        (name,) = (each.name for each in self._cluster.brokers.values() if each.broker_id == broker)
+        assert self._cluster.brokers[name].is_fenced
+        del self._cluster.brokers[name]
+
+    async def reassign_partitions(
+        self, moves: Mapping[tuple[str, int], Sequence[BrokerId]]
+    ) -> dict[tuple[str, int], MillraceError | None]:
+        if moves:
+            self._cluster.on_write("reassign")
+        for (name, number), replicas in moves.items():
+            self._cluster.topics[name].adding[number] = tuple(replicas)
+        return dict.fromkeys(moves)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None,
+        replication_factor: int | None,
+        config: Mapping[str, str],
+    ) -> None:
+        self._cluster.on_write("create")
+        brokers = [
+            each.broker_id
+            for each in self._cluster.brokers.values()
+            if not each.is_fenced and config.get("media", each.media[0]) in each.media
+        ]
+        count = replication_factor or 3
+        self._cluster.topics[name] = _Topic(
+            dict(config),
+            [
+                tuple(brokers[(number + index) % len(brokers)] for index in range(count))
+                for number in range(partitions or 1)
+            ],
+        )
+
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        set_config: Mapping[str, str],
+        unset_config: Sequence[str],
+        partitions: int | None,
+    ) -> None:
+        self._cluster.on_write("alter")
+        topic = self._cluster.topics[name]
+        topic.config.update(set_config)
+        for each in unset_config:
+            topic.config.pop(each, None)
+        while partitions is not None and len(topic.replicas) < partitions:
+            topic.replicas.append(topic.replicas[0])
+
+    async def delete_topic(self, name: str) -> None:
+        self._cluster.on_write("delete")
+        del self._cluster.topics[name]
+
+    def _mark(self, broker: BrokerId, *, is_drained: bool) -> None:
+        self._cluster.on_write("drain")
+        for name, each in self._cluster.brokers.items():
+            if each.broker_id == broker:
+                self._cluster.brokers[name] = replace(each, is_drained=is_drained)
+
+
+class FakeBrokers(Brokers):
+    """Who to ask about each cluster."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clusters: dict[tuple[str, str], FakeCluster] = {}
+
+    def of(self, namespace: str, name: str) -> FakeCluster:
+        """Return a cluster."""
+        return self.clusters.setdefault((namespace, name), FakeCluster())
+
+    def admin(self, cluster: Cluster) -> Admin:
+        """See `Brokers`."""
+        return cast(Admin, _FakeAdmin(self.of(cluster.namespace, cluster.name)))
+
+    async def find(self, cluster: Cluster) -> Found | None:
+        """See `Brokers`."""
+        fake = self.of(cluster.namespace, cluster.name)
+        if all(each.is_fenced for each in fake.brokers.values()):
+            return None
+        return Found(fake.describe(), fake.describe_topics())

@@ -1,0 +1,173 @@
+"""An operator without its process, in a namespace of its own: each look is made by the test."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kubernetes.client
+import kubernetes.config
+from tests.api_server.controllers import Controllers
+from tests.api_server.running import RunningApiServer
+from tests.fakes.administered_clusters import FakeBrokers, FakeCluster
+
+from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.reconcile.cluster import ClusterReconciler
+from millrace.operator.reconcile.topics import TopicsReconciler
+
+Document = dict[str, Any]
+
+_CRD = "/apis/millrace.dev/v1beta1/namespaces"
+LOOKS_MAX = 60
+
+
+class KilledError(BaseException):
+    """The operator was killed."""
+
+
+class CutApi(Api):
+    """An API server that is gone after so many writes.
+
+    Attributes:
+        left: how many writes are done yet; None: all.
+        is_done: whether the last one, whose answer never comes, is done.
+    """
+
+    left: int | None = None
+    is_done = False
+    writes = 0
+
+    def write(self) -> bool:
+        """Count a write; return whether the operator is killed by it."""
+        self.writes += 1
+        if self.left is None:
+            return False
+        self.left -= 1
+        return self.left < 0
+
+    async def _call(self, method: str, path: str, *given: Any, **more: Any) -> Document:
+        is_killed = method != "GET" and self.write()
+        if is_killed and not self.is_done:
+            raise KilledError
+        answer = await super()._call(method, path, *given, **more)
+        if is_killed:
+            raise KilledError
+        return answer
+
+
+class Operated:
+    """See the module.
+
+    Attributes:
+        controllers: what the Kubernetes does beside.
+        api: the operator's.
+        delays: what the last look at clusters said, in seconds.
+    """
+
+    def __init__(self, server: RunningApiServer, folder: Path, namespace: str) -> None:
+        self.server = server
+        self.namespace = namespace
+        self.brokers = FakeBrokers()
+        self.controllers = Controllers(server, self.brokers, namespace)
+        config = folder / f"kubeconfig-{namespace}"
+        config.write_text(server.kubeconfig("admin"))
+        client = kubernetes.config.new_client_from_config(str(config))
+        self.api = CutApi(client, lambda method: None)
+        assert self.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with an operator that knows nothing."""
+        self.api.left = None
+        self.clusters = ClusterReconciler(self.api, self.brokers, "millrace:1")
+        self.topics = TopicsReconciler(self.api, self.brokers)
+
+    def fake(self, name: str = "c") -> FakeCluster:
+        """Return a cluster's brokers."""
+        return self.brokers.of(self.namespace, name)
+
+    def request(self, method: str, path: str, document: object = None) -> Document:
+        """Send a request that has to succeed."""
+        status, answer = self.server.request(method, path, document)
+        assert 200 <= status < 300, answer
+        return answer
+
+    def apply(self, kind: str, name: str, spec: Document) -> None:
+        """Make a resource, or give it another spec."""
+        collection = f"{_CRD}/{self.namespace}/{kind}"
+        status, found = self.server.request("GET", f"{collection}/{name}")
+        if status == 200:
+            self.request("PUT", f"{collection}/{name}", {**found, "spec": spec})
+            return
+        document = {
+            "apiVersion": "millrace.dev/v1beta1",
+            "kind": {"clusters": "Cluster", "topics": "Topic"}[kind],
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        self.request("POST", collection, document)
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete a resource."""
+        self.request("DELETE", f"{_CRD}/{self.namespace}/{kind}/{name}")
+
+    def get(self, path: str, name: str) -> Document | None:
+        """Return an object; `%s` in the path stands for the namespace."""
+        where = path % f"namespaces/{self.namespace}"
+        status, answer = self.server.request("GET", f"{where}/{name}")
+        return answer if status == 200 else None
+
+    def conditions(self, kind: str = "clusters", name: str = "c") -> dict[str, tuple[str, str]]:
+        """Return status and reason of each condition."""
+        return {
+            type: (status, reason) for type, (status, reason, _) in self.told(kind, name).items()
+        }
+
+    def told(self, kind: str = "clusters", name: str = "c") -> dict[str, tuple[str, str, str]]:
+        """Return status, reason and message of each condition."""
+        found = self.request("GET", f"{_CRD}/{self.namespace}/{kind}/{name}")
+        return {
+            each["type"]: (each["status"], each["reason"], each["message"])
+            for each in found.get("status", {}).get("conditions", ())
+        }
+
+    def look(self, name: str = "c") -> float | None:
+        """Let the operator look once, as its workers do: what fails is tried again later."""
+
+        async def one() -> float | None:
+            again: float | None = 0.5
+            for reconcile in (self.clusters.reconcile, self.topics.reconcile):
+                try:
+                    after = await reconcile(self.namespace, name)
+                except ApiError:
+                    continue
+                again = after if reconcile == self.clusters.reconcile else again
+            return again
+
+        return asyncio.run(one())
+
+    def until(self, is_so: Callable[[], bool], name: str = "c") -> None:
+        """Let operator and Kubernetes take turns until it is so."""
+        for _ in range(LOOKS_MAX):
+            self.look(name)
+            self.controllers.step()
+            if is_so():
+                return
+        raise AssertionError(f"not so after {LOOKS_MAX} looks: {self.told(name=name)}")
+
+    def settle(self, name: str = "c") -> None:
+        """Let them take turns until all that the Cluster's conditions say is well."""
+        self.until(lambda: self.is_settled(name), name)
+
+    def is_settled(self, name: str = "c") -> bool:
+        """Whether the Cluster is as it should be, and was looked at as it is."""
+        found = self.request("GET", f"{_CRD}/{self.namespace}/clusters/{name}")
+        status = found.get("status") or {}
+        conditions = status.get("conditions") or ()
+        return status.get("observedGeneration") == found["metadata"]["generation"] and bool(
+            conditions and all(each["status"] == "True" for each in conditions)
+        )
+
+    def close(self) -> None:
+        """End its threads."""
+        self.api.close()
