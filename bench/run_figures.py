@@ -29,7 +29,8 @@ FIGURES = (
     "handover", "produce_r3_100b", "produce_r3_1kb", "controller_failover", "dead_broker_5000",
     "start_2000", "faults", "sim_hours", "sim_speed", "mutants", "spark_read_100b",
     "spark_read_1kb", "spark_latency", "spark_memory", "spark_write", "spark_kills",
-    "cluster_ready", "topic_ready", "topics_500", "operator_idle",
+    "cluster_ready", "topic_ready", "topics_500", "rolling_restart", "pod_kill",
+    "apiserver_outage", "operator_idle",
 )  # fmt: skip
 
 Run = Callable[[str, Sequence[str]], "subprocess.CompletedProcess[str]"]

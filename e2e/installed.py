@@ -125,6 +125,22 @@ class Namespace:
         stdin = ("--stdin",) if input is not None else ()
         return self("exec", *stdin, "client", "--", "millrace", *arguments, input=input)
 
+    def broker_uids(self) -> set[str]:
+        """Return what tells the pods of all brokers from those that come in their place."""
+        pods = self.get("pods", "--selector=app.kubernetes.io/component=broker")
+        return {each["metadata"]["uid"] for each in pods["items"]}
+
+    def led_by(self, topic: str, broker: str) -> list[int]:
+        """Return the partitions of a topic that a broker leads."""
+        described = json.loads(
+            self.millrace("topic", "describe", f"{self.name}/{topic}", "--output", "json")
+        )
+        return [
+            each["partition"]
+            for each in described["partitions"]
+            if each["leader_address"].startswith(f"{broker}.")
+        ]
+
     def produce(self, topic: str, records: list[str]) -> None:
         """Write records, one text each."""
         self.millrace("produce", topic, input="".join(f"{each}\n" for each in records))

@@ -23,16 +23,11 @@ def test_pods_write_and_read_a_topic_and_nothing_is_lost_when_brokers_go(
     assert sorted(namespace.consume(topic, 200)) == sorted(fruits + more)
     namespace.wait("cluster.millrace.dev/logs", "Healthy")
 
-    before = _uids(namespace)
+    before = namespace.broker_uids()
     namespace("rollout", "restart", "statefulset/logs-brokers")
-    until(lambda: not (_uids(namespace) & before), "every broker was restarted", 300)
+    until(lambda: not (namespace.broker_uids() & before), "every broker was restarted", 300)
     namespace.wait("cluster.millrace.dev/logs", "RolledOut", 300)
     assert sorted(namespace.consume(topic, 200)) == sorted(fruits + more)
 
     namespace("delete", "topic.millrace.dev/orders", "--timeout=60s")
     assert "orders" not in namespace.millrace("topic", "list")
-
-
-def _uids(namespace: Namespace) -> set[str]:
-    pods = namespace.get("pods", "--selector=app.kubernetes.io/component=broker")
-    return {each["metadata"]["uid"] for each in pods["items"]}

@@ -1,0 +1,73 @@
+"""A broker's pod is killed: seconds until a partition that it led acknowledges the next write, the
+median over partitions and rounds.
+
+The time is that between the last acknowledged write to the partition before the kill and the first
+one after it, which is a little more than what the kill costs. The pod is deleted without grace, so
+that its broker ends by SIGKILL, and comes back.
+"""
+
+from itertools import pairwise
+from statistics import median
+
+from bench.comparisons.kubernetes_load import TOPIC, Write, cluster_under_load, writes
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.processes import LoadFailedError
+from bench.real_kubernetes import running_kubernetes
+from e2e.installed import Namespace, until
+from e2e.load.pod import LoadPod
+
+SECONDS_MAX = 1.5
+_BROKERS = [f"logs-brokers-{number}" for number in range(3)]
+
+
+def measure(bench: Bench) -> Outcome:
+    """Kill one broker after another, once a round, under one load."""
+    with running_kubernetes() as kubernetes, cluster_under_load(kubernetes) as (namespace, load):
+        namespace.make_client("logs")
+        led = []
+        for number in range(bench.rounds):
+            led.append(_kill(namespace, load, _BROKERS[number % len(_BROKERS)]))
+            say(f"round {number + 1}/{bench.rounds}: it led {len(led[-1])} partitions")
+        history = load.finish()
+    found = writes(history)
+    kills = [op.at_ns for op in history if op.f == "fault"]
+    if len(kills) != bench.rounds:
+        raise LoadFailedError(f"{bench.rounds} kills were marked, and {len(kills)} were seen")
+    rounds = [
+        [_gap_s(found, partition, at_ns) for partition in partitions]
+        for at_ns, partitions in zip(kills, led, strict=True)
+    ]
+    gaps = [gap for each in rounds for gap in each]
+    failed = sum(not each.is_acknowledged for each in found)
+    return Outcome(
+        bounds=[
+            Bound(what="median in s", value=median(gaps), at_most=SECONDS_MAX),
+            Bound(what="writes that failed", value=failed, at_most=0),
+        ],
+        detail={"slowest_s": max(gaps), "rounds": rounds},
+    )
+
+
+def _kill(namespace: Namespace, load: LoadPod, broker: str) -> list[int]:
+    """Kill a broker; return which partitions it led, once it is back and leads some again."""
+    led = namespace.led_by(TOPIC, broker)
+    before = namespace.broker_uids()
+    load.fault("F36", broker)
+    namespace("delete", "pod", broker, "--grace-period=0", "--force", "--wait=false")
+    until(lambda: len(namespace.broker_uids() - before) == 1, f"{broker} is there again")
+    namespace.wait(f"pod/{broker}", "Ready")
+    namespace.wait("cluster.millrace.dev/logs", "Healthy")
+    load.wait_for_all()
+    until(lambda: bool(namespace.led_by(TOPIC, broker)), f"{broker} leads again")
+    return led
+
+
+def _gap_s(found: list[Write], partition: int, at_ns: int) -> float:
+    """Return how long nothing was acknowledged: the longest time that the next seconds show."""
+    ends = sorted(each.ended_ns for each in found if each.key == partition and each.is_acknowledged)
+    near = [end for end in ends if at_ns - 2e9 < end < at_ns + 20e9]
+    return max(later - sooner for sooner, later in pairwise(near)) / 1e9
+
+
+if __name__ == "__main__":
+    figure("pod_kill", unit="s", goal="<= 1.5", measure=measure)

@@ -1,0 +1,49 @@
+"""`kubectl rollout restart` of three brokers under load: writes that clients saw fail; and the
+longest that a write to any partition waited.
+
+A round restarts all three brokers once, one at a time, by the operator.
+"""
+
+from bench.comparisons.kubernetes_load import cluster_under_load, longest_by_key, writes
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.real_kubernetes import running_kubernetes
+from e2e.installed import until
+
+FAILURES_MAX = 0
+STALL_SECONDS_MAX = 1
+_RESTART_SECONDS_MAX = 300
+
+
+def measure(bench: Bench) -> Outcome:
+    """Restart all brokers, once a round, under one load."""
+    with running_kubernetes() as kubernetes, cluster_under_load(kubernetes) as (namespace, load):
+        for number in range(1, bench.rounds + 1):
+            before = namespace.broker_uids()
+            namespace("rollout", "restart", "statefulset/logs-brokers")
+            until(
+                lambda before=before: not namespace.broker_uids() & before,  # type: ignore[misc]
+                "every broker was restarted",
+                _RESTART_SECONDS_MAX,
+            )
+            namespace.wait("cluster.millrace.dev/logs", "RolledOut", _RESTART_SECONDS_MAX)
+            namespace.wait("cluster.millrace.dev/logs", "Healthy", _RESTART_SECONDS_MAX)
+            load.wait_for_all()
+            say(f"round {number}/{bench.rounds}: {load.status().acknowledged} records so far")
+        found = writes(load.finish())
+    longest = longest_by_key(found)
+    failed = sum(not each.is_acknowledged for each in found)
+    stall_s = max(each.seconds for each in longest.values())
+    return Outcome(
+        bounds=[
+            Bound(what="writes that failed", value=failed, at_most=FAILURES_MAX),
+            Bound(what="longest stall in s", value=stall_s, at_most=STALL_SECONDS_MAX),
+        ],
+        detail={
+            "writes": len(found),
+            "longest_stall_of_each_partition_s": sorted(each.seconds for each in longest.values()),
+        },
+    )
+
+
+if __name__ == "__main__":
+    figure("rolling_restart", unit="failed writes", goal="0", measure=measure)
