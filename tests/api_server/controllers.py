@@ -7,6 +7,7 @@ pods that are ready join a fake cluster.
 
 import hashlib
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.api_server.running import RunningApiServer
@@ -178,14 +179,19 @@ class Controllers:
         }
 
     def _run_volumes(self) -> None:
+        pods = self.items("/api/v1/%s/pods")
         started = {
-            volume["persistentVolumeClaim"]["claimName"]
-            for pod in self.items("/api/v1/%s/pods")
+            name
+            for pod in pods
             if not pod.get("status", {}).get("conditions")
-            for volume in pod["spec"]["volumes"]
-            if "persistentVolumeClaim" in volume
+            for name in _claims_of(pod)
         }
+        used = {name for pod in pods for name in _claims_of(pod)}
         for claim in self.items("/api/v1/%s/persistentvolumeclaims"):
+            if "deletionTimestamp" in claim["metadata"] and claim["metadata"]["name"] not in used:
+                claim["metadata"]["finalizers"] = []  # That protects what pods use.
+                self.put("/api/v1/%s/persistentvolumeclaims", claim)
+                continue
             before = claim.get("status") or {}
             wanted = claim["spec"]["resources"]["requests"]["storage"]
             there = (before.get("capacity") or {}).get("storage")
@@ -196,10 +202,13 @@ class Controllers:
                 waits = {
                     "type": "FileSystemResizePending",
                     "status": "True",
-                    "lastTransitionTime": "2020-01-01T00:00:00Z",
+                    "lastTransitionTime": (
+                        datetime.now(UTC) + timedelta(seconds=2)  # After the pod was made.
+                    ).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 }
                 status = {"phase": "Bound", "capacity": {"storage": there}, "conditions": [waits]}
-            if before != status:
+            is_told = bool(before.get("conditions")) and bool(status.get("conditions"))
+            if before != status and not is_told:
                 self.put(
                     "/api/v1/%s/persistentvolumeclaims",
                     {**claim, "status": status},
@@ -276,3 +285,11 @@ def _pod(template: Document, number: int, claims: list[Document], *, name: str) 
     spec = {**template["spec"], "nodeName": f"node-{number % 3}"}
     spec["volumes"] = [*spec.get("volumes", ()), *claims]
     return {"metadata": {**template["metadata"], "name": name}, "spec": spec}
+
+
+def _claims_of(pod: Document) -> list[str]:
+    return [
+        each["persistentVolumeClaim"]["claimName"]
+        for each in pod["spec"]["volumes"]
+        if "persistentVolumeClaim" in each
+    ]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,12 @@ class Operated:
     Attributes:
         controllers: what the Kubernetes does beside.
         api: the operator's.
-        delays: what the last look at clusters said, in seconds.
+        ahead: how far the operator's clock is ahead.
     """
 
     def __init__(self, server: RunningApiServer, folder: Path, namespace: str) -> None:
         self.server = server
+        self.ahead = timedelta()
         self.namespace = namespace
         self.brokers = FakeBrokers()
         self.controllers = Controllers(server, self.brokers, namespace)
@@ -79,7 +81,9 @@ class Operated:
     def restart(self) -> None:
         """Begin with an operator that knows nothing."""
         self.api.left = None
-        self.clusters = ClusterReconciler(self.api, self.brokers, "millrace:1")
+        self.clusters = ClusterReconciler(
+            self.api, self.brokers, "millrace:1", lambda: datetime.now(UTC) + self.ahead
+        )
         self.topics = TopicsReconciler(self.api, self.brokers)
 
     def fake(self, name: str = "c") -> FakeCluster:

@@ -35,6 +35,9 @@ CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 POD: Final = Kind("v1", "Pod", "pods")
 CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 VOLUME: Final = Kind("v1", "PersistentVolume", "persistentvolumes", is_namespaced=False)
+STORAGE_CLASS: Final = Kind(
+    "storage.k8s.io/v1", "StorageClass", "storageclasses", is_namespaced=False
+)
 NODE: Final = Kind("v1", "Node", "nodes", is_namespaced=False)
 NAMESPACE: Final = Kind("v1", "Namespace", "namespaces", is_namespaced=False)
 EVENT: Final = Kind("v1", "Event", "events")
@@ -51,6 +54,7 @@ _ALL: Final = {
             POD,
             CLAIM,
             VOLUME,
+            STORAGE_CLASS,
             NODE,
             NAMESPACE,
             EVENT,

@@ -1,6 +1,7 @@
 """A broker's pod as the plans know it, read from the objects of the API server."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from millrace.operator.model.objects import Document
@@ -22,10 +23,24 @@ _BROKEN_REASONS: Final = frozenset(
 """Why a container waits that does not get better by waiting."""
 
 
-def broker_pods(pods: Iterable[Document], stateful_sets: Iterable[Document]) -> list[BrokerPod]:
-    """Return the pods by name."""
+def broker_pods(
+    pods: Iterable[Document],
+    stateful_sets: Iterable[Document],
+    restart: Mapping[str, str],
+) -> list[BrokerPod]:
+    """Return the pods by name.
+
+    Args:
+        restart: pods that have to be restarted for another reason than their revision.
+    """
     revisions = {each["metadata"]["name"]: _update_revision(each) for each in stateful_sets}
     found = [_broker_pod(each, revisions) for each in pods]
+    found = [
+        replace(each, is_current=False, why_outdated=restart[each.name])
+        if each.is_current and each.name in restart
+        else each
+        for each in found
+    ]
     return sorted(found, key=lambda each: each.name)
 
 

@@ -29,7 +29,9 @@ class BrokerPod:
 
     Attributes:
         uid: of the pod, so that no other one of its name is deleted.
-        is_current: it runs its StatefulSet's newest revision.
+        is_current: it runs its StatefulSet's newest revision, and has no other reason to be
+            restarted.
+        why_outdated: why it is not current.
         is_broken: its container cannot start, or ends again and again.
         is_unscheduled: no node was found for it.
         problem: why it is not ready, in words, as far as its status says.
@@ -43,6 +45,7 @@ class BrokerPod:
     is_broken: bool = False
     is_unscheduled: bool = False
     problem: str = ""
+    why_outdated: str = "it is of an older revision"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,7 @@ def next_step(
     outdated = [each for each in pods if not each.is_current and not each.is_terminating]
     for each in outdated:
         if each.is_broken:
-            return Restart(each, f"it does not work, and is of an older revision: {each.problem}")
+            return Restart(each, f"it does not work, and {each.why_outdated}: {each.problem}")
     away = [each for each in pods if not each.is_ready or each.is_terminating]
     if away or len(pods) < pods_wanted:
         return _wait_for(away, pods_wanted - len(pods))
@@ -116,7 +119,7 @@ def next_step(
             break
         needing = [each.place for each in partitions if _needs(each, pod.name)]
         if not needing:
-            return Restart(pod, "it is of an older revision")
+            return Restart(pod, pod.why_outdated)
         blocked = blocked or (
             f"{pod.name} waits: without it {_some(needing)} would fall under min.insync.replicas"
         )

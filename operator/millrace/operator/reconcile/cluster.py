@@ -5,14 +5,24 @@ killed anywhere goes on where it was. What needs a decision is decided by `plan`
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
-from millrace.operator.kube.kinds import CLAIM, CLUSTER, CONFIG_MAP, NODE, POD, STATEFUL_SET, VOLUME
+from millrace.operator.kube.kinds import (
+    CLAIM,
+    CLUSTER,
+    CONFIG_MAP,
+    NODE,
+    POD,
+    STATEFUL_SET,
+    STORAGE_CLASS,
+    VOLUME,
+)
 from millrace.operator.model.cluster import Cluster, LostVolumes
 from millrace.operator.model.conditions import Condition
 from millrace.operator.model.objects import (
@@ -25,6 +35,7 @@ from millrace.operator.model.objects import (
     selector,
 )
 from millrace.operator.plan import zones
+from millrace.operator.plan.growth import Growth, growth, needs_classes
 from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.pods import broker_pods
 from millrace.operator.plan.rolling import (
@@ -38,7 +49,7 @@ from millrace.operator.plan.rolling import (
 )
 from millrace.operator.plan.scaling import PoolSize, Scaling, scaling
 from millrace.operator.reconcile.brokers import Brokers, Found
-from millrace.operator.reconcile.resources import cluster_of, now, write_status
+from millrace.operator.reconcile.resources import cluster_of, now, write_status, written
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +59,24 @@ BUSY_S = 2.0
 """Until one that is under way is."""
 PLACING_S = 0.3
 """Until one is whose pods are about to get their nodes, and wait to be told of the zone."""
+GROWTH_PENDING_MAX = timedelta(minutes=3)
+"""How long a file system may wait to grow before its pod is restarted. A node's kubelet looks every
+minute or two."""
+
+_REFUSED = (400, 403, 422)
+"""What the API server answers to what should not be asked for again without a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What of a cluster changes by itself.
+
+    Attributes:
+        stateful_sets: that the Cluster owns.
+    """
+
+    stateful_sets: Sequence[Document]
+    pods: Sequence[Document]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +88,7 @@ class _Look:
     scaling: Scaling
     lost: Sequence[LostBroker]
     step: Restart | Wait | Done
+    growth: Growth
     is_placing: bool
 
     @property
@@ -72,12 +102,20 @@ class ClusterReconciler:
 
     Args:
         image: of brokers where a Cluster names none.
+        clock: what the API server's clocks show, too.
     """
 
-    def __init__(self, api: Api, brokers: Brokers, image: str) -> None:
+    def __init__(
+        self,
+        api: Api,
+        brokers: Brokers,
+        image: str,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._api = api
         self._brokers = brokers
         self._image = image
+        self._clock = clock
         self._applied = Applied(api)
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
@@ -110,7 +148,7 @@ class ClusterReconciler:
             await self._refuse(document, "NameTaken", str(error))
             return STEADY_S
         except ApiError as error:
-            if error.status not in (400, 403, 422):
+            if error.status not in _REFUSED:
                 raise
             await self._refuse(document, "Refused", f"{error}")
             return STEADY_S
@@ -122,11 +160,12 @@ class ClusterReconciler:
         return STEADY_S if is_steady else BUSY_S
 
     async def _work(self, cluster: Cluster, document: Document) -> _Look:
-        stateful_sets, pods, _ = await self._observe(cluster)
+        seen = await self._observe(cluster)
+        pods = broker_pods(seen.pods, seen.stateful_sets, {})
         found = await self._brokers.find(cluster) if any(each.is_ready for each in pods) else None
         partitions = None if found is None else found.partitions()
         scale = scaling(
-            pool_sizes(cluster, stateful_sets),
+            pool_sizes(cluster, seen.stateful_sets, seen.pods),
             None if found is None else found.members(),
             () if found is None else found.placed(),
             were_leaving=(document.get("status") or {}).get("leaving") or (),
@@ -137,12 +176,15 @@ class ClusterReconciler:
             replicas=scale.replicas,
             may_be_disrupted=may_be_disrupted(pods, partitions, pods_wanted=wanted),
         )
+        volumes = await self._grow(cluster, document, seen)
         for each in desired_objects(cluster, decided):
-            await self._applied.ensure(each)
+            if not _is_going(each, seen, volumes):
+                await self._applied.ensure(each)
         if found is not None:
-            await self._scale(cluster, document, scale, stateful_sets)
+            await self._scale(cluster, document, scale, seen)
         lost = await self._replace_lost(cluster, document, pods, partitions)
-        stateful_sets, pods, is_placing = await self._observe(cluster)
+        seen = await self._observe(cluster)
+        pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart)
         step = next_step(
             pods,
             partitions,
@@ -151,16 +193,53 @@ class ClusterReconciler:
         )
         if isinstance(step, Restart):
             await self._restart(document, step)
-        return _Look(pods, found, scale, lost, step, is_placing)
+        is_placing = zones.is_any_to_come(seen.pods)
+        return _Look(pods, found, scale, lost, step, volumes, is_placing)
 
-    async def _observe(self, cluster: Cluster) -> tuple[list[Document], list[BrokerPod], bool]:
-        """Return StatefulSets and pods, and whether some of these are about to get their nodes."""
+    async def _observe(self, cluster: Cluster) -> _Seen:
         where = cluster.namespace
         found = await self._api.list(STATEFUL_SET, where, {CLUSTER_LABEL: cluster.name})
-        stateful_sets = [each for each in found if _is_owned(each, cluster)]
         pods = await self._api.list(POD, where, selector(cluster.name))
         await self._tell_zones(cluster, pods)
-        return stateful_sets, broker_pods(pods, stateful_sets), zones.is_any_to_come(pods)
+        return _Seen([each for each in found if _is_owned(each, cluster)], pods)
+
+    async def _grow(self, cluster: Cluster, document: Document, seen: _Seen) -> Growth:
+        """Let volumes grow; a StatefulSet that asks for less goes without its pods."""
+        claims = await self._api.list(CLAIM, cluster.namespace, {CLUSTER_LABEL: cluster.name})
+        classes: list[Document] = []
+        if needs_classes(cluster, seen.pods, claims):
+            classes = await self._api.list(STORAGE_CLASS)
+        plan = growth(
+            cluster,
+            seen.stateful_sets,
+            seen.pods,
+            claims,
+            {each["metadata"]["name"]: each for each in classes},
+            long_ago=written(self._clock() - GROWTH_PENDING_MAX),
+        )
+        refused = []
+        for claim, storage in plan.grow:
+            name = claim["metadata"]["name"]
+            change = {"spec": {"resources": {"requests": {"storage": storage}}}}
+            try:
+                await self._api.patch(CLAIM, cluster.namespace, name, change)
+            except ApiError as error:
+                if error.status not in _REFUSED:
+                    raise
+                refused.append(f"{name}: {error}")  # By a quota, for one.
+            else:
+                await self._tell(document, "VolumeGrows", f"{name} grows to {storage}")
+        for each in plan.recreate:
+            metadata = each["metadata"]
+            await self._api.delete(
+                STATEFUL_SET,
+                cluster.namespace,
+                metadata["name"],
+                uid=metadata["uid"],
+                orphan=True,
+            )
+        problems = [each for each in (plan.problem, *refused) if each]
+        return replace(plan, problem="; ".join(problems))
 
     async def _tell_zones(self, cluster: Cluster, pods: Sequence[Document]) -> None:
         """Tell pods that wait for it which zone their node is in."""
@@ -181,7 +260,7 @@ class ClusterReconciler:
         cluster: Cluster,
         document: Document,
         scale: Scaling,
-        stateful_sets: Sequence[Document],
+        seen: _Seen,
     ) -> None:
         """Do what brokers that come or go need; the claims of those that go, last of all."""
         admin = self._brokers.admin(cluster)
@@ -196,10 +275,11 @@ class ClusterReconciler:
             for place, error in refused.items():
                 if error is not None:
                     _log.warning("%s cannot be moved: %s", place, error)
-        for each in stateful_sets:
+        for each in seen.stateful_sets:
             if scale.replicas.get(each["metadata"]["name"]) == 0:
                 await self._remove_pool(cluster, each)
         for name in scale.empty:
+            await self._delete_orphan(cluster, name, seen)
             await self._delete_claims(cluster, name)
         for broker in scale.unregister:
             await admin.unregister_broker(broker)
@@ -254,6 +334,13 @@ class ClusterReconciler:
                 CONFIG_MAP, cluster.namespace, metadata["name"], uid=config["metadata"]["uid"]
             )
 
+    async def _delete_orphan(self, cluster: Cluster, broker: str, seen: _Seen) -> None:
+        """Delete the pod of a broker that is gone for good, where no StatefulSet does that."""
+        for each in seen.pods:
+            metadata = each["metadata"]
+            if metadata["name"] == broker and not metadata.get("ownerReferences"):
+                await self._api.delete(POD, cluster.namespace, broker, uid=metadata["uid"])
+
     async def _delete_claims(self, cluster: Cluster, broker: str) -> None:
         """Delete the claims of a broker that is gone for good; its pod, if any, ends first."""
         claims = await self._api.list(CLAIM, cluster.namespace, {CLUSTER_LABEL: cluster.name})
@@ -277,9 +364,22 @@ class ClusterReconciler:
         await write_status(self._api, document, [Condition("Ready", False, reason, message)], {})
 
 
-def pool_sizes(cluster: Cluster, stateful_sets: Sequence[Document]) -> list[PoolSize]:
-    """Return the pools that there should be, and those that are still there."""
-    there = {each["metadata"]["name"]: each["spec"]["replicas"] for each in stateful_sets}
+def pool_sizes(
+    cluster: Cluster, stateful_sets: Sequence[Document], pods: Sequence[Document]
+) -> list[PoolSize]:
+    """Return the pools that there should be, and those that are still there.
+
+    While a StatefulSet is made anew its pods say how many it had: none of them may go for that.
+    """
+    there: dict[str, int] = {}
+    for each in pods:
+        metadata = each["metadata"]
+        name, _, number = metadata["name"].rpartition("-")
+        if "deletionTimestamp" not in metadata and number.isdecimal():
+            there[name] = max(there.get(name, 0), int(number) + 1)
+    for each in stateful_sets:
+        if "deletionTimestamp" not in each["metadata"]:
+            there[each["metadata"]["name"]] = each["spec"]["replicas"]
     wanted = {
         pool_object_name(cluster.name, each.name): each.replicas for each in cluster.spec.pools
     }
@@ -287,6 +387,16 @@ def pool_sizes(cluster: Cluster, stateful_sets: Sequence[Document]) -> list[Pool
         PoolSize(name=name, wanted=wanted.get(name, 0), there=there.get(name, 0))
         for name in sorted({*wanted, *there})
     ]
+
+
+def _is_going(document: Document, seen: _Seen, volumes: Growth) -> bool:
+    """Whether an object is on its way out, and made anew only once it is gone."""
+    going = {each["metadata"]["uid"] for each in volumes.recreate}
+    return document["kind"] == STATEFUL_SET.name and any(
+        each["metadata"]["name"] == document["metadata"]["name"]
+        and ("deletionTimestamp" in each["metadata"] or each["metadata"]["uid"] in going)
+        for each in seen.stateful_sets
+    )
 
 
 def _is_owned(document: Document, cluster: Cluster) -> bool:
@@ -307,7 +417,14 @@ def _summary(cluster: Cluster, look: _Look) -> Mapping[str, object]:
 
 
 def _conditions(look: _Look) -> list[Condition]:
-    return [_ready(look), _healthy(look), _rolled_out(look), _scaled(look), _lost(look)]
+    return [
+        _ready(look),
+        _healthy(look),
+        _rolled_out(look),
+        _scaled(look),
+        _lost(look),
+        _sized(look),
+    ]
 
 
 def _ready(look: _Look) -> Condition:
@@ -375,6 +492,24 @@ def _lost(look: _Look) -> Condition:
         f"{'; '.join(told)}. Bring the node back; or set spec.lostVolumes to Replace, or delete "
         "these claims and the pod: the broker then begins again and copies what others have",
     )
+
+
+def _sized(look: _Look) -> Condition:
+    volumes = look.growth
+    if volumes.problem:
+        return Condition(
+            "VolumesSized",
+            False,
+            "CannotGrow",
+            f"{volumes.problem}. Where its driver can, set allowVolumeExpansion of the storage "
+            "class; or add a pool with larger volumes, and remove this one",
+        )
+    if volumes.under_way or volumes.recreate:
+        first = f", as {volumes.under_way[0]}" if volumes.under_way else ""
+        return Condition(
+            "VolumesSized", False, "Growing", f"{len(volumes.under_way)} claims grow{first}"
+        )
+    return Condition("VolumesSized", True, "AsWanted", "volumes are as large as they should be")
 
 
 def _rolled_out(look: _Look) -> Condition:

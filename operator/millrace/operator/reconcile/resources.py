@@ -64,7 +64,12 @@ async def write_status(
 
 def now() -> str:
     """Return the time as the API server writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return written(datetime.now(UTC))
+
+
+def written(time: datetime) -> str:
+    """Return a time, of UTC, as the API server writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _spec(document: Document, cls: type[_S]) -> _S:

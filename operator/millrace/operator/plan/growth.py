@@ -1,0 +1,183 @@
+"""Volumes that are to be larger than they are: which claims grow, and what that waits for.
+
+Claims grow where their storage class lets them, while they are used. A StatefulSet cannot change
+the size in its templates of claims, so it is deleted without its pods and made anew, which takes
+them over: nothing restarts. New brokers then begin with volumes of the new size.
+
+Some drivers let a file system grow only when it is mounted. Such a claim says
+`FileSystemResizePending`, and goes on saying so: after a while the broker is restarted, in the
+order and with the care of any other restart.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+from millrace.operator.model.cluster import Cluster, Volume
+from millrace.operator.model.objects import Document, pool_object_name
+from millrace.operator.model.quantities import amount
+
+_FAILED: Final = frozenset({"ControllerResizeError", "NodeResizeError"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """What to do about the size of volumes.
+
+    Attributes:
+        recreate: StatefulSets to delete without their pods.
+        grow: claims, each with the storage that it is to ask for.
+        restart: pods by name, each with the reason.
+        under_way: claims that have yet to become as large as they should be.
+        problem: why some will not; empty: nothing keeps them from it.
+    """
+
+    recreate: tuple[Document, ...] = ()
+    grow: tuple[tuple[Document, str], ...] = ()
+    restart: Mapping[str, str] = field(default_factory=dict)
+    under_way: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A claim of a broker, as large as it should be or not."""
+
+    document: Document
+    pod: str
+    size: str
+
+    @property
+    def name(self) -> str:
+        name: str = self.document["metadata"]["name"]
+        return name
+
+    @property
+    def wanted(self) -> Decimal:
+        return amount(self.size)
+
+    @property
+    def requested(self) -> Decimal:
+        return _storage(self.document["spec"]["resources"]["requests"])
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the volume has yet to become as large as was asked for."""
+        capacity = self._status.get("capacity") or {}
+        return self.is_bound and _storage(capacity) < self.requested
+
+    @property
+    def is_bound(self) -> bool:
+        return self._status.get("phase") == "Bound"
+
+    def condition(self, *types: str) -> Mapping[str, Any] | None:
+        """Return a condition of one of these types that holds."""
+        for each in self._status.get("conditions") or ():
+            if each["type"] in types and each.get("status") == "True":
+                found: Mapping[str, Any] = each
+                return found
+        return None
+
+    @property
+    def _status(self) -> Mapping[str, Any]:
+        return self.document.get("status") or {}
+
+
+def growth(
+    cluster: Cluster,
+    stateful_sets: Sequence[Document],
+    pods: Sequence[Document],
+    claims: Sequence[Document],
+    classes: Mapping[str, Document],
+    *,
+    long_ago: str,
+) -> Growth:
+    """Return what to do about volumes that are to be larger.
+
+    Args:
+        claims: of the cluster.
+        classes: storage classes by name.
+        long_ago: since when a file system must have waited to grow for its pod to be restarted,
+            as the API server writes times.
+    """
+    made = {each["metadata"]["name"]: each["metadata"]["creationTimestamp"] for each in pods}
+    grow, under_way, problems = [], [], []
+    restart: dict[str, str] = {}
+    for each in _claims(cluster, pods, claims):
+        if each.requested < each.wanted:
+            under_way.append(each.name)
+            if not each.is_bound:
+                continue  # Nothing else than a bound claim can grow; it will be.
+            class_name = each.document["spec"].get("storageClassName") or ""
+            if (classes.get(class_name) or {}).get("allowVolumeExpansion"):
+                grow.append((each.document, each.size))
+            else:
+                problems.append(f"{each.name}: its storage class {class_name!r} lets none grow")
+        elif each.is_small:
+            under_way.append(each.name)
+            if failed := each.condition(*_FAILED):
+                problems.append(f"{each.name}: {failed.get('message') or failed['type']}")
+            elif since := _pending_since(each, long_ago):
+                if made.get(each.pod, "") < since:
+                    restart[each.pod] = f"{each.name} grows when it is mounted again"
+                else:
+                    problems.append(f"{each.name}: did not grow when it was mounted again")
+    return Growth(
+        recreate=tuple(_outgrown(cluster, stateful_sets)),
+        grow=tuple(grow),
+        restart=restart,
+        under_way=tuple(under_way),
+        problem="; ".join(problems),
+    )
+
+
+def needs_classes(cluster: Cluster, pods: Sequence[Document], claims: Sequence[Document]) -> bool:
+    """Return whether it matters what storage classes say."""
+    return any(each.requested < each.wanted for each in _claims(cluster, pods, claims))
+
+
+def _claims(
+    cluster: Cluster, pods: Sequence[Document], claims: Sequence[Document]
+) -> Iterator[_Claim]:
+    there = {each["metadata"]["name"]: each for each in claims}
+    names = [each["metadata"]["name"] for each in pods]
+    for pool in cluster.spec.pools:
+        prefix = pool_object_name(cluster.name, pool.name)
+        for pod in names:
+            if pod.rpartition("-")[0] != prefix:
+                continue
+            for volume in pool.volumes:
+                claim = there.get(f"{volume.name}-{pod}")
+                if claim is not None and "deletionTimestamp" not in claim["metadata"]:
+                    yield _Claim(claim, pod, str(volume.size))
+
+
+def _outgrown(cluster: Cluster, stateful_sets: Sequence[Document]) -> Iterator[Document]:
+    """The StatefulSets whose templates ask for less than they should."""
+    by_name = {each["metadata"]["name"]: each for each in stateful_sets}
+    for pool in cluster.spec.pools:
+        found = by_name.get(pool_object_name(cluster.name, pool.name))
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            continue
+        sizes = {
+            each["metadata"]["name"]: _storage(each["spec"]["resources"]["requests"])
+            for each in found["spec"].get("volumeClaimTemplates") or ()
+        }
+        if any(sizes.get(each.name, _size(each)) != _size(each) for each in pool.volumes):
+            yield found
+
+
+def _pending_since(claim: _Claim, long_ago: str) -> str:
+    """Return since when a file system has waited too long; empty: it does not."""
+    pending = claim.condition("FileSystemResizePending")
+    since: str = "" if pending is None else pending.get("lastTransitionTime") or ""
+    return since if since < long_ago else ""
+
+
+def _size(volume: Volume) -> Decimal:
+    return amount(volume.size)
+
+
+def _storage(resources: Mapping[str, Any]) -> Decimal:
+    return amount(resources.get("storage", 0))
