@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import urllib3
 from e2e import programs
 from e2e.cluster import cgroups, control_plane, disk, images, network, places
 from e2e.cluster.certificates import Certificates
@@ -131,14 +132,31 @@ class NativeCluster:
         """Whether its API server answers."""
         return self.kubeconfig.exists() and self.kubectl.is_ready()
 
-    def load_image(self) -> None:
-        """Build the product's image from the checkout, and load it on every node that is on."""
+    def connect(self, timeout: urllib3.Timeout) -> urllib3.HTTPSConnectionPool:
+        """Return what speaks to the API server as the administrator; nothing is tried again."""
+        return urllib3.HTTPSConnectionPool(
+            "127.0.0.1",
+            self.api_port,
+            cert_file=str(self.certificates.path("admin.crt")),
+            key_file=str(self.certificates.path("admin.key")),
+            ca_certs=str(self.certificates.authority),
+            timeout=timeout,
+            retries=False,
+            maxsize=4,
+        )
+
+    def load_image(self, name: str = images.PRODUCT) -> None:
+        """Build the product's image from the checkout, and load it on every node that is on.
+
+        Args:
+            name: what nodes know it as.
+        """
         image = images.build_product()
         with tempfile.TemporaryDirectory(dir=self.folder) as made:
             nodes = [node for node in self.nodes if node.machine.pid is not None]
             archive = Path(made, "image.tar")
             present = set.intersection(*(node.blobs() for node in nodes))
-            images.export(image, images.PRODUCT, archive, present)
+            images.export(image, name, archive, present)
             with ThreadPoolExecutor(NODES) as threads:
                 list(threads.map(lambda node: node.import_image(archive), nodes))
 
@@ -151,13 +169,22 @@ class NativeCluster:
         found = self.kubectl.get("pod", pod, f"--namespace={namespace}")
         return self.node(found["spec"]["nodeName"])
 
+    def volume_of(self, claim: str, namespace: str = "default") -> tuple[Node, str]:
+        """Return the node that the volume of a claim is on, and its path there."""
+        name, node = self._find_volume(claim, namespace)
+        return node, node.volume_path(name)
+
     def wipe_volume(self, claim: str, namespace: str = "default") -> None:
         """Remove everything that is on the volume of a claim."""
+        name, node = self._find_volume(claim, namespace)
+        node.wipe_volume(name)
+
+    def _find_volume(self, claim: str, namespace: str) -> tuple[str, Node]:
         found = self.kubectl.get("pvc", claim, f"--namespace={namespace}")
         volume = self.kubectl.get("pv", found["spec"]["volumeName"])
         term = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]
         node = self.node(term["matchExpressions"][0]["values"][0])
-        node.wipe_volume(volume["metadata"]["name"])
+        return volume["metadata"]["name"], node
 
     @contextlib.contextmanager
     def api_server_away(self) -> Iterator[None]:

@@ -119,6 +119,10 @@ class Node:
         """Load an image."""
         self.machine.run(*_CTR, "images", "import", archive, seconds_max=600.0)
 
+    def signal_container(self, container: str, name: str) -> None:
+        """Send a signal, as `SIGKILL`, to the first process of a container."""
+        self.machine.run(*_CTR, "tasks", "kill", f"--signal={name}", container)
+
     def volumes(self) -> list[str]:
         """Return the names of its volumes; it may be off."""
         return [image.stem for image in self._volume_images()]
@@ -135,6 +139,10 @@ class Node:
             self.machine.run("mkfs.xfs", "-q", "-K", made)
             made.rename(image)
         self._mount(image)
+        return self.volume_path(name)
+
+    def volume_path(self, name: str) -> str:
+        """Return where a volume is mounted."""
         return f"{_VOLUMES}/{name}"
 
     def wipe_volume(self, name: str) -> None:

@@ -53,16 +53,7 @@ class Provisioner:
 
     def __init__(self, cluster: NativeCluster) -> None:
         self._nodes = {node.name: node for node in cluster.nodes}
-        certificates = cluster.certificates
-        self._pool = urllib3.HTTPSConnectionPool(
-            "127.0.0.1",
-            cluster.api_port,
-            cert_file=str(certificates.path("admin.crt")),
-            key_file=str(certificates.path("admin.key")),
-            ca_certs=str(certificates.authority),
-            timeout=10.0,
-            retries=False,
-        )
+        self._pool = cluster.connect(urllib3.Timeout(10.0))
 
     def serve(self) -> None:
         """Do it until killed."""

@@ -108,6 +108,17 @@ class LoadPod:
         )
         return list(read(self._exec("cat", f"{_FOLDER}/history.jsonl").splitlines()))
 
+    def millrace(self, *arguments: str, input: str | None = None) -> str:
+        """Run the command line in the pod, where it finds the brokers."""
+        stdin = ("--stdin",) if input is not None else ()
+        return self._namespace("exec", *stdin, self.name, "--", "millrace", *arguments, input=input)
+
+    def consume(self, topic: str, count: int) -> list[str]:
+        """Read so many records of a topic from the beginning; see `millrace`."""
+        arguments = ("--from", "beginning", "--max", str(count), "--output", "json")
+        lines = self.millrace("consume", topic, *arguments, "--timeout", "60s").splitlines()
+        return [json.loads(each)["value"] for each in lines]
+
     def _late(self, wanted: Mapping[str, int]) -> list[str]:
         found = self.status().acknowledged_of
         return [key for key, count in wanted.items() if found[key] < count]
@@ -127,7 +138,10 @@ class LoadPod:
             "image": self._image,
             "imagePullPolicy": "IfNotPresent",
             "command": ["python", "-m", "e2e.load.program", f"{_AT}/{_SETTINGS}", _FOLDER],
-            "env": [{"name": "PYTHONPATH", "value": _AT}],
+            "env": [
+                {"name": "PYTHONPATH", "value": _AT},
+                {"name": "MILLRACE_BOOTSTRAP", "value": self._settings.bootstrap},
+            ],
             "startupProbe": {
                 "exec": {"command": ["test", "-e", f"{_FOLDER}/status.json"]},
                 "periodSeconds": 1,

@@ -1,4 +1,7 @@
-"""The cluster's metadata as its store holds it, read beside the brokers: what a fault changed."""
+"""The cluster's metadata as its store holds it, read beside the brokers: what a fault changed.
+
+`Metadata` makes views of the store's objects, wherever they come from; `Watcher` reads a file.
+"""
 
 import sqlite3
 import threading
@@ -39,22 +42,27 @@ _SHARD_PREFIX: Final = "shards/"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look at the store."""
+    """One look at the store.
+
+    Attributes:
+        controller: the name of the broker that holds the controller's lease.
+        places: the partitions that the load is on.
+    """
 
     cluster: ClusterState
     topics: dict[str, Topic]
     controller: str
-    """The name of the broker that holds the controller's lease."""
+    places: Places = PLACES
 
     def partition(self, key: int) -> PartitionState:
         """One of the partitions that the load is on."""
-        topic, number = PLACES.place_of(key)
+        topic, number = self.places.place_of(key)
         return self.topics[topic].partitions[number]
 
     def partitions(self) -> Iterator[tuple[int, PartitionState]]:
         """All partitions that the load is on, by key."""
-        for key in PLACES.keys:
-            if PLACES.place_of(key)[0] in self.topics:
+        for key in self.places.keys:
+            if self.places.place_of(key)[0] in self.topics:
                 yield key, self.partition(key)
 
     def broker(self, name: str) -> BrokerRegistration:
@@ -66,7 +74,8 @@ class View:
     def led_by(self, name: str) -> list[int]:
         """The keys that a broker leads, of those that are written with `acks=all`."""
         broker_id = self.broker(name).broker_id
-        return [key for key in SURE_KEYS if self.partition(key).leader == broker_id]
+        sure = filter(self.places.is_sure, self.places.keys)
+        return [key for key in sure if self.partition(key).leader == broker_id]
 
     def what_is_missing(self) -> str:
         """Say what keeps the cluster from being whole; empty when nothing does."""
@@ -86,8 +95,61 @@ class View:
         return {life.broker_id for life in self.partition(key).isr}
 
 
+class Metadata:
+    """The objects of a store, taken one by one; tells the history each state of a partition.
+
+    Args:
+        places: the partitions that the load is on; others are not told.
+    """
+
+    def __init__(self, history: History, places: Places) -> None:
+        self._history = history
+        self._places = places
+        self._cluster: ClusterState | None = None
+        self._topics: dict[str, dict[str, Topic]] = {}  # By shard and name.
+        self._seen: dict[int, PartitionState] = {}
+
+    def take(self, key: str, stored: StoredObject) -> None:
+        """Take an object in a version that is newer than what was taken before."""
+        if key == CLUSTER_KEY:
+            self._cluster = decode_cluster(stored)
+            return
+        shard = decode_shard(int(key.removeprefix(_SHARD_PREFIX)), stored)
+        self._topics[key] = {str(topic.name): topic for topic in shard.topics.values()}
+        for name, topic in self._topics[key].items():
+            if name in self._places.topics:
+                for number, state in enumerate(topic.partitions):
+                    self._report(self._places.key_of(name, number), state, stored)
+
+    def view(self, controller: str) -> View | None:
+        """Return what is known; None before there is a cluster."""
+        if self._cluster is None:
+            return None
+        topics = {name: each for shard in self._topics.values() for name, each in shard.items()}
+        return View(self._cluster, topics, controller, self._places)
+
+    def _report(self, key: int, state: PartitionState, stored: StoredObject) -> None:
+        if self._seen.get(key) == state:
+            return
+        self._seen[key] = state
+        self._history.record(
+            "watcher",
+            INFO,
+            "metadata",
+            details={
+                "key": key,
+                "partition_epoch": state.partition_epoch,
+                "leader_epoch": state.leader_epoch,
+                "controller_epoch": stored.controller_epoch,
+                "leader": state.leader,
+                "isr": [life.broker_id for life in state.isr],
+                "replicas": list(state.replicas),
+            },
+        )
+
+
 class Watcher(threading.Thread):
-    """Looks at the store, again and again, and reports every state of a partition that it finds.
+    """Looks at a store's file, again and again.
 
     Attributes:
         view: the latest; None before there is one.
@@ -99,11 +161,8 @@ class Watcher(threading.Thread):
         self.view: View | None = None
         self.reading = threading.Lock()
         self._path = path
-        self._history = history
+        self._metadata = Metadata(history, PLACES)
         self._revision = 0
-        self._cluster: ClusterState | None = None
-        self._topics: dict[str, dict[str, Topic]] = {}  # By shard and name.
-        self._seen: dict[int, PartitionState] = {}
         self._is_over = threading.Event()
 
     def run(self) -> None:
@@ -126,43 +185,10 @@ class Watcher(threading.Thread):
             except sqlite3.Error:
                 return
             for key, value, version, controller_epoch, revision in rows:
-                self._take(key, StoredObject(value, version, ControllerEpoch(controller_epoch)))
+                stored = StoredObject(value, version, ControllerEpoch(controller_epoch))
+                self._metadata.take(key, stored)
                 self._revision = revision
-            if self._cluster is not None:
-                topics = {
-                    name: each for shard in self._topics.values() for name, each in shard.items()
-                }
-                self.view = View(self._cluster, topics, lease[0] if lease else "")
-
-    def _take(self, key: str, stored: StoredObject) -> None:
-        if key == CLUSTER_KEY:
-            self._cluster = decode_cluster(stored)
-            return
-        shard = decode_shard(int(key.removeprefix(_SHARD_PREFIX)), stored)
-        self._topics[key] = {str(topic.name): topic for topic in shard.topics.values()}
-        for name, topic in self._topics[key].items():
-            if name in PLACES.topics:
-                for number, state in enumerate(topic.partitions):
-                    self._report(PLACES.key_of(name, number), state, stored)
-
-    def _report(self, key: int, state: PartitionState, stored: StoredObject) -> None:
-        if self._seen.get(key) == state:
-            return
-        self._seen[key] = state
-        self._history.record(
-            "watcher",
-            INFO,
-            "metadata",
-            details={
-                "key": key,
-                "partition_epoch": state.partition_epoch,
-                "leader_epoch": state.leader_epoch,
-                "controller_epoch": stored.controller_epoch,
-                "leader": state.leader,
-                "isr": [life.broker_id for life in state.isr],
-                "replicas": list(state.replicas),
-            },
-        )
+            self.view = self._metadata.view(lease[0] if lease else "") or self.view
 
     def stop(self) -> None:
         self._is_over.set()

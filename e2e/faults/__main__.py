@@ -1,0 +1,152 @@
+"""`python -m e2e.faults`: faults on a real Kubernetes under load, judged by the checkers.
+
+It takes the native cluster that runs, or starts it, installs the operator, and plays rounds: each
+has a Cluster of its own and does every fault once, in an order that the seed gives, or those that
+are named in theirs. The last line is a JSON object with what was done. Exit code 1: something was
+lost, doubled, reordered, or did not heal.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.cluster import providers
+from e2e.cluster.native import NativeCluster
+from e2e.faults import (  # noqa: F401  # They add their faults.
+    api_server,
+    changes,
+    nodes,
+    operators,
+    pods,
+)
+from e2e.faults.fault import FAULTS
+from e2e.faults.round import NAMESPACE_DELETED, Done, Outcome, Wish, play
+from e2e.installed import install_operator
+from tests.checkers.history import to_json
+
+_IMAGES: Final = ("localhost/millrace:faults-a", "localhost/millrace:faults-b")
+_AFTER: Final = {
+    "scale-down": "scale-up",
+    "operator-killed-in-scale-down": "operator-killed-in-scale-up",
+}
+"""What undoes what another one has done, which it follows."""
+
+
+def main() -> int:
+    """Play the rounds."""
+    arguments = _parse()
+    kubernetes = providers.choose()
+    if not isinstance(kubernetes, NativeCluster):
+        _say("it breaks machines, which the native provider alone makes: MILLRACE_PROVIDER=native")
+        return 2
+    kubernetes.up(_say)
+    kubernetes.load_image()
+    for image in _IMAGES:
+        kubernetes.load_image(image)
+    install_operator(kubernetes)
+    deadline = time.monotonic() + arguments.seconds
+    outcomes: list[Outcome] = []
+    for number in range(arguments.count):
+        if time.monotonic() > deadline:
+            break
+        seed = arguments.seed + number
+        _say(f"round of seed {seed}")
+        plan = arguments.faults.split(",") if arguments.faults else _plan(seed)
+        wish = Wish(plan=plan, seed=seed, images=_IMAGES, deadline=deadline, keeps=arguments.keep)
+        outcome = play(kubernetes, wish, _say)
+        outcomes.append(outcome)
+        _tell(outcome, seed, arguments.folder)
+    summary = _summary(outcomes)
+    print(json.dumps(summary), flush=True)
+    return 0 if outcomes and all(each.is_good for each in outcomes) else 1
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m e2e.faults", description=__doc__)
+    parser.add_argument("--faults", help=f"only these, in this order: {','.join(sorted(FAULTS))}")
+    parser.add_argument("--count", type=int, default=1, help="how many rounds")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin nothing after so long"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    parser.add_argument("--folder", type=Path, help="where rounds leave their histories")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the namespace of a round that failed"
+    )
+    arguments = parser.parse_args()
+    unknown = set((arguments.faults or "pod-killed").split(",")) - FAULTS.keys()
+    if unknown:
+        parser.error(f"no such faults here: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def _plan(seed: int) -> list[str]:
+    """Return all faults in an order by the seed."""
+    order = sorted(FAULTS.keys() - _AFTER.keys())
+    random.Random(seed).shuffle(order)
+    follows = {first: second for second, first in _AFTER.items()}
+    return [each for name in order for each in (name, follows.get(name)) if each is not None]
+
+
+def _tell(outcome: Outcome, seed: int, folder: Path | None) -> None:
+    for failure in outcome.failures:
+        _say(failure)
+    if outcome.report is not None:
+        _say(outcome.report.text())
+    _say(f"round of seed {seed} was {'good' if outcome.is_good else 'NOT GOOD'}")
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = "".join(f"{to_json(op)}\n" for op in outcome.history)
+        (folder / f"history-{seed}.jsonl").write_text(lines)
+
+
+def _summary(outcomes: list[Outcome]) -> dict[str, Any]:
+    done = [each for outcome in outcomes for each in outcome.done]
+    return {
+        "rounds": len(outcomes),
+        "good": sum(outcome.is_good for outcome in outcomes),
+        "seen": sum(each.counts for each in done),
+        "scenarios": {
+            name: _scenario([each for each in done if each.name == name])
+            for name in sorted({each.name for each in done})
+        },
+        "not_seen": dict(Counter(each.name for each in done if not each.counts)),
+        "acknowledged": sum(
+            int(outcome.report.measures["acknowledged"]) for outcome in outcomes if outcome.report
+        ),
+        "anomalies": dict(
+            sum((outcome.report.counts for outcome in outcomes if outcome.report), Counter())
+        ),
+        "failures": [failure for outcome in outcomes for failure in outcome.failures],
+    }
+
+
+def _scenario(done: list[Done]) -> dict[str, Any]:
+    name = done[0].name
+    counted = [each for each in done if each.counts]
+    return {
+        "what": FAULTS[name].what if name in FAULTS else "the namespace is deleted in the end",
+        "seen": len(counted),
+        "last_seen": counted[-1].seen if counted else "",
+        "acknowledged": sum(each.acknowledged for each in done),
+        "failed": sum(each.failed for each in done),
+        "lost": sum(each.lost for each in done),
+        "doubled": sum(each.doubled for each in done),
+        "longest_stall_s": None
+        if name == NAMESPACE_DELETED
+        else round(max(each.longest_stall_s for each in done), 2),
+        "longest_s": round(max(each.seconds for each in done), 1),
+    }
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

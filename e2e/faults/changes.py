@@ -1,0 +1,173 @@
+"""What users change while clients work: restarts, upgrades, more and fewer brokers, topics."""
+
+from typing import Any
+
+from e2e.faults.fault import CLUSTER, PARTITIONS, POOL, NotSeenError, Scene, fault
+from e2e.installed import topic
+
+_ROLL_SECONDS = 300.0
+_SCALE_SECONDS = 300.0
+
+
+def load_topic(replicas: int = 3) -> dict[str, Any]:
+    """Return what a Topic of the load asks for."""
+    config = {"min.insync.replicas": 2, "segment.bytes": 1 << 20}
+    return {"partitions": PARTITIONS, "replicas": replicas, "config": config}
+
+
+def begin_restart(scene: Scene) -> None:
+    """Ask for a restart of all brokers."""
+    scene.namespace("rollout", "restart", f"statefulset/{CLUSTER}-{POOL}")
+
+
+@fault("rolling-restart", "kubectl rollout restart of the StatefulSet")
+def restart_all(scene: Scene) -> str:
+    before = scene.uids()
+    begin_restart(scene)
+    return _rolled(scene, before)
+
+
+@fault("upgrade", "another image is set: the same release under another name")
+def upgrade(scene: Scene) -> str:
+    before = scene.uids()
+    scene.images.reverse()
+    wanted = scene.images[0]
+    scene.apply(image=wanted)
+    seen = _rolled(scene, before)
+    used = {pod["spec"]["containers"][0]["image"] for pod in scene.pods().values()}
+    assert used == {wanted}, used
+    return f"{seen}, with {wanted.rpartition(':')[2]}"
+
+
+@fault("setting-changed", "a setting of the brokers is changed in the Cluster")
+def change_a_setting(scene: Scene) -> str:
+    before = scene.uids()
+    old = scene.spec.get("config", {}).get("storage", {}).get("file_handles_max", 1000)
+    scene.apply(config={"storage": {"file_handles_max": 3000 - old}})
+    return f"{_rolled(scene, before)}, with file_handles_max {3000 - old} after {old}"
+
+
+@fault("bad-image", "an image that no registry has is set; then the good one again")
+def roll_out_a_bad_image(scene: Scene) -> str:
+    good, before = scene.spec["image"], scene.uids()
+    scene.apply(image="localhost/millrace:no-such-tag")
+    try:
+        message = scene.wait_for_condition("RolledOut", "Stuck")
+        left = {name for name, uid in scene.uids().items() if before.get(name) == uid}
+        assert len(left) == len(before) - 1, f"only {left} are left"
+    finally:
+        scene.apply(image=good)
+    return f"it stopped at the first one: {message[:80]}"
+
+
+@fault("scale-up", "a fourth broker is asked for")
+def scale_up(scene: Scene) -> str:
+    brokers = len(scene.view.cluster.brokers)
+    scene.scale(scene.wanted + 1)
+    wait_for_share(scene, brokers + 1)
+    return f"{brokers} brokers, then {brokers + 1}, and the new one holds replicas"
+
+
+@fault("scale-down", "the fourth broker is not asked for any more")
+def scale_down(scene: Scene) -> str:
+    brokers = len(scene.view.cluster.brokers)
+    if scene.wanted <= 3:
+        raise NotSeenError("there is no fourth one")
+    scene.scale(scene.wanted - 1)
+    wait_until_gone(scene, brokers - 1)
+    return f"{brokers} brokers, then {brokers - 1}, and no claim is left of the other"
+
+
+def wait_for_share(scene: Scene, brokers: int) -> None:
+    """Wait until there are so many brokers, each with replicas of the load."""
+
+    def all_hold_something() -> bool:
+        view = scene.view
+        held = {each for _, state in view.partitions() for each in state.replicas}
+        moving = any(state.adding or state.removing for _, state in view.partitions())
+        return len(view.cluster.brokers) == brokers and len(held) == brokers and not moving
+
+    scene.until(all_hold_something, f"{brokers} brokers hold replicas", _SCALE_SECONDS)
+
+
+def wait_until_gone(scene: Scene, brokers: int) -> None:
+    """Wait until there are so many brokers, and neither pods nor claims of others."""
+
+    def are_gone() -> bool:
+        claims = scene.namespace.get("pvc")["items"]
+        counts = {len(scene.view.cluster.brokers), len(scene.pods()), len(claims)}
+        return counts == {brokers}
+
+    scene.until(are_gone, f"{brokers} brokers are left", _SCALE_SECONDS)
+
+
+def set_replicas(scene: Scene, name: str, replicas: int) -> None:
+    """Ask for another number of replicas of one of the load's topics."""
+    scene.namespace.apply(topic(name, CLUSTER, **load_topic(replicas)))
+
+
+def wait_for_replicas(scene: Scene, name: str, replicas: int) -> None:
+    """Wait until every partition of a topic of the load has so many replicas, and none moves."""
+
+    def have_them() -> bool:
+        found = scene.view.topics[f"{scene.namespace.name}/{name}"].partitions
+        return all(
+            len(each.replicas) == replicas and not each.adding and not each.removing
+            for each in found
+        )
+
+    scene.until(have_them, f"{name} has {replicas} replicas", _SCALE_SECONDS)
+
+
+@fault("replicas-change", "a Topic is given two replicas, then three again")
+def change_replicas(scene: Scene) -> str:
+    name = scene.any_topic()
+    for replicas in (2, 3):
+        set_replicas(scene, name, replicas)
+        wait_for_replicas(scene, name, replicas)
+    return f"{name} had two replicas, then three"
+
+
+@fault("topic-made-anew", "a Topic is deleted and made anew while a broker is down")
+def make_a_topic_anew(scene: Scene) -> str:
+    name = f"again{scene.dice.randrange(10**6)}"
+    place = f"{scene.namespace.name}/{name}"
+    spec = {"partitions": 3, "replicas": 3, "config": {"min.insync.replicas": 2}}
+    scene.namespace.make_topic(name, CLUSTER, **spec)
+    _produce(scene, place, [f"old {number}" for number in range(30)])
+    pod = scene.away_from_home()
+    node, uid = scene.node_of(pod), scene.uids()[pod]
+    scene.kubernetes.kubectl("cordon", node.name)
+    try:
+        scene.delete_pod(pod)
+        scene.wait_for(lambda view: view.broker(pod).is_fenced, f"{pod} is away")
+        old = scene.view.topics[place].topic_id
+        scene.namespace("delete", f"topic.millrace.dev/{name}", "--timeout=60s")
+        # A topic has as many replicas as it asks for from the first on: two can be had now.
+        scene.namespace.apply(topic(name, CLUSTER, **spec | {"replicas": 2}))
+        scene.wait_for(
+            lambda view: place in view.topics and view.topics[place].topic_id != old,
+            f"{name} is made anew",
+        )
+        new = [f"new {number}" for number in range(30)]
+        _produce(scene, place, new)
+    finally:
+        scene.kubernetes.kubectl("uncordon", node.name)
+    scene.wait_for_other_pods({pod: uid})
+    scene.wait_until_whole()
+    read = scene.load.consume(place, len(new))
+    assert sorted(read) == sorted(new), f"read {read}"
+    scene.namespace("delete", f"topic.millrace.dev/{name}", "--timeout=60s")
+    return (
+        f"{pod} was away while {name} became another topic, whose {len(new)} records alone are read"
+    )
+
+
+def _produce(scene: Scene, place: str, records: list[str]) -> None:
+    scene.load.millrace("produce", place, input="".join(f"{each}\n" for each in records))
+
+
+def _rolled(scene: Scene, before: dict[str, str]) -> str:
+    scene.wait_for_other_pods(before, _ROLL_SECONDS)
+    scene.wait_for_condition("RolledOut", "Current")
+    return f"{len(before)} pods were made anew, one at a time"

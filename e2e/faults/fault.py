@@ -1,0 +1,354 @@
+"""A fault on a real Kubernetes: how it is done and seen, and the scene that it happens in.
+
+`inject` breaks something, or asks for a change, and returns what was seen of it, as a sentence: a
+pod that is another one, a leader that changed, a Node that is not ready. It raises `NotSeenError`
+when nothing was; then the fault does not count. Machines and the API server it mends itself; what
+the product has to mend is waited for afterwards.
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from e2e.cluster.commands import CommandError
+from e2e.cluster.native import NativeCluster
+from e2e.cluster.node import Node
+from e2e.faults.metadata import Watcher
+from e2e.installed import SYSTEM, Namespace, cluster
+from e2e.load.pod import LoadPod
+from tests.faults.metadata import View
+
+Document = dict[str, Any]
+
+CLUSTER: Final = "logs"
+POOL: Final = "brokers"
+BROKERS: Final = 3
+TOPICS: Final = ("t0", "t1", "t2")
+PARTITIONS: Final = 3
+"""Of each topic of the load."""
+
+_WHOLE_SECONDS_MAX: Final = 300.0
+_SEEN_SECONDS_MAX: Final = 60.0
+_LOOK_SECONDS: Final = 0.2
+_LOOK_AGAIN_SECONDS: Final = 1.0
+_BROKERS: Final = "--selector=app.kubernetes.io/component=broker"
+_OPERATORS: Final = "--selector=app.kubernetes.io/component=operator"
+_LEASE: Final = "lease/millrace-operator"
+
+
+class NotSeenError(Exception):
+    """A fault had no effect that could be seen."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """Where faults happen.
+
+    Attributes:
+        home: name of the node that the load is on, which is not broken.
+        images: two names of one image of the product; brokers run the first of them.
+        spec: of the Cluster, as it was applied last.
+    """
+
+    kubernetes: NativeCluster
+    namespace: Namespace
+    load: LoadPod
+    watcher: Watcher
+    dice: random.Random
+    home: str
+    images: list[str]
+    spec: dict[str, Any] = field(default_factory=dict)
+
+    # --- The Cluster -------------------------------------------------------------------------
+
+    def apply(self, **spec: Any) -> None:
+        """Apply the Cluster with some of its fields changed."""
+        self.spec |= spec
+        self.namespace.apply(cluster(CLUSTER, **self.spec))
+
+    def scale(self, replicas: int) -> None:
+        """Apply the Cluster with another number of brokers."""
+        (pool,) = self.spec["pools"]
+        self.apply(pools=[pool | {"replicas": replicas}])
+
+    @property
+    def wanted(self) -> int:
+        """How many brokers there should be."""
+        replicas: int = self.spec["pools"][0]["replicas"]
+        return replicas
+
+    def conditions(self) -> Mapping[str, Document]:
+        """The Cluster's conditions by type, as far as they are of its newest spec."""
+        found = self.namespace.get(f"cluster.millrace.dev/{CLUSTER}")
+        return {
+            each["type"]: each
+            for each in found.get("status", {}).get("conditions", ())
+            if each["observedGeneration"] == found["metadata"]["generation"]
+        }
+
+    def wait_until_whole(self) -> None:
+        """Return once nodes, pods, replicas and the Cluster's conditions are as they should be.
+
+        Raises:
+            AssertionError: says what is missing.
+        """
+        deadline = time.monotonic() + _WHOLE_SECONDS_MAX
+        while missing := self._missing():
+            assert time.monotonic() < deadline, (
+                f"not whole within {_WHOLE_SECONDS_MAX:g} s: {missing}"
+            )
+            time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _missing(self) -> str:
+        view = self.watcher.view
+        if view is None:
+            return "no metadata"
+        if missing := view.what_is_missing():
+            return missing
+        try:
+            for node in self.kubernetes.kubectl.get("nodes")["items"]:
+                if not _is_true(node, "Ready"):
+                    return f"{node['metadata']['name']} is not ready"
+            pods = self.pods()
+            if len(pods) != self.wanted or not all(_is_true(pod, "Ready") for pod in pods.values()):
+                return f"of {self.wanted} brokers {len(pods)} are there, and not all are ready"
+            conditions = self.conditions()
+        except CommandError as error:
+            return str(error)
+        for each in conditions.values():
+            if each["status"] != "True":
+                return f"{each['type']} is {each['status']}: {each['reason']}: {each['message']}"
+        return "" if conditions else "no conditions of the newest spec"
+
+    # --- The metadata ------------------------------------------------------------------------
+
+    @property
+    def view(self) -> View:
+        """The metadata as it is now."""
+        found = self.watcher.view
+        assert found is not None
+        return found
+
+    def key(self) -> int:
+        """Any of the load's partitions."""
+        return self.dice.choice(self.view.places.keys)
+
+    def leader(self, key: int) -> str:
+        """The name of the pod that leads a partition."""
+        return self.name_of(self.view.partition(key).leader)
+
+    def name_of(self, broker_id: int) -> str:
+        """The name of a broker, and of its pod."""
+        name: str = self.view.cluster.brokers[broker_id].name  # type: ignore[index]
+        return name
+
+    def wait_for(
+        self,
+        is_so: Callable[[View], object],
+        what: str,
+        seconds: float = _SEEN_SECONDS_MAX,
+    ) -> View:
+        """Return the metadata once it fulfils a condition.
+
+        Raises:
+            NotSeenError: it does not in time.
+        """
+        deadline = time.monotonic() + seconds
+        while not is_so(view := self.view):
+            if time.monotonic() > deadline:
+                raise NotSeenError(f"not within {seconds:g} s: {what}")
+            time.sleep(_LOOK_SECONDS)
+        return view
+
+    def wait_for_new_leader(
+        self, key: int, before: View, seconds: float = _SEEN_SECONDS_MAX
+    ) -> str:
+        """Wait until somebody leads a partition in a later epoch; say who."""
+        old = before.partition(key)
+
+        def has_one(view: View) -> bool:
+            new = view.partition(key)
+            return new.leader_epoch > old.leader_epoch and new.leader >= 0
+
+        new = self.wait_for(has_one, f"a new leader of key {key}", seconds).partition(key)
+        return (
+            f"key {key} was led by broker {old.leader} in epoch {old.leader_epoch}, "
+            f"then by {new.leader} in {new.leader_epoch}"
+        )
+
+    def wait_for_new_controller(self, before: View, seconds: float = _SEEN_SECONDS_MAX) -> str:
+        """Wait until the controller epoch has grown; say how far."""
+        old = before.cluster.controller_epoch
+        view = self.wait_for(
+            lambda view: view.cluster.controller_epoch > old, "a new controller epoch", seconds
+        )
+        return f"controller epoch {old}, then {view.cluster.controller_epoch} of {view.controller}"
+
+    def any_topic(self) -> str:
+        """The resource's name of any of the load's topics."""
+        return self.dice.choice(self.view.places.topics).rpartition("/")[2]
+
+    # --- Pods and nodes ----------------------------------------------------------------------
+
+    def pods(self) -> dict[str, Document]:
+        """The brokers' pods by name."""
+        found = self.namespace.get("pods", _BROKERS)["items"]
+        return {each["metadata"]["name"]: each for each in found}
+
+    def uids(self) -> dict[str, str]:
+        """The brokers' pods' uids by name."""
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
+
+    def delete_pod(self, name: str, *, grace_s: int = 0) -> None:
+        """Delete a pod; with no grace nobody waits for its end."""
+        force = () if grace_s else ("--force",)
+        choices = (f"--grace-period={grace_s}", *force, "--wait=false")
+        self.namespace("delete", "pod", name, *choices)
+
+    def wait_for_other_pods(self, before: Mapping[str, str], seconds: float = 240.0) -> None:
+        """Wait until every pod of some is another one of its name.
+
+        Raises:
+            NotSeenError: they are not in time.
+        """
+
+        def are_others() -> bool:
+            now = self.uids()
+            return all(name in now and now[name] != uid for name, uid in before.items())
+
+        self.until(are_others, f"pods {sorted(before)} are others", seconds)
+
+    def node_of(self, pod: str) -> Node:
+        """The node that a pod is on."""
+        return self.kubernetes.node_of(pod, self.namespace.name)
+
+    def away_from_home(self) -> str:
+        """Name of a broker's pod whose node may be broken.
+
+        Raises:
+            NotSeenError: all are on the node of the load.
+        """
+        found = [
+            name
+            for name, pod in sorted(self.pods().items())
+            if pod["spec"].get("nodeName", self.home) != self.home
+        ]
+        if not found:
+            raise NotSeenError("all brokers are on the node of the load")
+        return self.dice.choice(found)
+
+    def led_key(self, pod: str) -> int:
+        """Any of the partitions that a broker leads.
+
+        Raises:
+            NotSeenError: it leads none.
+        """
+        if not (found := self.view.led_by(pod)):
+            raise NotSeenError(f"{pod} leads nothing")
+        return self.dice.choice(found)
+
+    def signal(self, pod: str, name: str, namespace: str = "") -> None:
+        """Send a signal to the first process of a pod's only container."""
+        where = namespace or self.namespace.name
+        found = self.kubernetes.kubectl.get(f"pod/{pod}", f"--namespace={where}")
+        (status,) = found["status"]["containerStatuses"]
+        container = status["containerID"].removeprefix("containerd://")
+        self.kubernetes.node(found["spec"]["nodeName"]).signal_container(container, name)
+
+    def is_node_ready(self, node: Node) -> bool:
+        """Whether Kubernetes says that a node is ready."""
+        return _is_true(self.kubernetes.kubectl.get(f"node/{node.name}"), "Ready")
+
+    # --- The operator ------------------------------------------------------------------------
+
+    @property
+    def acting_operator(self) -> str:
+        """The name of the operator's pod that holds its Lease; empty: none does."""
+        lease = self.kubernetes.kubectl.get(_LEASE, f"--namespace={SYSTEM}")
+        return lease["spec"].get("holderIdentity") or ""
+
+    def kill_operators(self) -> str:
+        """Delete all operators' pods with no grace; say which."""
+        system = f"--namespace={SYSTEM}"
+        found = self.kubernetes.kubectl.get("pods", system, _OPERATORS)["items"]
+        names = sorted(each["metadata"]["name"] for each in found)
+        force = ("--grace-period=0", "--force", "--wait=false")
+        self.kubernetes.kubectl("delete", "pod", system, *force, *names)
+        return f"{len(names)} operators were killed"
+
+    def take_operator_lease(self, holder: str) -> None:
+        """Write somebody else into the operator's Lease."""
+        spec = {"holderIdentity": holder, "renewTime": "2999-01-01T00:00:00.000000Z"}
+        patch = ("--type=merge", "--patch", json.dumps({"spec": spec}))
+        self.kubernetes.kubectl("patch", _LEASE, f"--namespace={SYSTEM}", *patch)
+
+    # --- Waiting -----------------------------------------------------------------------------
+
+    def until(self, is_so: Callable[[], object], what: str, seconds: float = 120.0) -> None:
+        """Return once a condition holds; one that cannot be looked at does not.
+
+        Raises:
+            NotSeenError: it does not in time.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                if is_so():
+                    return
+                why = ""
+            except CommandError as error:
+                why = f": {error}"
+            if time.monotonic() > deadline:
+                raise NotSeenError(f"not within {seconds:g} s: {what}{why}")
+            time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def wait_for_condition(self, name: str, reason: str, seconds: float = 180.0) -> str:
+        """Wait until a condition of the Cluster has a reason; return its message."""
+        self.until(
+            lambda: self.conditions().get(name, {}).get("reason") == reason,
+            f"condition {name} says {reason}",
+            seconds,
+        )
+        message: str = self.conditions()[name]["message"]
+        return message
+
+
+Inject = Callable[[Scene], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """See the module.
+
+    Attributes:
+        name: of the scenario.
+        what: how it is done, for the table.
+    """
+
+    name: str
+    what: str
+    inject: Inject
+
+
+FAULTS: Final[dict[str, Fault]] = {}
+
+
+def fault(name: str, what: str) -> Callable[[Inject], Inject]:
+    """Make a function the way in which a fault is done."""
+
+    def add(inject: Inject) -> Inject:
+        assert name not in FAULTS, name
+        FAULTS[name] = Fault(name, what, inject)
+        return inject
+
+    return add
+
+
+def _is_true(document: Document, condition: str) -> bool:
+    return any(
+        each["type"] == condition and each["status"] == "True"
+        for each in document["status"].get("conditions", ())
+    )

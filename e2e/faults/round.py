@@ -1,0 +1,274 @@
+"""One round: a Cluster of its own, faults one after another under load, and the judgement.
+
+Between two faults everything is waited for to be whole: nodes, pods, replicas, and what the
+Cluster's conditions say. At the end all partitions are read from their beginning, and the checkers
+judge the history; then the namespace is deleted with everything in it, which has to end.
+"""
+
+import random
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from e2e.cluster.commands import CommandError
+from e2e.cluster.native import NativeCluster
+from e2e.faults.changes import load_topic
+from e2e.faults.fault import (
+    BROKERS,
+    CLUSTER,
+    FAULTS,
+    PARTITIONS,
+    POOL,
+    TOPICS,
+    NotSeenError,
+    Scene,
+)
+from e2e.faults.metadata import Watcher
+from e2e.installed import Namespace
+from e2e.load.pod import LoadPod
+from e2e.load.program import Settings
+from tests.checkers.check import check
+from tests.checkers.contents import Contents
+from tests.checkers.history import INVOKE, OK, Op
+from tests.checkers.realtime import Availability
+from tests.checkers.report import Expectations, Report
+from tests.faults.history import History
+from tests.faults.load import Places
+
+NAMESPACE_DELETED: Final = "namespace-deleted"
+"""The end of every round, which is a fault by itself."""
+
+_AVAILABILITY_NS: Final = 20 * 10**9
+_REALTIME_LAG_NS: Final = 15 * 10**9
+_FOREVER_NS: Final = 2**62
+_MOVING: Final = 5
+"""So many faults of any kind move some leader, and put some replica out of sync."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Done:
+    """One fault that was tried.
+
+    Attributes:
+        seen: what was seen of it, or why it does not count.
+        began_ns, ended_ns: from the fault to when all was whole and written again.
+        acknowledged, failed: values, meanwhile.
+        lost, doubled: of those that were acknowledged meanwhile, as the last read shows.
+        longest_stall_s: the longest that a partition took no write.
+    """
+
+    name: str
+    seen: str
+    counts: bool
+    began_ns: int
+    ended_ns: int
+    acknowledged: int = 0
+    failed: int = 0
+    lost: int = 0
+    doubled: int = 0
+    longest_stall_s: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.ended_ns - self.began_ns) / 1e9
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a round found.
+
+    Attributes:
+        failures: what went wrong beside the history, such as a cluster that was not whole again.
+    """
+
+    done: list[Done] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    report: Report | None = None
+    history: list[Op] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing went wrong."""
+        return not self.failures and self.report is not None and self.report.is_good
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a round is to do.
+
+    Attributes:
+        plan: names of faults, in order.
+        seed: of the dice, and part of the namespace's name.
+        images: two names of the product's image.
+        deadline: of `time.monotonic()`, after which no fault begins.
+        keeps: whether the namespace stays when something went wrong.
+    """
+
+    plan: Sequence[str]
+    seed: int
+    images: Sequence[str]
+    deadline: float
+    keeps: bool
+
+
+def play(kubernetes: NativeCluster, wish: Wish, say: Callable[[str], None]) -> Outcome:
+    """Play a round, and say how far it is."""
+    outcome = Outcome()
+    namespace = Namespace(kubernetes.kubectl, f"faults-{wish.seed}")
+    namespace.create()
+    try:
+        _play(kubernetes, namespace, wish, say, outcome)
+    except Exception:
+        outcome.failures.append(traceback.format_exc())
+    if outcome.is_good or not wish.keeps:
+        outcome.done.append(_delete(namespace, outcome))
+        say(_line(outcome.done[-1]))
+    return outcome
+
+
+def _play(
+    kubernetes: NativeCluster,
+    namespace: Namespace,
+    wish: Wish,
+    say: Callable[[str], None],
+    outcome: Outcome,
+) -> None:
+    places = Places(
+        topics=tuple(f"{namespace.name}/{name}" for name in TOPICS), partitions=PARTITIONS
+    )
+    settings = Settings(
+        bootstrap=f"{CLUSTER}-bootstrap.{namespace.name}.svc:7092",
+        topics=places.topics,
+        partitions=PARTITIONS,
+        seed=wish.seed,
+    )
+    dice, images = random.Random(wish.seed), list(wish.images)
+    home = dice.choice(kubernetes.nodes).name
+    load = LoadPod(namespace, settings, node=home, image=images[0])
+    metadata = History()
+    watcher = Watcher(kubernetes, namespace.name, CLUSTER, places, metadata)
+    scene = Scene(kubernetes, namespace, load, watcher, dice, home, images)
+    volume = {"name": "data", "size": "700Mi", "storageClassName": "local-ssd"}
+    scene.apply(
+        image=images[0],
+        pools=[{"name": POOL, "replicas": BROKERS, "volumes": [volume]}],
+        lostVolumes="Replace",
+        volumeDeletion="Delete",
+    )
+    watcher.start()
+    try:
+        namespace.wait(f"cluster.millrace.dev/{CLUSTER}", "Ready")
+        for name in TOPICS:
+            namespace.make_topic(name, CLUSTER, **load_topic())
+        load.start()
+        scene.wait_until_whole()
+        load.window("open")
+        load.wait_for_all()
+        try:
+            for name in wish.plan:
+                if time.monotonic() > wish.deadline:
+                    break
+                outcome.done.append(_do(name, scene, outcome))
+                say(_line(outcome.done[-1]))
+        except (AssertionError, CommandError):  # What was written can be judged all the same.
+            outcome.failures.append(traceback.format_exc())
+        history = load.finish()
+    finally:
+        watcher.stop()
+    outcome.history = list(_merged(history, metadata.ops))
+    _judge(outcome)
+
+
+def _do(name: str, scene: Scene, outcome: Outcome) -> Done:
+    """Break, look, and see that all is well again."""
+    began_ns = time.monotonic_ns()
+    scene.load.window("close")
+    counts = False
+    try:
+        seen = FAULTS[name].inject(scene)
+        counts = True
+    except NotSeenError as error:
+        seen = str(error)
+    except (AssertionError, CommandError) as error:
+        seen = str(error)
+        outcome.failures.append(f"{name}: {error}")
+    scene.wait_until_whole()
+    if counts:
+        scene.load.fault(name, seen)
+    scene.load.window("open")
+    scene.load.wait_for_all()
+    return Done(
+        name=name, seen=seen, counts=counts, began_ns=began_ns, ended_ns=time.monotonic_ns()
+    )
+
+
+def _delete(namespace: Namespace, outcome: Outcome) -> Done:
+    began_ns = time.monotonic_ns()
+    counts, seen = True, "it ended with everything in it"
+    try:
+        namespace.delete()
+    except CommandError as error:
+        counts, seen = False, str(error)
+        outcome.failures.append(f"{NAMESPACE_DELETED}: {error}")
+    return Done(
+        name=NAMESPACE_DELETED,
+        seen=seen,
+        counts=counts,
+        began_ns=began_ns,
+        ended_ns=time.monotonic_ns(),
+    )
+
+
+def _merged(*histories: Sequence[Op]) -> Iterator[Op]:
+    """Yield the operations of several histories that have one clock, numbered anew."""
+    ops = sorted((op for history in histories for op in history), key=lambda op: op.at_ns)
+    for index, op in enumerate(ops):
+        yield replace(op, index=index)
+
+
+def _judge(outcome: Outcome) -> None:
+    counted = Counter(done.name for done in outcome.done if done.counts)
+    moves = int(counted.total() >= _MOVING)
+    outcome.report = check(
+        outcome.history,
+        expectations=Expectations(
+            ok_shares={"send": 0.9, "poll": 0.9},
+            faults=counted,
+            leader_changes=moves,
+            isr_changes=moves,
+        ),
+        availability_ns=_AVAILABILITY_NS,
+        realtime_lag_ns=_REALTIME_LAG_NS,
+    )
+    times = _times_read(outcome.history)
+    for done in outcome.done:
+        ops = [op for op in outcome.history if done.began_ns <= op.at_ns <= done.ended_ns]
+        sends = [(op.type, send) for op in ops if op.f == "send" for send in op.sends]
+        kept = [(send.key, send.value) for kind, send in sends if kind == OK]
+        done.acknowledged = len(kept)
+        done.failed = sum(kind not in (OK, INVOKE) for kind, _ in sends)
+        done.lost = sum(times[each] == 0 for each in kept)
+        done.doubled = sum(times[each] > 1 for each in kept)
+        opened = Op(done.began_ns, "nemesis", "info", "window", details="open")
+        calm = (op for op in ops if op.f != "window")
+        done.longest_stall_s = Availability([opened, *calm], _FOREVER_NS).longest_ns / 1e9
+
+
+def _times_read(history: Sequence[Op]) -> Mapping[tuple[int, int], int]:
+    """How often each value of each key stands in its log, as the last read shows."""
+    contents = Contents(history)
+    return Counter(
+        (key, value)
+        for key, values in contents.known.values.items()
+        for offset, value in values.items()
+        if key in contents.final and offset in contents.final[key]
+    )
+
+
+def _line(done: Done) -> str:
+    what = "seen" if done.counts else "NOT SEEN"
+    return f"{done.name} {done.seconds:.0f} s {what}: {done.seen}"
