@@ -202,7 +202,10 @@ class Node:
             "pods.conflist": _pod_network(self.number),
         }
         for name, configuration in configurations.items():
-            self._file(name).write_text(json.dumps(configuration, indent=2))
+            file, content = self._file(name), json.dumps(configuration, indent=2)
+            # kube-proxy ends when its own is written, also when it stays the same.
+            if not file.exists() or file.read_text() != content:
+                file.write_text(content)
         self.machine.run("mkdir", "-p", "/var/lib/cni/conf")
         self.machine.run("cp", self._file("pods.conflist"), "/var/lib/cni/conf/")
 

@@ -78,6 +78,15 @@ def test_three_nodes_are_ready_in_three_zones(cluster: NativeCluster) -> None:
     assert [_is_ready(each) for each in nodes] == [True] * 3
 
 
+def test_a_cluster_that_runs_goes_on_when_it_is_started_once_more(cluster: NativeCluster) -> None:
+    """A kube-proxy whose file of settings is written again ends, be they the same."""
+    settings = [node.machine.folder / "kube-proxy.json" for node in cluster.nodes]
+    before = [path.stat().st_mtime_ns for path in settings]
+    cluster.up()
+    assert [path.stat().st_mtime_ns for path in settings] == before
+    assert all(node.machine.is_running("kube-proxy") for node in cluster.nodes)
+
+
 def test_a_pod_runs_the_command_line_without_root(run_pod: RunPod, in_pod: InPod) -> None:
     run_pod("tool")
     assert in_pod("tool", "millrace", "--version").startswith("millrace, version ")
