@@ -164,7 +164,7 @@ class RunningApiServer:
         while not self._certificate.exists():
             self._go_on_waiting(deadline)
         tls = ssl.create_default_context(cafile=self._certificate)
-        self._pool = urllib3.HTTPSConnectionPool("127.0.0.1", port, ssl_context=tls)
+        self._pool = urllib3.HTTPSConnectionPool("127.0.0.1", port, ssl_context=tls, maxsize=4)
         while self._status("/readyz") != 200:
             self._go_on_waiting(deadline)
         self._prepare()

@@ -17,8 +17,8 @@ FOLDERS = {
     "requirements", "tests",
 }  # fmt: skip
 TEST_LAYERS = {
-    "api_server", "arch", "checkers", "data", "fakes", "faults", "fuzz", "integration", "interop",
-    "model", "scenario", "sim", "spark_jobs", "typing", "unit",
+    "api_server", "arch", "bad_resources", "checkers", "data", "fakes", "faults", "fuzz",
+    "integration", "interop", "model", "scenario", "sim", "spark_jobs", "typing", "unit",
 }  # fmt: skip
 
 

@@ -767,6 +767,19 @@ def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> Broke
         raise InvalidConfigError(_by_origin(error.message, path, variables)) from error
 
 
+def check_settings(sections: Mapping[str, object]) -> None:
+    """Hold settings by section and name against what a broker would start with.
+
+    Raises:
+        InvalidConfigError: lists the problems.
+    """
+    given: dict[str, object] = {
+        "log_dirs": ["log"],
+        "coordination": {"kind": CoordinationKind.KUBERNETES.value},
+    }
+    settings.parse(BrokerConfig, given | dict(sections))
+
+
 def _by_origin(problems: str, path: str | Path, variables: Mapping[str, str]) -> str:
     """Return problems of settings below the file, or by the variables, that they come from."""
     of_file, of_variables = [], []

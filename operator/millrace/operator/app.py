@@ -24,7 +24,7 @@ from millrace.operator.kube.lease import OperatorLease
 from millrace.operator.model.objects import Document
 from millrace.operator.queue import WorkQueue
 from millrace.operator.reconcile.brokers import Brokers
-from millrace.operator.reconcile.cluster import ClusterReconciler
+from millrace.operator.reconcile.cluster import CheckSettings, ClusterReconciler
 from millrace.operator.reconcile.topics import TopicsReconciler, cluster_key
 from millrace.operator.telemetry import PORT, OperatorMetrics, Signs, TelemetryPage
 
@@ -47,12 +47,14 @@ class OperatorConfig:
         image: of brokers, where a Cluster names none.
         namespace: where the Lease is.
         holder: who this process is, in the Lease.
+        check_settings: of the brokers, see `ClusterReconciler`.
         port: of metrics and probes.
     """
 
     image: str
     namespace: str
     holder: str
+    check_settings: CheckSettings
     port: int = PORT
 
 
@@ -64,12 +66,16 @@ class _Key(NamedTuple):
     name: str
 
 
-def config_from_environment(image: str, namespace: str | None) -> OperatorConfig:
+def config_from_environment(
+    image: str, namespace: str | None, check_settings: CheckSettings
+) -> OperatorConfig:
     """Return settings as a pod has them."""
     if namespace is None:
         namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
     holder = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
-    return OperatorConfig(image=image, namespace=namespace, holder=holder)
+    return OperatorConfig(
+        image=image, namespace=namespace, holder=holder, check_settings=check_settings
+    )
 
 
 def run(config: OperatorConfig) -> None:
@@ -107,7 +113,9 @@ class Operator:
             endings.callback(self._api.close)
             brokers = Brokers()
             endings.push_async_callback(brokers.close)
-            clusters = ClusterReconciler(self._api, brokers, self._config.image)
+            clusters = ClusterReconciler(
+                self._api, brokers, self._config.image, self._config.check_settings
+            )
             topics = TopicsReconciler(self._api, brokers)
             self._reconcile = {"cluster": clusters.reconcile, "topics": topics.reconcile}
             endings.push_async_callback(self._lease.give_back)

@@ -12,6 +12,7 @@ from tests.api_server.controllers import Controllers
 from tests.api_server.running import RunningApiServer
 from tests.fakes.administered_clusters import FakeBrokers, FakeCluster
 
+from millrace.broker.config import check_settings
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.reconcile.cluster import ClusterReconciler
 from millrace.operator.reconcile.topics import TopicsReconciler
@@ -82,7 +83,11 @@ class Operated:
         """Begin with an operator that knows nothing."""
         self.api.left = None
         self.clusters = ClusterReconciler(
-            self.api, self.brokers, "millrace:1", lambda: datetime.now(UTC) + self.ahead
+            self.api,
+            self.brokers,
+            "millrace:1",
+            check_settings,
+            lambda: datetime.now(UTC) + self.ahead,
         )
         self.topics = TopicsReconciler(self.api, self.brokers)
 

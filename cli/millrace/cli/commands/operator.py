@@ -38,13 +38,15 @@ def command(image: str, namespace: str | None, check: bool) -> None:
     what `pip install 'millrace[operator]'` installs. Several may run: one of them acts.
     """
     try:
+        from millrace.broker.config import check_settings
         from millrace.operator import app, installation
     except ImportError as error:
         raise Failure(
             f"the operator's libraries are not installed: {error}",
             "install them: pip install 'millrace[operator]'",
         ) from error
-    config = app.config_from_environment(image, namespace)
+    # The operator knows no broker from within: the settings' own checks are handed to it.
+    config = app.config_from_environment(image, namespace, check_settings)
     if not check:
         app.run(config)
         return

@@ -36,11 +36,13 @@ class ApiError(Exception):
 
     Attributes:
         status: of HTTP; 0: there was no answer, and it is not known whether the request was done.
+        message: what the API server says.
     """
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, message: str, *, request: str) -> None:
+        super().__init__(f"{request}: {message}")
         self.status = status
+        self.message = message
 
 
 class Api:
@@ -84,12 +86,22 @@ class Api:
             raise
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> list[Document]:
-        """Return all objects of a kind; without `kind` and `apiVersion`, as lists have them."""
+        """Return all objects of a kind; without `kind` and `apiVersion`, as lists have them.
+
+        Args:
+            labels: that they have.
+            fields: that are so; of most kinds the API server knows few.
+        """
         query = {}
-        if labels:
-            query["labelSelector"] = ",".join(f"{key}={value}" for key, value in labels.items())
+        for name, wanted in (("labelSelector", labels), ("fieldSelector", fields)):
+            if wanted:
+                query[name] = ",".join(f"{key}={value}" for key, value in wanted.items())
         answer = await self._call("GET", kind.path(namespace), query)
         items: list[Document] = answer["items"]
         return items
@@ -206,11 +218,12 @@ class Api:
             )
             content = response.read()
         except (urllib3.exceptions.HTTPError, OSError, kubernetes.client.ApiException) as error:
-            raise ApiError(0, f"{method} {path}: the API server did not answer: {error}") from error
+            message = f"the API server did not answer: {error}"
+            raise ApiError(0, message, request=f"{method} {path}") from error
         document = _parsed(content)
         if not 200 <= response.status < 300:
             message = document.get("message") or content[:200].decode("utf-8", "replace")
-            raise ApiError(response.status, f"{method} {path}: {message}")
+            raise ApiError(response.status, message, request=f"{method} {path}")
         return document
 
 

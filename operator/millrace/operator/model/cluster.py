@@ -6,11 +6,38 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct, field
 
 from millrace.core.media import DEFAULT_MEDIA, Media
-from millrace.operator.model.fields import Anything, DnsLabel, PartName, Quantity, Rule, Text
+from millrace.operator.model.fields import (
+    DnsLabel,
+    ImageName,
+    LabelValue,
+    PartName,
+    Quantity,
+    Rule,
+)
+from millrace.operator.model.scheduling import (
+    Affinity,
+    Labels,
+    LabelSelector,
+    SpreadConstraint,
+    Toleration,
+)
 
 POOLS_MAX = 16
 VOLUMES_MAX = 16
 REPLICAS_MAX = 250
+VOLUME_SIZE_MIN = "128Mi"
+"""A broker takes 64 MiB of it in advance; a size with its unit forgotten is below this."""
+
+ANNOTATIONS_MAX = 32
+OPERATOR_LABELS = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/component",
+    "millrace.dev/cluster",
+    "millrace.dev/pool",
+)
+"""Labels of pods by which the operator, Services and budgets find them."""
 
 
 class VolumeDeletion(StrEnum):
@@ -51,8 +78,18 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
             "a volume's storageClassName cannot change: add a pool, and remove this one",
         ),
         Rule(
+            "!isQuantity(string(self.size)) || "
             "quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",
-            "a volume cannot shrink",
+            "a volume cannot shrink: add a pool with smaller ones, and remove this one",
+        ),
+        Rule(
+            "!isQuantity(string(self.size)) || "
+            f"quantity(string(self.size)).compareTo(quantity('{VOLUME_SIZE_MIN}')) >= 0",
+            f"size must be at least {VOLUME_SIZE_MIN}: write it with its unit, as 100Gi",
+        ),
+        Rule(
+            "!(self.name in ['config', 'placed', 'tmp'])",
+            "config, placed and tmp are volumes of pods already: give it another name",
         ),
     )
 
@@ -79,27 +116,39 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
 class PodTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
     """What the pool's pods get beside what the operator decides: mostly where they may run."""
 
-    labels: Annotated[
-        dict[str, str], Meta(description="Further labels of the pods.", max_length=32)
-    ] = field(default_factory=dict)
+    RULES: ClassVar = (
+        Rule(
+            f"!has(self.labels) || {list(OPERATOR_LABELS)}.all(each, !(each in self.labels))",
+            f"the operator sets these labels itself: take them out of template.labels: "
+            f"{', '.join(OPERATOR_LABELS)}",
+        ),
+        Rule(
+            "!has(self.annotations) || !('millrace.dev/config' in self.annotations)",
+            "the operator sets millrace.dev/config itself: take it out of template.annotations",
+        ),
+    )
+
+    labels: Annotated[Labels, Meta(description="Further labels of the pods.")] = field(
+        default_factory=dict
+    )
     annotations: Annotated[
-        dict[str, str], Meta(description="Annotations of the pods.", max_length=32)
+        dict[str, str], Meta(description="Annotations of the pods.", max_length=ANNOTATIONS_MAX)
     ] = field(default_factory=dict)
-    node_selector: Annotated[
-        dict[str, str], Meta(description="Labels that a node must have.", max_length=32)
-    ] = field(default_factory=dict)
+    node_selector: Annotated[Labels, Meta(description="Labels that a node must have.")] = field(
+        default_factory=dict
+    )
     tolerations: Annotated[
-        list[Anything], Meta(description="Taints that the pods tolerate.", max_length=32)
+        list[Toleration], Meta(description="Taints that the pods tolerate.", max_length=32)
     ] = field(default_factory=list)
     affinity: Annotated[
-        Anything,
+        Affinity | None,
         Meta(
             description="Affinity of the pods. Unset: brokers of the cluster keep off each other's "
-            "nodes where they can."
+            "nodes where they can; `{}`: they do not."
         ),
-    ] = field(default_factory=dict)
+    ] = None
     topology_spread_constraints: Annotated[
-        list[Anything], Meta(description="How the pods spread.", max_length=8)
+        list[SpreadConstraint], Meta(description="How the pods spread.", max_length=8)
     ] = field(default_factory=list)
     priority_class_name: Annotated[
         DnsLabel | None, Meta(description="Priority class of the pods.")
@@ -133,7 +182,7 @@ class Pool(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = 3
     zone: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=63)] | None,
+        Annotated[LabelValue, Meta(min_length=1)] | None,
         Meta(
             description="Zone that the pool stands in: pods run on nodes with this "
             "`topology.kubernetes.io/zone`, and replicas of a partition are spread over zones. "
@@ -164,6 +213,12 @@ class Pool(Struct, frozen=True, kw_only=True, rename="camel"):
             "self.volumes.map(v, v.name) == oldSelf.volumes.map(v, v.name)",
             "volumes of a pool can be neither added nor removed: add a pool, and remove this one",
         ),
+        Rule(
+            "!has(self.zone) || !has(self.template) || !has(self.template.nodeSelector) || "
+            "!('topology.kubernetes.io/zone' in self.template.nodeSelector)",
+            "zone says on which nodes the pods run: take topology.kubernetes.io/zone out of "
+            "template.nodeSelector",
+        ),
     )
 
 
@@ -175,6 +230,13 @@ class AllowedNamespaces(Struct, frozen=True, kw_only=True, rename="camel"):
             "(self.from == 'Selector') == has(self.selector)",
             "selector goes with `from: Selector`, and only with that",
         ),
+        Rule(
+            "!has(self.selector) || has(self.selector.matchLabels) && "
+            "size(self.selector.matchLabels) > 0 || has(self.selector.matchExpressions) && "
+            "size(self.selector.matchExpressions) > 0",
+            "selector says nothing: set its matchLabels or matchExpressions; to allow all "
+            "namespaces write `from: All`",
+        ),
     )
 
     from_: Annotated[
@@ -185,7 +247,7 @@ class AllowedNamespaces(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = field(default=NamespacesFrom.SAME, name="from")
     selector: Annotated[
-        Anything | None, Meta(description="A label selector: `matchLabels`, `matchExpressions`.")
+        LabelSelector | None, Meta(description="Labels of the namespaces, with `from: Selector`.")
     ] = None
 
 
@@ -208,7 +270,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     )
 
     image: Annotated[
-        Text | None,
+        ImageName | None,
         Meta(
             description="Image of the brokers. Unset: the operator's own. Another one is rolled "
             "out, a broker at a time."

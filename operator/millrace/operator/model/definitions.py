@@ -5,8 +5,10 @@ from typing import Any
 
 from millrace.core import settings
 from millrace.core.metadata.topic_config import SEPARATOR, TopicConfig
-from millrace.core.settings import NamedSetting, Unit
+from millrace.core.settings import INT64_MAX, NamedSetting, Setting, Unit
+from millrace.core.topics import NAME_LENGTH_MAX
 from millrace.operator.model.cluster import ClusterSpec
+from millrace.operator.model.fields import Rule
 from millrace.operator.model.schema import Schema, definition, structural_schema
 from millrace.operator.model.topic import MEDIA_SETTING, TopicSpec
 
@@ -52,6 +54,13 @@ def topic_definition() -> Schema:
             ("Age", "date", ".metadata.creationTimestamp"),
         ],
     )
+    schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = [
+        {
+            "rule": f"has(self.spec.topicName) || self.metadata.name.size() <= {NAME_LENGTH_MAX}",
+            "message": f"the name is too long for a topic: at most {NAME_LENGTH_MAX}; choose a "
+            "shorter one, or set spec.topicName",
+        }
+    ]
     return schema
 
 
@@ -139,20 +148,35 @@ def _setting_schema(each: NamedSetting) -> Schema:
         return {**schema, "type": "string", "enum": list(each.kind)}
     if each.kind is not int:
         return {**schema, "type": "string", "maxLength": 1024}
-    bounds: Schema = {"minimum": description.minimum, "maximum": description.maximum}
+    bounds = _bounds(description)
     if description.minus_one:
         schema["description"] += f" -1: {description.minus_one}."
-        bounds = {"maximum": description.maximum, "anyOf": [{"enum": [-1]}, bounds]}
     if description.unit is Unit.COUNT:
         return {**schema, "type": "integer", "format": "int64", **bounds}
     suffixes = "|".join(description.unit.suffixes)
+    minus_one = "-1|" if description.minus_one else ""
     return {
         **schema,
         "x-kubernetes-int-or-string": True,
         **bounds,
-        "pattern": rf"^(-1|[0-9]+(\.[0-9]+)? ?({suffixes})?)$",
+        "pattern": rf"^({minus_one}[0-9]+(\.[0-9]+)? ?({suffixes})?)$",
         "maxLength": 32,
     }
+
+
+def _bounds(description: Setting) -> Schema:
+    """Return the bounds of a number; those of a text with a unit only the operator can check."""
+    low = description.minimum
+    bounds: Schema = {"minimum": min(low, -1) if description.minus_one else low}
+    if description.maximum < INT64_MAX:
+        bounds["maximum"] = description.maximum
+    # Else none: the API server takes bounds as floating point, where this one would overflow.
+    if description.minus_one and low > 0:
+        unit = f" {description.unit.label}" if description.unit.label else ""
+        message = f"must be at least {low}{unit}, or -1: {description.minus_one}"
+        rule = f"type(self) != int || self == -1 || self >= {low}"
+        bounds["x-kubernetes-validations"] = [Rule(rule, message)._asdict()]
+    return bounds
 
 
 def _first_line(cls: type) -> str:

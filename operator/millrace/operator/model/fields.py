@@ -1,6 +1,6 @@
 """Types of fields that several resources share, with what the API server checks of them."""
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
@@ -12,8 +12,10 @@ DnsLabel = Annotated[
 PartName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=20)]
 """A name that is part of the names of pods and claims."""
 
-Text = Annotated[str, Meta(min_length=1, max_length=512)]
-"""A text that nothing is known of but that it ends."""
+ImageName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$", min_length=1, max_length=512)
+]
+"""An image: `registry.example.org/millrace:0.1.0`."""
 
 Quantity = Annotated[
     int | str,
@@ -26,10 +28,19 @@ Quantity = Annotated[
 ]
 """An amount as Kubernetes writes it: `500m`, `10Gi`."""
 
-Anything = Annotated[
-    dict[str, Any], Meta(extra_json_schema={"x-kubernetes-preserve-unknown-fields": True})
+LabelKey = Annotated[
+    str,
+    Meta(
+        pattern=r"^([-.a-z0-9]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+        max_length=317,
+    ),
 ]
-"""A part of a pod's specification, which Kubernetes checks when the pod is made."""
+"""The name of a label: `topology.kubernetes.io/zone`."""
+
+LabelValue = Annotated[
+    str, Meta(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)
+]
+"""The value of a label."""
 
 
 class Rule(NamedTuple):

@@ -357,7 +357,9 @@ def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
             {"name": "config", "configMap": {"name": pool_object_name(cluster.name, pool.name)}},
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
         ],
-        "affinity": template.affinity or _apart(cluster),
+        "affinity": _apart(cluster)
+        if template.affinity is None
+        else msgspec.to_builtins(template.affinity),
     }
     node_selector = dict(template.node_selector)
     if pool.zone is not None:
@@ -368,8 +370,8 @@ def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     chosen = {
         "imagePullSecrets": [{"name": each} for each in cluster.spec.image_pull_secrets],
         "nodeSelector": node_selector,
-        "tolerations": template.tolerations,
-        "topologySpreadConstraints": template.topology_spread_constraints,
+        "tolerations": msgspec.to_builtins(template.tolerations),
+        "topologySpreadConstraints": msgspec.to_builtins(template.topology_spread_constraints),
         "priorityClassName": template.priority_class_name,
         "runtimeClassName": template.runtime_class_name,
     }

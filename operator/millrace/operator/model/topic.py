@@ -49,12 +49,18 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         Rule(
             "!has(oldSelf.partitions) || (has(self.partitions) && "
             "self.partitions >= oldSelf.partitions)",
-            "partitions never become fewer: make another Topic, and copy the records",
+            "partitions never become fewer, nor unset: make another Topic, and copy the records",
         ),
         Rule(
             "!has(self.topicName) || (!self.topicName.startsWith('__') && "
             "self.topicName != '.' && self.topicName != '..')",
-            "names that begin with __ are the cluster's own, and . and .. are none",
+            "topicName: names that begin with __ are the cluster's own, and . and .. are none: "
+            "choose another",
+        ),
+        Rule(
+            "!has(self.replicas) || !has(self.config) || !has(self.config.{min}) || "
+            "self.config.{min} <= self.replicas".format(min="min__dot__insync__dot__replicas"),
+            "config: min.insync.replicas is more than replicas: no more can be in sync",
         ),
     )
 

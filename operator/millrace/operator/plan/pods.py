@@ -44,6 +44,23 @@ def broker_pods(
     return sorted(found, key=lambda each: each.name)
 
 
+def why_not_made(events: Iterable[Document], stateful_sets: Iterable[Document]) -> str:
+    """Return what keeps pods of these StatefulSets from being made, by the newest event of it.
+
+    A quota, an unknown priority class, a policy of the namespace: the API server refuses the pod,
+    and only an event tells.
+    """
+    uids = {each["metadata"]["uid"] for each in stateful_sets}
+    found = [each for each in events if each["involvedObject"].get("uid") in uids]
+    if not found:
+        return ""
+    newest = max(found, key=lambda each: each.get("lastTimestamp") or "")
+    return (
+        f"a pod of {newest['involvedObject']['name']} cannot be made: {newest.get('message', '')}; "
+        "correct the Cluster's spec, or what refuses the pod"
+    )
+
+
 def is_unscheduled(status: Mapping[str, Any]) -> bool:
     """Return whether no node was found for a pod of this status."""
     return any(

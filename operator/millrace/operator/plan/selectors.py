@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from millrace.operator.model.cluster import Cluster, NamespacesFrom
 from millrace.operator.model.objects import Document
 
@@ -16,7 +18,7 @@ def allows(cluster: Cluster, namespace: str, labels: Mapping[str, str]) -> bool:
         case NamespacesFrom.SAME:
             return namespace == cluster.namespace
         case NamespacesFrom.SELECTOR:
-            return selects(allowed.selector or {}, labels)
+            return selects(msgspec.to_builtins(allowed.selector), labels)
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

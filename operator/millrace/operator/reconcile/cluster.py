@@ -11,12 +11,14 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from millrace.core.errors import InvalidConfigError
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
 from millrace.operator.kube.kinds import (
     CLAIM,
     CLUSTER,
     CONFIG_MAP,
+    EVENT,
     NODE,
     POD,
     STATEFUL_SET,
@@ -37,7 +39,7 @@ from millrace.operator.model.objects import (
 from millrace.operator.plan import zones
 from millrace.operator.plan.growth import Growth, growth, needs_classes
 from millrace.operator.plan.lost import LostBroker, lost_brokers
-from millrace.operator.plan.pods import broker_pods
+from millrace.operator.plan.pods import broker_pods, why_not_made
 from millrace.operator.plan.rolling import (
     BrokerPod,
     Done,
@@ -79,11 +81,20 @@ class _Seen:
     pods: Sequence[Document]
 
 
+CheckSettings = Callable[[Mapping[str, object]], None]
+"""Raises `InvalidConfigError` where a broker would refuse to start with these settings."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """How a cluster was found, and what is done about it."""
+    """How a cluster was found, and what is done about it.
+
+    Attributes:
+        not_made: why pods that are missing cannot be made.
+    """
 
     pods: Sequence[BrokerPod]
+    not_made: str
     found: Found | None
     scaling: Scaling
     lost: Sequence[LostBroker]
@@ -102,6 +113,7 @@ class ClusterReconciler:
 
     Args:
         image: of brokers where a Cluster names none.
+        check_settings: of brokers: bounds of texts, and what goes together, no definition knows.
         clock: what the API server's clocks show, too.
     """
 
@@ -110,9 +122,11 @@ class ClusterReconciler:
         api: Api,
         brokers: Brokers,
         image: str,
+        check_settings: CheckSettings,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._api = api
+        self._check_settings = check_settings
         self._brokers = brokers
         self._image = image
         self._clock = clock
@@ -143,14 +157,20 @@ class ClusterReconciler:
             )
             return None
         try:
+            self._check_settings(cluster.spec.config)
             look = await self._work(cluster, document)
+        except InvalidConfigError as error:
+            # What runs goes on with the settings that it has.
+            await self._refuse(document, "InvalidConfig", f"spec.config: {error}")
+            return None
         except NameTakenError as error:
             await self._refuse(document, "NameTaken", str(error))
             return STEADY_S
         except ApiError as error:
             if error.status not in _REFUSED:
                 raise
-            await self._refuse(document, "Refused", f"{error}")
+            message = f"the API server refuses what the Cluster asks for: {error.message}"
+            await self._refuse(document, "Refused", f"{message}; correct the Cluster's spec")
             return STEADY_S
         conditions = _conditions(look)
         await write_status(self._api, document, conditions, _summary(cluster, look))
@@ -194,7 +214,12 @@ class ClusterReconciler:
         if isinstance(step, Restart):
             await self._restart(document, step)
         is_placing = zones.is_any_to_come(seen.pods)
-        return _Look(pods, found, scale, lost, step, volumes, is_placing)
+        not_made = ""
+        if len(pods) < wanted:
+            failures = {"reason": "FailedCreate", "involvedObject.kind": STATEFUL_SET.name}
+            events = await self._api.list(EVENT, cluster.namespace, fields=failures)
+            not_made = why_not_made(events, seen.stateful_sets)
+        return _Look(pods, not_made, found, scale, lost, step, volumes, is_placing)
 
     async def _observe(self, cluster: Cluster) -> _Seen:
         where = cluster.namespace
@@ -429,13 +454,13 @@ def _conditions(look: _Look) -> list[Condition]:
 
 def _ready(look: _Look) -> Condition:
     ready = sum(each.is_ready for each in look.pods)
+    problems = (f"{each.name}: {each.problem}" for each in look.pods if each.problem)
+    why = next(problems, look.not_made)
     if look.found is None:
-        why = next((f"{each.name}: {each.problem}" for each in look.pods if each.problem), "")
         return Condition("Ready", False, "NoBrokerAnswers", why or "no broker answers yet")
     if ready < look.pods_wanted:
-        return Condition(
-            "Ready", False, "BrokersMissing", f"{ready} of {look.pods_wanted} brokers are ready"
-        )
+        told = f"{ready} of {look.pods_wanted} brokers are ready"
+        return Condition("Ready", False, "BrokersMissing", f"{told}; {why}" if why else told)
     return Condition("Ready", True, "BrokersReady", f"{ready} brokers are ready")
 
 

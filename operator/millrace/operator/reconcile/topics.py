@@ -345,7 +345,8 @@ class _Work:
                 False,
                 "NameClash",
                 f"an older Topic of namespace {topic.namespace} has the name {topic_name(topic)} "
-                "in this cluster: delete one of the two, with deletionPolicy Retain",
+                "in this cluster: make another Topic with another spec.topicName, or delete the "
+                "older one, with deletionPolicy Retain",
             )
         return Condition(
             "Ready",

@@ -1,0 +1,56 @@
+"""The share of bad resources that the API server refuses, or that a condition explains, each time
+with the field and what to do.
+
+The table is that of `tests/bad_resources`: a real API server, the operator's process, and beside it
+one good Cluster with a real broker. A round applies the whole table to fresh ones; the worst round
+counts. The operator must live on without an error, and do what the good Cluster and Topic ask.
+"""
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.processes import LoadFailedError
+from tests.api_server import binaries
+from tests.bad_resources.cases import CASES
+from tests.bad_resources.world import World
+
+CASES_MIN = 60
+
+
+def measure(bench: Bench) -> Outcome:
+    """Apply the table, once a round."""
+    binaries.PROGRAMS.build()
+    shares: list[float] = []
+    wrong: dict[str, str] = {}
+    problems: list[str] = []
+    for number in range(bench.rounds):
+        folder = bench.directory / f"round-{number}"
+        folder.mkdir()
+        world = World(folder)
+        try:
+            world.start()
+            outcomes = {case.name: world.outcome(case) for case in CASES}
+            problems += world.problems()
+        except RuntimeError as error:
+            raise LoadFailedError(str(error)) from error
+        finally:
+            world.stop()
+        bad = {name: each.message for name, each in outcomes.items() if each.missing}
+        shares.append(1 - len(bad) / len(outcomes))
+        wrong |= bad
+        say(f"round {number + 1}/{bench.rounds}: {len(bad)} of {len(outcomes)} not explained")
+    return Outcome(
+        bounds=[
+            Bound(what="share refused or explained", value=min(shares), at_least=1.0),
+            Bound(what="bad resources", value=len(CASES), at_least=CASES_MIN),
+            Bound(what="crashes and troubles of others", value=len(problems), at_most=0),
+        ],
+        detail={
+            "refused": sum(not case.reason for case in CASES),
+            "explained": sum(bool(case.reason) for case in CASES),
+            "wrong": wrong,
+            "problems": problems,
+        },
+    )
+
+
+if __name__ == "__main__":
+    figure("bad_resources", unit="share", goal="1.0", measure=measure)
