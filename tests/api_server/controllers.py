@@ -244,11 +244,14 @@ class Controllers:
                 zone=annotations.get("millrace.dev/zone", ""),
                 media=sorted(media),
             )
+        host_ip = f"192.0.2.{1 + int(pod['spec']['nodeName'].rpartition('-')[2])}"
         status: Document = {
+            "hostIP": host_ip,
+            "hostIPs": [{"ip": host_ip}],
             "conditions": [
                 {"type": "PodScheduled", "status": "True"},
                 {"type": "Ready", "status": "True" if is_ready else "False"},
-            ]
+            ],
         }
         if is_bad:
             waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
@@ -266,7 +269,7 @@ class Controllers:
 
     def _log_dirs(self, pod: Document) -> list[str]:
         (name,) = (
-            each["configMap"]["name"] for each in pod["spec"]["volumes"] if "configMap" in each
+            each["configMap"]["name"] for each in pod["spec"]["volumes"] if each["name"] == "config"
         )
         for each in self.items("/api/v1/%s/configmaps"):
             if each["metadata"]["name"] == name:

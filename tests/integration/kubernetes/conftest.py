@@ -62,12 +62,17 @@ def relay(api_server: RunningApiServer) -> Iterator[ApiServerRelay]:
 
 @pytest.fixture(scope="session")
 def nodes(api_server: RunningApiServer) -> None:
-    """Nodes in the zones a, b and c."""
+    """Nodes in the zones a, b and c; each has a host name."""
     for number, zone in enumerate("abc"):
         labels = {"topology.kubernetes.io/zone": zone}
         node = {"metadata": {"name": f"node-{number}", "labels": labels}}
         status, answer = api_server.request("POST", "/api/v1/nodes", node)
         assert status == 201, answer
+        named = {"type": "Hostname", "address": f"host-{number}.example.org"}
+        answer["status"] = {"addresses": [named]}
+        where = f"/api/v1/nodes/node-{number}/status"
+        status, answer = api_server.request("PUT", where, answer)
+        assert status == 200, answer
 
 
 @pytest.fixture

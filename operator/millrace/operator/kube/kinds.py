@@ -33,6 +33,7 @@ TOPIC: Final = Kind("millrace.dev/v1beta1", "Topic", "topics")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 POD: Final = Kind("v1", "Pod", "pods")
+SERVICE: Final = Kind("v1", "Service", "services")
 CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 VOLUME: Final = Kind("v1", "PersistentVolume", "persistentvolumes", is_namespaced=False)
 STORAGE_CLASS: Final = Kind(
@@ -52,6 +53,7 @@ _ALL: Final = {
             STATEFUL_SET,
             CONFIG_MAP,
             POD,
+            SERVICE,
             CLAIM,
             VOLUME,
             STORAGE_CLASS,
@@ -60,7 +62,6 @@ _ALL: Final = {
             EVENT,
             LEASE,
         ),
-        Kind("v1", "Service", "services"),
         Kind("v1", "ServiceAccount", "serviceaccounts"),
         Kind("rbac.authorization.k8s.io/v1", "Role", "roles"),
         Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),

@@ -14,6 +14,7 @@ from millrace.operator.model.fields import (
     Quantity,
     Rule,
 )
+from millrace.operator.model.listeners import Listeners
 from millrace.operator.model.scheduling import (
     Affinity,
     Labels,
@@ -303,6 +304,13 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "docs/configuration.md. A change is rolled out, a broker at a time."
         ),
     ] = field(default_factory=dict)
+    listeners: Annotated[
+        Listeners,
+        Meta(
+            description="Where clients connect beside the Service `<cluster>-bootstrap`, which is "
+            "always there for those in the Kubernetes cluster."
+        ),
+    ] = field(default_factory=Listeners)
     allowed_topics: Annotated[
         AllowedTopics, Meta(description="Which Topics the cluster takes.")
     ] = field(default_factory=AllowedTopics)

@@ -98,6 +98,10 @@ def cluster_definition(broker_config: type) -> Schema:
                 "description": "Where clients in this Kubernetes cluster connect first.",
                 "type": "string",
             },
+            "outsideBootstrap": {
+                "description": "Where clients outside of it connect first.",
+                "type": "string",
+            },
         },
         columns=[
             ("Brokers", "integer", ".status.brokers"),

@@ -6,6 +6,8 @@
     <cluster>             PodDisruptionBudget, NetworkPolicy
     <cluster>-<pool>      ConfigMap with the brokers' settings, StatefulSet of the pool
 
+What brings clients from outside of the Kubernetes cluster is in `outside`.
+
 All are owned by the Cluster, so that they go with it. Everything follows from the Cluster and what
 `Observed` adds; nothing here asks anybody.
 """
@@ -26,6 +28,7 @@ Document = dict[str, Any]
 CLIENT_PORT: Final = 7092
 METRICS_PORT: Final = 7093
 REPLICA_PORT: Final = 7094
+OUTSIDE_PORT: Final = 7095
 
 CLUSTER_LABEL: Final = "millrace.dev/cluster"
 POOL_LABEL: Final = "millrace.dev/pool"
@@ -43,6 +46,7 @@ USER_ID: Final = 65532
 
 _DATA: Final = "/var/lib/millrace"
 _CONFIG: Final = "/etc/millrace"
+_OUTSIDE: Final = "/etc/millrace-outside"
 _PLACED: Final = "/etc/millrace-placed"
 _ZONE_WAITS_MAX: Final = 600
 """Of a tenth of a second each, before a broker starts without knowing its zone."""
@@ -86,6 +90,11 @@ def pool_object_name(cluster: str, pool: str) -> str:
     return f"{cluster}-{pool}"
 
 
+def outside_name(name: str) -> str:
+    """Return the name of the Service by which clients outside reach a cluster, or a broker."""
+    return f"{name}-outside"
+
+
 def bootstrap_address(cluster: Cluster) -> str:
     """Return where clients in the Kubernetes cluster connect first."""
     return f"{cluster.name}-bootstrap.{cluster.namespace}.svc:{CLIENT_PORT}"
@@ -106,9 +115,10 @@ def selector(cluster_name: str) -> dict[str, str]:
     return {CLUSTER_LABEL: cluster_name, "app.kubernetes.io/component": "broker"}
 
 
-def _object(
+def owned_object(
     cluster: Cluster, api_version: str, kind: str, name: str, **content: object
 ) -> Document:
+    """Return an object that goes with the cluster."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -136,8 +146,8 @@ def _access(cluster: Cluster) -> Iterator[Document]:
     name = f"{cluster.name}-broker"
     shards = [f"{cluster.name}-{key.rpartition('/')[2]}" for key in SHARD_KEYS]
     rbac = "rbac.authorization.k8s.io"
-    yield _object(cluster, "v1", "ServiceAccount", name)
-    yield _object(
+    yield owned_object(cluster, "v1", "ServiceAccount", name)
+    yield owned_object(
         cluster,
         f"{rbac}/v1",
         "Role",
@@ -156,7 +166,7 @@ def _access(cluster: Cluster) -> Iterator[Document]:
             ),
         ],
     )
-    yield _object(
+    yield owned_object(
         cluster,
         f"{rbac}/v1",
         "RoleBinding",
@@ -182,7 +192,7 @@ def _services(cluster: Cluster) -> Iterator[Document]:
         _service_port("replica", REPLICA_PORT),
         _service_port("metrics", METRICS_PORT),
     ]
-    yield _object(
+    yield owned_object(
         cluster,
         "v1",
         "Service",
@@ -195,7 +205,7 @@ def _services(cluster: Cluster) -> Iterator[Document]:
             "publishNotReadyAddresses": True,
         },
     )
-    yield _object(
+    yield owned_object(
         cluster,
         "v1",
         "Service",
@@ -211,11 +221,12 @@ def _service_port(name: str, port: int) -> Document:
 def _network_policy(cluster: Cluster) -> Document:
     """Everybody may be a client and read metrics; only brokers reach the replica listener."""
     brokers = {"matchLabels": selector(cluster.name)}
+    outside = [] if cluster.spec.listeners.outside is None else ["outside"]
 
     def tcp(*ports: str) -> list[Document]:
         return [{"protocol": "TCP", "port": port} for port in ports]
 
-    return _object(
+    return owned_object(
         cluster,
         "networking.k8s.io/v1",
         "NetworkPolicy",
@@ -224,7 +235,7 @@ def _network_policy(cluster: Cluster) -> Document:
             "podSelector": brokers,
             "policyTypes": ["Ingress"],
             "ingress": [
-                {"ports": tcp("client", "metrics")},
+                {"ports": tcp("client", "metrics", *outside)},
                 {"ports": tcp("replica"), "from": [{"podSelector": brokers}]},
             ],
         },
@@ -232,7 +243,7 @@ def _network_policy(cluster: Cluster) -> Document:
 
 
 def _disruption_budget(cluster: Cluster, decided: Decided) -> Document:
-    return _object(
+    return owned_object(
         cluster,
         "policy/v1",
         "PodDisruptionBudget",
@@ -245,7 +256,7 @@ def _disruption_budget(cluster: Cluster, decided: Decided) -> Document:
 
 
 def _config_map(cluster: Cluster, pool: Pool) -> Document:
-    return _object(
+    return owned_object(
         cluster,
         "v1",
         "ConfigMap",
@@ -264,6 +275,9 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
             "namespace": cluster.namespace,
         },
         "listener": {"host": "0.0.0.0", "port": CLIENT_PORT},
+        "outside_listener": {}
+        if cluster.spec.listeners.outside is None
+        else {"host": "0.0.0.0", "port": OUTSIDE_PORT},
         "replica_listener": {"host": "0.0.0.0", "port": REPLICA_PORT},
         "metrics": {"host": "0.0.0.0", "port": METRICS_PORT},
         **cluster.spec.config,
@@ -291,7 +305,7 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         POOL_LABEL: pool.name,
     }
     on_deletion = "Delete" if cluster.spec.volume_deletion is VolumeDeletion.DELETE else "Retain"
-    document = _object(
+    document = owned_object(
         cluster,
         "apps/v1",
         "StatefulSet",
@@ -375,6 +389,8 @@ def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         "priorityClassName": template.priority_class_name,
         "runtimeClassName": template.runtime_class_name,
     }
+    if cluster.spec.listeners.outside is not None:
+        _open_outside(cluster, spec)
     return spec | {name: value for name, value in chosen.items() if value}
 
 
@@ -474,6 +490,22 @@ def _of_every_container(cluster: Cluster, pool: Pool, decided: Decided) -> Docum
         },
         **{name: value for name, value in chosen.items() if value},
     }
+
+
+def _open_outside(cluster: Cluster, pod: Document) -> None:
+    """Give a pod's broker its listener for clients outside, and where it reads its address."""
+    (container,) = pod["containers"]
+    settings = "MILLRACE_BROKER__OUTSIDE_LISTENER__"
+    container["env"] += [
+        {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+        {"name": f"{settings}ADVERTISED_HOST", "value": "$(HOST_IP)"},
+        {"name": f"{settings}ADDRESS_FILE", "value": f"{_OUTSIDE}/$(POD_NAME)"},
+    ]
+    container["ports"].append({"name": "outside", "containerPort": OUTSIDE_PORT})
+    container["volumeMounts"].append({"name": "outside", "mountPath": _OUTSIDE, "readOnly": True})
+    # A broker starts also while nothing is known yet: it reads again while it runs.
+    source = {"name": outside_name(cluster.name), "optional": True}
+    pod["volumes"].append({"name": "outside", "configMap": source})
 
 
 def _digest(text: str) -> str:

@@ -39,6 +39,7 @@ from millrace.operator.model.objects import (
 from millrace.operator.plan import zones
 from millrace.operator.plan.growth import Growth, growth, needs_classes
 from millrace.operator.plan.lost import LostBroker, lost_brokers
+from millrace.operator.plan.outside import Outside
 from millrace.operator.plan.pods import broker_pods, why_not_made
 from millrace.operator.plan.rolling import (
     BrokerPod,
@@ -51,6 +52,7 @@ from millrace.operator.plan.rolling import (
 )
 from millrace.operator.plan.scaling import PoolSize, Scaling, scaling
 from millrace.operator.reconcile.brokers import Brokers, Found
+from millrace.operator.reconcile.outside import WAITING_S, OutsideReconciler, outside_condition
 from millrace.operator.reconcile.resources import cluster_of, now, write_status, written
 
 _log = logging.getLogger(__name__)
@@ -101,6 +103,7 @@ class _Look:
     step: Restart | Wait | Done
     growth: Growth
     is_placing: bool
+    outside: Outside | None
 
     @property
     def pods_wanted(self) -> int:
@@ -131,6 +134,7 @@ class ClusterReconciler:
         self._image = image
         self._clock = clock
         self._applied = Applied(api)
+        self._outside = OutsideReconciler(api, self._applied)
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """Bring a cluster a step nearer to what it should be.
@@ -173,11 +177,13 @@ class ClusterReconciler:
             await self._refuse(document, "Refused", f"{message}; correct the Cluster's spec")
             return STEADY_S
         conditions = _conditions(look)
-        await write_status(self._api, document, conditions, _summary(cluster, look))
+        beside = [] if look.outside is None else [outside_condition(look.outside)]
+        await write_status(self._api, document, [*conditions, *beside], _summary(cluster, look))
         if look.is_placing:
             return PLACING_S
-        is_steady = all(each.is_true for each in conditions)
-        return STEADY_S if is_steady else BUSY_S
+        if not all(each.is_true for each in conditions):
+            return BUSY_S
+        return WAITING_S if look.outside is not None and look.outside.waits else STEADY_S
 
     async def _work(self, cluster: Cluster, document: Document) -> _Look:
         seen = await self._observe(cluster)
@@ -197,6 +203,7 @@ class ClusterReconciler:
             may_be_disrupted=may_be_disrupted(pods, partitions, pods_wanted=wanted),
         )
         volumes = await self._grow(cluster, document, seen)
+        outside = await self._outside.reconcile(cluster, scale.replicas)
         for each in desired_objects(cluster, decided):
             if not _is_going(each, seen, volumes):
                 await self._applied.ensure(each)
@@ -219,7 +226,7 @@ class ClusterReconciler:
             failures = {"reason": "FailedCreate", "involvedObject.kind": STATEFUL_SET.name}
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
-        return _Look(pods, not_made, found, scale, lost, step, volumes, is_placing)
+        return _Look(pods, not_made, found, scale, lost, step, volumes, is_placing, outside)
 
     async def _observe(self, cluster: Cluster) -> _Seen:
         where = cluster.namespace
@@ -435,6 +442,7 @@ def _summary(cluster: Cluster, look: _Look) -> Mapping[str, object]:
         "brokers": look.pods_wanted,
         "readyBrokers": sum(each.is_ready for each in look.pods),
         "bootstrap": bootstrap_address(cluster),
+        "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
         "clusterId": None if found is None else found.cluster.cluster_id,
         "controller": None if found is None else found.controller,
         "leaving": list(look.scaling.leaving) or None,

@@ -1,0 +1,148 @@
+"""Where clients outside find each broker, by what came of the Services."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from millrace.core.addresses import host_port
+from millrace.operator.model.listeners import NodeAddress, OutsideListener, OutsideType
+from millrace.operator.model.objects import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What is known, and what is not.
+
+    Attributes:
+        addresses: what each broker is to tell, by its name. Without a host, `:port`, it is the
+            address of the node that it runs on, which the broker knows.
+        bootstrap: where clients connect first; empty while nobody knows.
+        waits: what is missing, for people.
+    """
+
+    addresses: Mapping[str, str]
+    bootstrap: str
+    waits: Sequence[str] = ()
+
+
+class _Missing(Exception):
+    """Something is not known, for this reason."""
+
+
+def outside(
+    listener: OutsideListener,
+    bootstrap: Document | None,
+    services: Mapping[str, Document],
+    pods: Sequence[Document],
+    nodes: Sequence[Document],
+) -> Outside:
+    """Return the addresses.
+
+    Args:
+        bootstrap: the Service that clients connect to first; None: there is none yet.
+        services: of brokers, by the broker's name.
+        pods: of brokers.
+        nodes: at least those of the pods, where another than their internal address is asked for.
+    """
+    hosts = _Hosts(
+        listener,
+        {each["metadata"]["name"]: each for each in pods},
+        {each["metadata"]["name"]: each for each in nodes},
+    )
+    addresses, waits = {}, []
+    for broker, service in services.items():
+        try:
+            addresses[broker] = _broker_address(listener, broker, service, hosts)
+        except _Missing as missing:
+            waits.append(f"{broker}: {missing}")
+    try:
+        first = "" if bootstrap is None else _bootstrap_address(listener, bootstrap, hosts)
+    except _Missing as missing:
+        first = ""
+        waits.append(str(missing))
+    return Outside(addresses, first, waits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    """The nodes that brokers run on, as clients outside know them."""
+
+    listener: OutsideListener
+    pods: Mapping[str, Document]
+    nodes: Mapping[str, Document]
+
+    def of(self, broker: str) -> str:
+        """Return the address of a broker's node.
+
+        Raises:
+            _Missing: it has none, or is not known yet.
+        """
+        pod = self.pods.get(broker, {})
+        node_name = (pod.get("spec") or {}).get("nodeName")
+        wanted = self.listener.node_address
+        if wanted is NodeAddress.INTERNAL_IP:
+            address: str = (pod.get("status") or {}).get("hostIP") or ""
+        else:
+            node = self.nodes.get(node_name or "", {})
+            found = (node.get("status") or {}).get("addresses") or ()
+            address = next((each["address"] for each in found if each["type"] == wanted), "")
+        if not address:
+            raise _Missing(
+                f"its node {node_name} has no {wanted}: name another nodeAddress, or an "
+                "advertisedHost for this broker"
+                if node_name and wanted is not NodeAddress.INTERNAL_IP
+                else "its pod runs on no node yet"
+            )
+        return address
+
+    def all(self) -> list[str]:
+        """Return the addresses that are known, each once."""
+        found = set()
+        for broker in self.pods:
+            try:
+                found.add(self.of(broker))
+            except _Missing:
+                continue
+        return sorted(found)
+
+
+def _broker_address(
+    listener: OutsideListener, broker: str, service: Document, hosts: _Hosts
+) -> str:
+    chosen = listener.broker(broker)
+    host, port = chosen.advertised_host, chosen.advertised_port
+    if host is not None and port is not None:
+        return host_port(host, port)
+    if listener.type is OutsideType.LOAD_BALANCER:
+        if host is None:
+            host = _load_balancer(service)
+        return host_port(host, port or service["spec"]["ports"][0]["port"])
+    port = port or _node_port(service)
+    if host is None and listener.node_address is NodeAddress.INTERNAL_IP:
+        return f":{port}"  # Right wherever the broker starts next.
+    return host_port(hosts.of(broker) if host is None else host, port)
+
+
+def _bootstrap_address(listener: OutsideListener, service: Document, hosts: _Hosts) -> str:
+    if listener.type is OutsideType.LOAD_BALANCER:
+        return host_port(_load_balancer(service), service["spec"]["ports"][0]["port"])
+    port = _node_port(service)
+    return ",".join(host_port(each, port) for each in hosts.all())
+
+
+def _load_balancer(service: Document) -> str:
+    found = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    for each in found:
+        host: str = each.get("hostname") or each.get("ip") or ""
+        if host:
+            return host
+    raise _Missing(
+        f"no load balancer has given Service {service['metadata']['name']} an address: does this "
+        "Kubernetes cluster have any?"
+    )
+
+
+def _node_port(service: Document) -> int:
+    port: int | None = service["spec"]["ports"][0].get("nodePort")
+    if port is None:
+        raise _Missing(f"Service {service['metadata']['name']} has no port on the nodes yet")
+    return port

@@ -1,0 +1,122 @@
+"""Clients outside of the Kubernetes cluster reach brokers: their Services, and who is told of them.
+
+A Service that the API server refuses, or whose name is taken, keeps nobody inside from anything: it
+is told of, and the rest goes on.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.kube.applied import Applied, NameTakenError
+from millrace.operator.kube.kinds import CONFIG_MAP, NODE, POD, SERVICE, Kind
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.conditions import Condition
+from millrace.operator.model.listeners import NodeAddress, OutsideListener
+from millrace.operator.model.objects import Document, outside_name, selector
+from millrace.operator.model.outside import (
+    address_map,
+    bootstrap_service,
+    broker_service,
+    outside_brokers,
+    outside_selector,
+)
+from millrace.operator.plan.outside import Outside, outside
+
+WAITING_S = 10.0
+"""Until a cluster is looked at again of which nothing but an outside address is missing."""
+_TOLD_MAX = 5
+
+
+class OutsideReconciler:
+    """See the module."""
+
+    def __init__(self, api: Api, applied: Applied) -> None:
+        self._api = api
+        self._applied = applied
+
+    async def reconcile(self, cluster: Cluster, replicas: Mapping[str, int]) -> Outside | None:
+        """Have the objects be as they should be; return what came of them.
+
+        Args:
+            replicas: brokers of each pool, by the name of its StatefulSet.
+
+        Returns:
+            None: clients outside are not wanted.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        listener = cluster.spec.listeners.outside
+        brokers = () if listener is None else outside_brokers(replicas)
+        await self._remove_others(cluster, brokers, is_wanted=listener is not None)
+        if listener is None:
+            return None
+        problems: list[str] = []
+        bootstrap = await self._ensure(bootstrap_service(cluster, listener), problems)
+        services = {}
+        for each in brokers:
+            service = await self._ensure(broker_service(cluster, listener, each), problems)
+            if service is not None:
+                services[each] = service
+        found = outside(listener, bootstrap, services, *await self._placed(cluster, listener))
+        await self._ensure(address_map(cluster, found.addresses), problems)
+        return replace(found, waits=[*problems, *found.waits])
+
+    async def _ensure(self, document: Document, problems: list[str]) -> Document | None:
+        try:
+            return await self._applied.ensure(document)
+        except NameTakenError as error:
+            problems.append(str(error))
+        except ApiError as error:
+            if error.status not in (400, 403, 422):
+                raise
+            name = document["metadata"]["name"]
+            problems.append(f"{document['kind']} {name} is refused: {error.message}")
+        return None
+
+    async def _placed(
+        self, cluster: Cluster, listener: OutsideListener
+    ) -> tuple[list[Document], list[Document]]:
+        """Return the brokers' pods, and the nodes where they have to be asked."""
+        pods = await self._api.list(POD, cluster.namespace, selector(cluster.name))
+        if listener.node_address is NodeAddress.INTERNAL_IP:
+            return pods, []
+        names = sorted({each["spec"]["nodeName"] for each in pods if each["spec"].get("nodeName")})
+        nodes = [await self._api.get(NODE, None, each) for each in names]
+        return pods, [each for each in nodes if each is not None]
+
+    async def _remove_others(
+        self, cluster: Cluster, brokers: Iterable[str], *, is_wanted: bool
+    ) -> None:
+        """Delete Services of brokers that are gone, and all that nobody wants any more."""
+        where, shared = cluster.namespace, outside_name(cluster.name)
+        wanted = {shared, *map(outside_name, brokers)} if is_wanted else set()
+        for each in await self._api.list(SERVICE, where, outside_selector(cluster.name)):
+            if each["metadata"]["name"] not in wanted:
+                await self._delete(cluster, SERVICE, each)
+        if not is_wanted:
+            config = await self._api.get(CONFIG_MAP, where, shared)
+            if config is not None:
+                await self._delete(cluster, CONFIG_MAP, config)
+
+    async def _delete(self, cluster: Cluster, kind: Kind, document: Document) -> None:
+        metadata = document["metadata"]
+        if any(each["uid"] == cluster.uid for each in metadata.get("ownerReferences") or ()):
+            await self._api.delete(kind, cluster.namespace, metadata["name"], uid=metadata["uid"])
+
+
+def outside_condition(found: Outside) -> Condition:
+    """Return whether clients outside can be told where every broker is."""
+    if not found.waits:
+        return Condition(
+            "OutsideAddressed", True, "Addressed", f"clients outside connect to {found.bootstrap}"
+        )
+    told = "; ".join(found.waits[:_TOLD_MAX])
+    more = len(found.waits) - _TOLD_MAX
+    return Condition(
+        "OutsideAddressed",
+        False,
+        "AddressesMissing",
+        told + (f"; and {more} more" if more > 0 else ""),
+    )

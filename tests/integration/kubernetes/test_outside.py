@@ -1,0 +1,256 @@
+"""What the operator makes for clients outside, at a real API server, which gives ports and refuses.
+
+Nobody runs pods here, and no load balancers are made: the tests write what they would.
+"""
+
+from typing import Any
+
+import pytest
+from tests.integration.kubernetes.operated import Operated
+
+from millrace.operator.reconcile.outside import WAITING_S
+
+Listener = dict[str, Any]
+STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
+SERVICES = "/api/v1/%s/services"
+CONFIG_MAPS = "/api/v1/%s/configmaps"
+BALANCED = {"loadBalancerSourceRanges": ["203.0.113.0/24"], "loadBalancerClass": "example.org/lb"}
+
+
+class Stage:
+    """A Cluster `c` of two brokers with a listener outside."""
+
+    def __init__(self, operated: Operated) -> None:
+        self.operated = operated
+
+    def write(self, outside: Listener | None, *, replicas: int = 2) -> None:
+        """Write the Cluster, as a person would, and have the operator look at it."""
+        self.operated.apply("clusters", "c", cluster_spec(outside, replicas=replicas))
+        self.operated.look()
+
+    def service(self, name: str) -> Any:
+        found = self.operated.get(SERVICES, name)
+        assert found is not None, f"there is no Service {name}"
+        return found
+
+    def services(self) -> set[str]:
+        """The names of the outside Services."""
+        found = self.operated.controllers.items(SERVICES)
+        names = [each["metadata"]["name"] for each in found]
+        return {name for name in names if name.endswith("outside")}
+
+    def ports(self) -> dict[str, int]:
+        """On the nodes, by Service."""
+        return {
+            name: self.service(name)["spec"]["ports"][0]["nodePort"] for name in self.services()
+        }
+
+    def addresses(self) -> dict[str, str]:
+        """What brokers read."""
+        config = self.operated.get(CONFIG_MAPS, "c-outside")
+        assert config is not None
+        return config.get("data") or {}
+
+    def bootstrap(self) -> str | None:
+        """What the status says of it."""
+        found = self.operated.get("/apis/millrace.dev/v1beta1/%s/clusters", "c")
+        assert found is not None
+        bootstrap: str | None = found["status"].get("outsideBootstrap")
+        return bootstrap
+
+    def told(self) -> tuple[str, str, str]:
+        """Status, reason and message of the condition."""
+        return self.operated.told()["OutsideAddressed"]
+
+    def balance(self, name: str, **ingress: str) -> None:
+        """Do what a cloud's controller does: say where the load balancer of a Service is."""
+        status = {"loadBalancer": {"ingress": [ingress]}}
+        document = {**self.service(name), "status": status}
+        self.operated.controllers.put(SERVICES, document, subresource="status")
+
+
+def cluster_spec(outside: Listener | None, *, replicas: int = 2) -> dict[str, Any]:
+    pool = {"name": "b", "replicas": replicas, "volumes": [{"name": "data", "size": "1Gi"}]}
+    listeners = {} if outside is None else {"listeners": {"outside": outside}}
+    return {"pools": [pool], **listeners}
+
+
+@pytest.fixture
+def stage(operated: Operated) -> Stage:
+    return Stage(operated)
+
+
+def test_node_ports_are_told_to_brokers_before_they_start(stage: Stage) -> None:
+    stage.write({"type": "NodePort"})
+    assert stage.services() == {"c-outside", "c-b-0-outside", "c-b-1-outside"}
+    ports = stage.ports()
+    assert len(set(ports.values())) == 3
+    told = {"c-b-0": f":{ports['c-b-0-outside']}", "c-b-1": f":{ports['c-b-1-outside']}"}
+    assert stage.addresses() == told
+    assert stage.bootstrap() is None  # No broker runs on any node yet.
+    stage.operated.settle()
+    first = ports["c-outside"]
+    assert stage.bootstrap() == f"192.0.2.1:{first},192.0.2.2:{first}"
+    assert stage.addresses() == told
+    assert stage.told()[0] == "True"
+
+
+def test_ports_stay_whatever_else_changes(stage: Stage) -> None:
+    stage.write({"type": "NodePort"})
+    before = stage.ports()
+    stage.write({"type": "NodePort", "externalTrafficPolicy": "Local", "annotations": {"a": "b"}})
+    assert stage.ports() == before
+    assert stage.service("c-b-0-outside")["metadata"]["annotations"] == {"a": "b"}
+    assert stage.service("c-outside")["spec"]["externalTrafficPolicy"] == "Local"
+    stage.write({"type": "NodePort"})
+    assert stage.ports() == before
+    assert stage.service("c-outside")["spec"]["externalTrafficPolicy"] == "Cluster"  # The default.
+
+
+def test_services_come_and_go_with_brokers(stage: Stage) -> None:
+    stage.write({"type": "NodePort"})
+    stage.operated.settle()
+    stage.write({"type": "NodePort"}, replicas=3)
+    stage.operated.settle()
+    assert set(stage.addresses()) == {"c-b-0", "c-b-1", "c-b-2"}
+    stage.write({"type": "NodePort"}, replicas=2)
+    stage.operated.settle()
+    assert set(stage.addresses()) == {"c-b-0", "c-b-1"}
+    assert stage.services() == {"c-outside", "c-b-0-outside", "c-b-1-outside"}
+
+
+def test_a_port_that_cannot_be_had_is_told_and_keeps_nothing_else_waiting(stage: Stage) -> None:
+    def outside(node_port: int) -> Listener:
+        chosen = {"name": "c-b-1", "nodePort": node_port}
+        return {"type": "NodePort", "bootstrap": {"nodePort": 30001}, "brokers": [chosen]}
+
+    stage.write(outside(80))
+    stage.operated.until(lambda: stage.operated.conditions()["Ready"][0] == "True")
+    assert stage.ports()["c-outside"] == 30001
+    assert stage.services() == {"c-outside", "c-b-0-outside"}
+    assert list(stage.addresses()) == ["c-b-0"]
+    status, reason, message = stage.told()
+    assert (status, reason) == ("False", "AddressesMissing")
+    assert "c-b-1-outside" in message
+    assert "30000-32767" in message
+    stage.write(outside(30002))
+    assert stage.addresses()["c-b-1"] == ":30002"
+    assert stage.told()[0] == "True"
+
+
+def test_load_balancers_are_waited_for_and_then_told(stage: Stage) -> None:
+    stage.write({"type": "LoadBalancer", "loadBalancerSourceRanges": ["203.0.113.0/24"]})
+    assert stage.addresses() == {}
+    stage.operated.until(lambda: stage.operated.conditions()["RolledOut"][0] == "True")
+    assert stage.told()[0] == "False"
+    assert "c-b-0-outside" in stage.told()[2]
+    assert "c-b-1-outside" in stage.told()[2]
+    assert stage.operated.look() == WAITING_S
+    stage.balance("c-outside", hostname="first.example.org")
+    stage.balance("c-b-0-outside", ip="203.0.113.10")
+    stage.balance("c-b-1-outside", ip="203.0.113.11")
+    stage.operated.look()
+    assert stage.addresses() == {"c-b-0": "203.0.113.10:7092", "c-b-1": "203.0.113.11:7092"}
+    assert stage.bootstrap() == "first.example.org:7092"
+    assert stage.told()[0] == "True"
+
+
+def test_no_address_that_comes_or_changes_restarts_a_broker(stage: Stage) -> None:
+    def generation() -> int:
+        found = stage.operated.get(STATEFUL_SETS, "c-b")
+        assert found is not None
+        return int(found["metadata"]["generation"])
+
+    stage.write({"type": "LoadBalancer"})
+    before = generation()
+    for name, last in (("c-outside", 9), ("c-b-0-outside", 10), ("c-b-1-outside", 11)):
+        stage.balance(name, ip=f"203.0.113.{last}")
+    stage.operated.look()
+    stage.balance("c-b-0-outside", ip="203.0.113.99")
+    stage.operated.look()
+    assert stage.addresses()["c-b-0"] == "203.0.113.99:7092"
+    assert generation() == before
+
+
+def test_another_address_of_the_nodes_is_looked_up(stage: Stage) -> None:
+    stage.write({"type": "NodePort", "nodeAddress": "Hostname"})
+    stage.operated.until(lambda: len(stage.addresses()) == 2)
+    ports = stage.ports()
+    assert stage.addresses() == {
+        "c-b-0": f"host-0.example.org:{ports['c-b-0-outside']}",
+        "c-b-1": f"host-1.example.org:{ports['c-b-1-outside']}",
+    }
+    stage.write({"type": "NodePort", "nodeAddress": "ExternalIP"})
+    assert stage.addresses() == {}
+    assert "its node node-0 has no ExternalIP" in stage.told()[2]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("NodePort", "LoadBalancer"), ("LoadBalancer", "NodePort")]
+)
+def test_one_kind_may_become_the_other(stage: Stage, first: str, then: str) -> None:
+    options: dict[str, Listener] = {"NodePort": {}, "LoadBalancer": BALANCED}
+    stage.write({"type": first, **options[first]})
+    stage.write({"type": then, **options[then]})
+    assert len(stage.services()) == 3
+    for name in stage.services():
+        spec = stage.service(name)["spec"]
+        assert spec["type"] == then
+        assert ("loadBalancerSourceRanges" in spec) is (then == "LoadBalancer")
+
+
+def test_what_nobody_wants_any_more_goes(stage: Stage) -> None:
+    stage.write({"type": "NodePort"})
+    stage.operated.settle()
+    stage.write(None)
+    assert stage.services() == set()
+    assert stage.operated.get(CONFIG_MAPS, "c-outside") is None
+    assert "OutsideAddressed" not in stage.operated.told()
+    assert stage.operated.get(SERVICES, "c-bootstrap") is not None
+    stage.operated.settle()
+
+
+def test_a_service_of_somebody_else_is_let_be_and_told(stage: Stage) -> None:
+    theirs = {"ports": [{"port": 1}], "selector": {"a": "b"}}
+    document = {"metadata": {"name": "c-b-0-outside"}, "spec": theirs}
+    where = f"/api/v1/namespaces/{stage.operated.namespace}/services"
+    stage.operated.request("POST", where, document)
+    stage.write({"type": "NodePort"})
+    assert stage.service("c-b-0-outside")["spec"]["selector"] == {"a": "b"}
+    assert list(stage.addresses()) == ["c-b-1"]
+    assert "c-b-0-outside is there already and is not ours" in stage.told()[2]
+    stage.write(None)
+    assert stage.services() == {"c-b-0-outside"}
+
+
+@pytest.mark.parametrize(
+    ("outside", "told"),
+    [
+        ({}, "type: Required value"),
+        ({"type": "Ingress"}, "NodePort"),
+        ({"type": "LoadBalancer", "nodeAddress": "ExternalIP"}, "nodeAddress goes with"),
+        ({"type": "NodePort", "loadBalancerClass": "a"}, "go with `type: LoadBalancer`"),
+        ({"type": "NodePort", "loadBalancerSourceRanges": ["::/0"]}, "go with `type: LoadB"),
+        ({"type": "NodePort", "bootstrap": {"nodePort": 0}}, "greater than or equal to 1"),
+        ({"type": "NodePort", "bootstrap": {"nodePort": 65536}}, "less than or equal to 65535"),
+        ({"type": "NodePort", "brokers": [{"nodePort": 30001}]}, "name: Required value"),
+        ({"type": "NodePort", "brokers": [{"name": "a"}, {"name": "a"}]}, "Duplicate value"),
+        (
+            {"type": "NodePort", "brokers": [{"name": "a", "advertisedHost": "a b"}]},
+            "advertisedHost",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_when_it_is_applied(
+    operated: Operated, outside: Listener, told: str
+) -> None:
+    document = {
+        "apiVersion": "millrace.dev/v1beta1",
+        "kind": "Cluster",
+        "metadata": {"name": "c"},
+        "spec": cluster_spec(outside),
+    }
+    where = f"/apis/millrace.dev/v1beta1/namespaces/{operated.namespace}/clusters"
+    status, answer = operated.server.request("POST", where, document)
+    assert status == 422, answer
+    assert told in answer["message"]
