@@ -20,9 +20,10 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.flights
 	@$(PYTHON_RUN) -m demo.pipeline
 
-test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first
-	$(INSTALL) bench spark demo java faults
-	@$(PYTHON_RUN) -m pytest
+test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first, on all cores
+	$(INSTALL) bench spark demo java faults cluster
+	@$(PYTHON_RUN) -m pytest --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
+	@$(PYTHON_RUN) -m pytest e2e/tests/test_first_cluster.py
 
 test-spark: setup ## The tests of Spark's data source and of its jobs alone
 	$(INSTALL) spark demo java
@@ -75,15 +76,19 @@ bench: ## Side by side with Apache Kafka: table, JSON and picture in docs/bench
 	$(INSTALL) runtime bench
 	@$(PYTHON_RUN) -m bench.side_by_side $(ARGS)
 
+ON_KUBERNETES := cluster_ready topic_ready topics_500 rolling_restart pod_kill apiserver_outage operator_idle \
+  e2e_faults bad_resources
+
 figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 --seconds 2' for a quick look)
 	@test -f 'bench/figures/$(NAME).py' || { \
 	  echo 'Which figure? make figure NAME=x, where x is one of:' >&2; \
 	  ls bench/figures | sed -n 's/^\([a-z].*\)\.py$$/  \1/p' >&2; exit 2; }
-	$(INSTALL) runtime bench $(if $(filter spark_%,$(NAME)),spark demo)
+	$(INSTALL) runtime bench $(if $(filter spark_%,$(NAME)),spark demo) \
+	  $(if $(filter $(ON_KUBERNETES),$(NAME)),dev operator cluster)
 	@$(PYTHON_RUN) -m bench.figures.$(NAME) $(ARGS)
 
 figures: ## Measure all figures, write docs/bench/figures.json and its table
-	$(INSTALL) runtime bench spark demo
+	$(INSTALL) runtime bench spark demo dev operator cluster
 	@$(PYTHON_RUN) -m bench.run_figures $(ARGS)
 
 proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
