@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down proto wire docs lock
+.PHONY: help crds setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,14 @@ cluster-up: setup ## Start a Kubernetes of three nodes with this checkout's imag
 
 cluster-down: setup ## Remove it, and all that it has made but the caches
 	@$(PYTHON_RUN) -m e2e.cluster down
+
+e2e: setup ## All end-to-end tests, on the cluster of `make cluster-up`, or on one for them alone
+	$(INSTALL) cluster
+	@$(PYTHON_RUN) -m pytest --verbose e2e/tests
+
+e2e-faults: setup ## Break a real Kubernetes under load, about 40 minutes a round: docs/kubernetes-faults.md (ARGS='--count 2')
+	$(INSTALL) cluster
+	@$(PYTHON_RUN) -m e2e.faults $(ARGS)
 
 check: lint ## Format, lint, types, import direction, layout: less than a minute
 	@$(PYTHON_RUN) -m pytest --quiet tests/arch

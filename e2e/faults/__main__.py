@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from e2e.cluster import providers
+from e2e.cluster.images import PRODUCT
 from e2e.cluster.native import NativeCluster
 from e2e.faults import (  # noqa: F401  # They add their faults.
     api_server,
@@ -44,11 +45,21 @@ def main() -> int:
     if not isinstance(kubernetes, NativeCluster):
         _say("it breaks machines, which the native provider alone makes: MILLRACE_PROVIDER=native")
         return 2
-    kubernetes.up(_say)
-    kubernetes.load_image()
-    for image in _IMAGES:
-        kubernetes.load_image(image)
-    install_operator(kubernetes)
+    ran_before = kubernetes.is_up()
+    try:
+        kubernetes.up(_say)
+        for image in (PRODUCT, *_IMAGES):
+            kubernetes.load_image(image)
+        install_operator(kubernetes)
+        outcomes = _rounds(kubernetes, arguments)
+    finally:
+        if not ran_before:
+            kubernetes.down()
+    print(json.dumps(_summary(outcomes)), flush=True)
+    return 0 if outcomes and all(each.is_good for each in outcomes) else 1
+
+
+def _rounds(kubernetes: NativeCluster, arguments: argparse.Namespace) -> list[Outcome]:
     deadline = time.monotonic() + arguments.seconds
     outcomes: list[Outcome] = []
     for number in range(arguments.count):
@@ -61,9 +72,7 @@ def main() -> int:
         outcome = play(kubernetes, wish, _say)
         outcomes.append(outcome)
         _tell(outcome, seed, arguments.folder)
-    summary = _summary(outcomes)
-    print(json.dumps(summary), flush=True)
-    return 0 if outcomes and all(each.is_good for each in outcomes) else 1
+    return outcomes
 
 
 def _parse() -> argparse.Namespace:

@@ -1,0 +1,50 @@
+"""How many faults a real Kubernetes went through under load from pods; nothing was lost or doubled,
+and all came in order.
+
+A fault counts when its effect was seen. Every pass applies a Cluster of its own and does each fault
+of `e2e.faults` once; the checkers judge everything that the clients saw. Two passes reach the goal,
+and take more than an hour: `--rounds` has no say in it.
+"""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from bench.measure import Bench, Bound, Outcome, figure
+from bench.places import CHECKOUT
+from bench.processes import LoadFailedError
+
+PASSES = 2
+FAULTS_MIN = 50
+
+
+def measure(bench: Bench) -> Outcome:
+    """Run the passes one after another, each with dice of its own."""
+    command = [
+        *(sys.executable, "-m", "e2e.faults", "--count", str(PASSES)),
+        *("--folder", str(bench.directory)),
+    ]
+    done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        raise LoadFailedError(f"{' '.join(command)} ended with {done.returncode}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    scenarios = found["scenarios"].values()
+    return Outcome(
+        bounds=[
+            Bound(what="faults seen", value=found["seen"], at_least=FAULTS_MIN),
+            Bound(
+                what="values lost or doubled",
+                value=sum(each["lost"] + each["doubled"] for each in scenarios),
+                at_most=0,
+            ),
+            Bound(
+                what="passes that were not good", value=found["rounds"] - found["good"], at_most=0
+            ),
+        ],
+        detail=found,
+    )
+
+
+if __name__ == "__main__":
+    figure("e2e_faults", unit="faults on a real Kubernetes", goal=">= 50", measure=measure)

@@ -1,0 +1,93 @@
+"""Writes what runs have found as a table for people: docs/kubernetes-faults.md, and JSON beside it.
+
+    python -m e2e.faults.page OUTPUT...
+
+Each file is the standard output of `python -m e2e.faults`; what they found is added up.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.cluster.commands import run
+from e2e.cluster.places import ROOT
+
+Summary = dict[str, Any]
+
+PAGE: Final = ROOT / "docs" / "kubernetes-faults.md"
+DATA: Final = ROOT / "docs" / "bench" / "e2e_faults.json"
+
+_BEGIN, _END = "<!-- measured -->", "<!-- /measured -->"
+_ADDED: Final = ("seen", "acknowledged", "failed", "lost", "doubled")
+
+
+def merged(summaries: Sequence[Summary]) -> Summary:
+    """Return what several runs have found together."""
+    scenarios: dict[str, Summary] = {}
+    for each in summaries:
+        for name, found in each["scenarios"].items():
+            scenarios[name] = _added(scenarios[name], found) if name in scenarios else found
+    counts: dict[str, dict[str, int]] = {
+        name: dict(sum((Counter(each[name]) for each in summaries), Counter()))
+        for name in ("not_seen", "anomalies")
+    }
+    sums = {
+        name: sum(each[name] for each in summaries)
+        for name in ("rounds", "good", "seen", "acknowledged")
+    }
+    failures = [failure for each in summaries for failure in each["failures"]]
+    return {**sums, "scenarios": dict(sorted(scenarios.items())), **counts, "failures": failures}
+
+
+def _added(one: Summary, other: Summary) -> Summary:
+    stalls = [each["longest_stall_s"] for each in (one, other)]
+    return {
+        "what": other["what"],
+        "last_seen": other["last_seen"] or one["last_seen"],
+        **{name: one[name] + other[name] for name in _ADDED},
+        "longest_stall_s": None if None in stalls else max(stalls),
+        "longest_s": max(one["longest_s"], other["longest_s"]),
+    }
+
+
+def table(summary: Summary) -> str:
+    """Return the lines of the table, and of what it adds up to."""
+    lines = [
+        "| scenario | what was injected | what was seen, the last time | times | acknowledged "
+        "meanwhile | failed | lost | doubled | longest stall of a partition, s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, found in summary["scenarios"].items():
+        stall = "" if found["longest_stall_s"] is None else found["longest_stall_s"]
+        cells = [
+            *(name, found["what"], found["last_seen"].replace("|", "/"), found["seen"]),
+            *(found["acknowledged"], found["failed"], found["lost"], found["doubled"], stall),
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    anomalies = summary["anomalies"] or "none"
+    lines += [
+        "",
+        f"{summary['seen']} faults in {summary['rounds']} rounds, {summary['good']} of them good; "
+        f"{summary['acknowledged']} values acknowledged; anomalies: {anomalies}.",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the page's table and the JSON."""
+    outputs = [Path(each).read_text().splitlines()[-1] for each in sys.argv[1:]]
+    summary = merged([json.loads(each) for each in outputs])
+    commit = run("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
+    measured = f"Measured on {datetime.now(UTC):%Y-%m-%d}, two cores, commit {commit}."
+    DATA.write_text(json.dumps(summary | {"commit": commit}, indent=1) + "\n")
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    after = rest.partition(_END)[2]
+    PAGE.write_text(f"{before}{_BEGIN}\n\n{measured}\n\n{table(summary)}\n\n{_END}{after}")
+
+
+if __name__ == "__main__":
+    main()
