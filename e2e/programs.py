@@ -43,9 +43,8 @@ NODES = binaries.of_kubernetes(
 )
 COREDNS = _of_module("coredns", ".")
 HELM = _of_module("helm", "helm.sh/helm/v3/cmd/helm")
-KUBECONFORM = _of_module("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform")
 
-ALL = (API_SERVER, NODES, COREDNS, HELM, KUBECONFORM)
+ALL = (API_SERVER, NODES, COREDNS, HELM)
 OF_A_CLUSTER = (API_SERVER, NODES, COREDNS)
 
 

@@ -20,7 +20,7 @@ from tests.api_server import binaries
 from millrace.broker.coordination.kubernetes.access import ApiAccess, in_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-CRDS = sorted(ROOT.joinpath("crds").glob("*.yaml"))
+CRDS = sorted(ROOT.joinpath("crds").glob("*.millrace.dev.yaml"))
 
 NAMESPACE = "brokers"
 _KINDS = ("ClusterState", "StateShard")
@@ -79,14 +79,16 @@ class RunningApiServer:
     def request(
         self, method: str, path: str, document: object = None, *, user: str = "admin"
     ) -> tuple[int, dict[str, Any]]:
-        """Send a request; return the answer's status and object.
+        """Send a request; return the answer's status and object. A patch is applied by the server.
 
         Args:
             document: an object, or YAML as bytes.
         """
         headers = {"Authorization": f"Bearer {self.tokens[user]}", "Accept": "application/json"}
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
-        if isinstance(document, bytes):
+        if method == "PATCH":
+            headers["Content-Type"] = "application/apply-patch+yaml"
+        elif isinstance(document, bytes):
             headers["Content-Type"] = "application/yaml"
         else:
             headers["Content-Type"] = "application/json"

@@ -100,7 +100,11 @@ def definition(
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.millrace.dev"},
+        "metadata": {
+            "name": f"{plural}.millrace.dev",
+            # With a definition all its objects go: `helm uninstall` leaves it.
+            "annotations": {"helm.sh/resource-policy": "keep"},
+        },
         "spec": {
             "group": "millrace.dev",
             "scope": "Namespaced",

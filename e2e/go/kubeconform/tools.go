@@ -1,6 +1,0 @@
-//go:build tools
-
-// Package tools names the program that is built, so that go.mod keeps its modules.
-package tools
-
-import _ "github.com/yannh/kubeconform/cmd/kubeconform"

@@ -1,0 +1,301 @@
+"""The chart and the manifests made from it, and the operator's own objects: a real API server takes
+them all.
+
+It checks with `fieldValidation=Strict` and writes nothing: unknown fields, wrong types, and
+whatever its own validation knows, which no schema does.
+"""
+
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from charts.generate import CHART, EXPECTED, KUSTOMIZE, files, helm, rendered
+from tests.api_server.running import CRDS, NAMESPACE, RunningApiServer
+
+from millrace.operator.model.objects import Decided, desired_objects
+from millrace.operator.reconcile.resources import cluster_of
+
+Document = dict[str, Any]
+
+# The first run builds helm.
+pytestmark = pytest.mark.timeout(1200)
+
+_CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace"}
+
+
+class StrictLoader(yaml.SafeLoader):
+    """Refuses a key that is there twice, as kustomize does."""
+
+
+def _mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    keys = [loader.construct_object(key) for key, _ in node.value]
+    assert len(keys) == len(set(keys)), f"a key twice {node.start_mark}: {keys}"
+    return loader.construct_mapping(node, deep=True)
+
+
+StrictLoader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+def documents(text: str) -> list[Document]:
+    return [each for each in yaml.load_all(text, StrictLoader) if each]
+
+
+def apply(server: RunningApiServer, document: Document) -> str:
+    """Have the server say what it would do; return what it refuses."""
+    group = document["apiVersion"]
+    kind, metadata = document["kind"], document["metadata"]
+    plural = {"NetworkPolicy": "networkpolicies"}.get(kind, f"{kind.lower()}s")
+    root = f"/api/{group}" if group == "v1" else f"/apis/{group}"
+    # A dry run cannot be in a namespace that another one would have made.
+    where = "" if kind in _CLUSTER_WIDE else f"/namespaces/{NAMESPACE}"
+    if where:
+        document = {**document, "metadata": {**metadata, "namespace": NAMESPACE}}
+    path = f"{root}{where}/{plural}/{metadata['name']}"
+    query = "fieldManager=tests&force=true&dryRun=All&fieldValidation=Strict"
+    status, answer = server.request("PATCH", f"{path}?{query}", document)
+    return "" if status in (200, 201) else f"{kind} {metadata['name']}: {answer['message']}"
+
+
+@pytest.mark.parametrize(
+    "path", [KUSTOMIZE / "operator.yaml", *sorted(EXPECTED.glob("[!v]*.yaml"))]
+)
+def test_what_is_checked_in_is_what_the_chart_gives(path: Any) -> None:
+    assert path.read_text() == files()[path], "run: .venv/bin/python -m charts.generate"
+
+
+@pytest.mark.parametrize("name", ["default.yaml", "all.yaml"])
+def test_the_api_server_takes_every_object_of_the_chart(
+    api_server: RunningApiServer, name: str
+) -> None:
+    found = documents((EXPECTED / name).read_text())
+    assert {"Deployment", "ClusterRole", "Pod"} <= {each["kind"] for each in found}
+    assert [refused for each in found if (refused := apply(api_server, each))] == []
+
+
+def test_the_chart_has_every_definition_as_it_is_and_keeps_it() -> None:
+    """With a definition all its objects go, and the records of clusters with them."""
+    found = [each for each in documents(rendered()) if each["kind"] == "CustomResourceDefinition"]
+    assert found == [yaml.safe_load(path.read_text()) for path in CRDS]
+    for each in found:
+        assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    sample = documents((EXPECTED / "all.yaml").read_text())
+    for each in sample:
+        if each["apiVersion"].startswith("millrace.dev"):
+            assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_helm_finds_nothing_to_say_of_the_chart() -> None:
+    done = helm("lint", str(CHART), "--strict", "--kube-version", "1.34.4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("replicas=9", "at '/replicas': maximum: got 9, want 5"),
+        ("replicas=two", "at '/replicas': got string, want integer"),
+        ("replica=3", "additional properties 'replica' not allowed"),
+        ("image.repository=", "at '/image/repository': minLength"),
+        ("image.tag=12", "at '/image/tag': got number, want string"),
+        ("image.pullPolicy=Sometimes", "'Always', 'IfNotPresent', 'Never'"),
+        ("imagePullSecrets=login", "at '/imagePullSecrets': got string, want array"),
+        ("definitions=maybe", "at '/definitions': got string, want boolean"),
+        ("sample.size=", "at '/sample/size': minLength"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(value: str, said: str) -> None:
+    with pytest.raises(ValueError, match="values don't meet the specifications") as refused:
+        rendered("--set", value)
+    assert said in str(refused.value)
+
+
+def test_a_sample_before_its_definitions_says_what_to_do() -> None:
+    done = helm(
+        *("template", "x", str(CHART), "--kube-version", "1.34.4"),
+        *("--set", "sample.enabled=true"),
+    )
+    assert "install without it, then run helm upgrade x" in done.stderr
+
+
+def test_kustomize_gives_what_the_chart_does(api_server: RunningApiServer) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not on this machine")
+    done = subprocess.run(
+        [kubectl, "kustomize", str(KUSTOMIZE)], capture_output=True, text=True, check=True
+    )
+    by_kustomize = documents(done.stdout)
+    by_helm = documents(rendered("--no-hooks"))
+    ours = {_key(each): each for each in by_kustomize}
+    for each in by_helm:
+        text = yaml.safe_dump(each).replace("managed-by: Helm", "managed-by: kustomize")
+        assert ours.pop(_key(each)) == yaml.safe_load(text)
+    assert [each["kind"] for each in ours.values()] == ["Namespace"]
+    assert [refused for each in by_kustomize if (refused := apply(api_server, each))] == []
+
+
+def _key(document: Document) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+MINIMAL: Document = {"pools": [{"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}]}
+_SELECTOR: Document = {
+    "matchLabels": {"a": "b"},
+    "matchExpressions": [{"key": "c", "operator": "Exists"}],
+}
+_TERM: Document = {"topologyKey": "kubernetes.io/hostname", "labelSelector": _SELECTOR}
+_NODES: Document = {
+    "matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme"]}],
+    "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}],
+}
+_PODS: Document = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [
+        {**_TERM, "namespaces": ["x"], "matchLabelKeys": ["e"], "mismatchLabelKeys": ["f"]}
+    ],
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 3, "podAffinityTerm": {**_TERM, "namespaceSelector": _SELECTOR}}
+    ],
+}
+FULL: Document = {
+    "image": "registry.example.org:5000/team/millrace@sha256:" + "0" * 64,
+    "imagePullPolicy": "Always",
+    "imagePullSecrets": ["registry-login"],
+    "pools": [
+        {
+            "name": "fast-1",
+            "replicas": 5,
+            "zone": "eu-west-1a",
+            "volumes": [
+                {"name": "d0", "size": "100Gi", "media": "ssd", "storageClassName": "local-ssd"},
+                {"name": "d1", "size": 1073741824, "media": "hdd"},
+            ],
+            "resources": {
+                "requests": {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "1G"},
+                "limits": {"cpu": 2, "memory": "2Gi"},
+            },
+            "template": {
+                "labels": {"team": "logs", "app.kubernetes.io/part-of": "shop"},
+                "annotations": {"example.org/note": "any text, ü\\n"},
+                "nodeSelector": {"kubernetes.io/os": "linux"},
+                "tolerations": [
+                    {"operator": "Exists"},
+                    {"key": "dedicated", "value": "logs", "effect": "NoSchedule"},
+                    {
+                        "key": "node.kubernetes.io/unreachable",
+                        "operator": "Exists",
+                        "effect": "NoExecute",
+                        "tolerationSeconds": 60,
+                    },
+                ],
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [_NODES]
+                        },
+                        "preferredDuringSchedulingIgnoredDuringExecution": [
+                            {"weight": 1, "preference": _NODES}
+                        ],
+                    },
+                    "podAffinity": _PODS,
+                    "podAntiAffinity": _PODS,
+                },
+                "topologySpreadConstraints": [
+                    {
+                        "maxSkew": 1,
+                        "topologyKey": "topology.kubernetes.io/zone",
+                        "whenUnsatisfiable": "DoNotSchedule",
+                        "labelSelector": _SELECTOR,
+                        "minDomains": 2,
+                        "matchLabelKeys": ["pod-template-hash"],
+                        "nodeAffinityPolicy": "Honor",
+                        "nodeTaintsPolicy": "Ignore",
+                    }
+                ],
+                "priorityClassName": "system-cluster-critical",
+                "runtimeClassName": "gvisor",
+            },
+        },
+        {"name": "b", "replicas": 0, "volumes": [{"name": "data", "size": "1e9"}]},
+    ],
+    "config": {
+        "cluster": {"default_partitions": 6},
+        "storage": {"slow_flush_ms": "3s", "trash_delay_ms": 0},
+        "positions": {"retention_ms": 86_400_000},
+    },
+    "allowedTopics": {"namespaces": {"from": "Selector", "selector": _SELECTOR}},
+    "volumeDeletion": "Delete",
+    "lostVolumes": "Replace",
+    "paused": False,
+}
+
+
+@pytest.mark.parametrize("spec", [MINIMAL, FULL], ids=["minimal", "full"])
+def test_the_api_server_takes_a_cluster_and_every_object_that_it_needs(
+    api_server: RunningApiServer, spec: Document
+) -> None:
+    """Names are as long as they can be, so that those of objects are."""
+    pools = [{**spec["pools"][0], "name": "p" * 20}, *spec["pools"][1:]]
+    resource: Document = {
+        "apiVersion": "millrace.dev/v1beta1",
+        "kind": "Cluster",
+        "metadata": {"name": "c" * 30, "namespace": NAMESPACE},
+        "spec": {**spec, "pools": pools},
+    }
+    assert apply(api_server, resource) == ""
+    taken = {**resource["metadata"], "uid": "f3b5c9d0-0000-4000-8000-000000000000", "generation": 1}
+    made = desired_objects(
+        cluster_of({**resource, "metadata": taken}), Decided(image="millrace:0.1.0")
+    )
+    assert [refused for each in made if (refused := apply(api_server, each))] == []
+    kinds = {each["kind"] for each in made}
+    assert {"StatefulSet", "Service", "Role", "NetworkPolicy", "PodDisruptionBudget"} <= kinds
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"retention.ms": 604_800_000, "segment.ms": 3_600_000},
+        {"retention.ms": "7d", "segment.bytes": "64MiB", "retention.bytes": -1},
+        {"retention.ms": -1, "min.insync.replicas": -1, "durability": "replicated"},
+        {"message.timestamp.before.max.ms": 2**53, "unclean.leader.election.enable": True},
+    ],
+)
+def test_the_api_server_takes_settings_of_topics(
+    api_server: RunningApiServer, config: Document
+) -> None:
+    resource: Document = {
+        "apiVersion": "millrace.dev/v1beta1",
+        "kind": "Topic",
+        "metadata": {"name": "t", "namespace": NAMESPACE},
+        "spec": {"clusterRef": {"name": "c"}, "partitions": 1, "config": config},
+    }
+    assert apply(api_server, resource) == ""
+
+
+def test_the_operator_may_do_to_its_objects_what_it_does() -> None:
+    """The chart's ClusterRole names every kind that a Cluster needs."""
+    (role,) = (
+        each
+        for each in documents((EXPECTED / "default.yaml").read_text())
+        if each["kind"] == "ClusterRole" and each["metadata"]["name"] == "millrace-operator"
+    )
+    allowed = {
+        (group, resource)
+        for rule in role["rules"]
+        if {"get", "create", "patch"} <= set(rule["verbs"])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    cluster = cluster_of(
+        {
+            "metadata": {"name": "c", "namespace": "n", "uid": "u", "generation": 1},
+            "spec": MINIMAL,
+        }
+    )
+    for each in desired_objects(cluster, Decided(image="millrace")):
+        group = each["apiVersion"].rpartition("/")[0]
+        plural = {"NetworkPolicy": "networkpolicies"}.get(each["kind"], each["kind"].lower() + "s")
+        assert (group, plural) in allowed, each["kind"]
