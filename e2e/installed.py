@@ -148,7 +148,7 @@ class Namespace:
     def consume(self, topic: str, count: int) -> list[str]:
         """Read so many records from the beginning."""
         arguments = ("--from", "beginning", "--max", str(count), "--output", "json")
-        lines = self.millrace("consume", topic, *arguments, "--timeout", "60s").splitlines()
+        lines = self.millrace("consume", topic, *arguments, "--timeout", "60").splitlines()
         return [json.loads(each)["value"] for each in lines]
 
 

@@ -37,7 +37,7 @@ def make_bridge(namespace: str) -> None:
             f"addr add {CONTROL_PLANE}/24 dev {_BRIDGE}",
             f"link set {_BRIDGE} up",
         )
-        run("nsenter", f"--net=/run/netns/{namespace}", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        _forward(namespace)
 
 
 def make_node(namespace: str, hub: str, number: int, nodes: int) -> None:
@@ -69,7 +69,7 @@ def make_node(namespace: str, hub: str, number: int, nodes: int) -> None:
         *(f"route add {node_pods(other)} via {node_address(other)}" for other in others),
     )
     _configure(hub, f"route replace {node_pods(number)} via {node_address(number)}")
-    run("nsenter", f"--net=/run/netns/{namespace}", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+    _forward(namespace)
 
 
 def set_link(hub: str, number: int, *, is_up: bool) -> None:
@@ -89,3 +89,9 @@ def _is_there(namespace: str) -> bool:
 
 def _configure(namespace: str, *commands: str) -> None:
     run("ip", "-n", namespace, "-batch", "-", input="".join(f"{line}\n" for line in commands))
+
+
+def _forward(namespace: str) -> None:
+    """Let it pass on what is not for itself."""
+    setting = "/proc/sys/net/ipv4/ip_forward"
+    run("nsenter", f"--net=/run/netns/{namespace}", "sh", "-c", f"echo 1 >{setting}")
