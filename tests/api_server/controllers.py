@@ -165,14 +165,22 @@ class Controllers:
     def _claim(
         self, template: Document, pod_name: str, owner: Document, spec: Document
     ) -> Document:
+        """Have a broker's claim be there, owned or not; return the volume of its pod."""
+        path = "/api/v1/%s/persistentvolumeclaims"
+        claims = {each["metadata"]["name"]: each for each in self.items(path)}
         metadata = {
             "name": f"{template['metadata']['name']}-{pod_name}",
             "labels": template["metadata"].get("labels") or {},
         }
-        if spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete":
-            metadata["ownerReferences"] = [owner]
+        goes = spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete"
+        metadata["ownerReferences"] = [owner] if goes else []
         claim = {"metadata": metadata, "spec": {**template["spec"], "volumeName": "some"}}
-        self._post("/api/v1/%s/persistentvolumeclaims", claim)
+        found = claims.get(metadata["name"])
+        if found is None:
+            self._post(path, claim)
+        elif bool(found["metadata"].get("ownerReferences")) != goes:
+            found["metadata"]["ownerReferences"] = metadata["ownerReferences"]
+            self.put(path, found)
         return {
             "name": template["metadata"]["name"],
             "persistentVolumeClaim": {"claimName": metadata["name"]},

@@ -1,9 +1,18 @@
 """The operator on a real API server; the rest of Kubernetes, and the brokers, are played."""
 
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from tests.integration.kubernetes.operated import Operated
+
+from millrace.broker.coordination.kubernetes.store import KubernetesStore
+from millrace.core.ids import ControllerEpoch
+from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
+from millrace.core.metadata.stored import StoredObject
+from millrace.operator.reconcile.cluster import BUSY_S
 
 PODS = "/api/v1/%s/pods"
 CLAIMS = "/api/v1/%s/persistentvolumeclaims"
@@ -118,3 +127,64 @@ def test_brokers_that_are_being_drained_stay_while_their_stateful_set_is_made_an
     held = operated.fake().topics[f"{operated.namespace}/t"].replicas
     alive = {each.broker_id for each in operated.fake().brokers.values()}
     assert {broker for each in held for broker in each} <= alive
+
+
+METADATA = (
+    "/apis/millrace.dev/v1/%s/clusterstates",
+    "/apis/millrace.dev/v1/%s/stateshards",
+    "/apis/coordination.k8s.io/v1/%s/leases",
+)
+
+
+def begin_metadata(operated: Operated, name: str = "c") -> KubernetesStore:
+    """Return a store in which brokers have begun a cluster."""
+    admin = operated.server.admin
+    store = KubernetesStore(admin, cluster_name=name, namespace=operated.namespace)
+    first = LeaseRecord(holder="c-b-0", address="", duration_ms=1000, version=1)
+    assert store.compare_and_swap_lease(first)
+    for key in (CLUSTER_KEY, SHARD_KEYS[0]):
+        state = StoredObject(b"{}", 1, ControllerEpoch(1))
+        assert store.compare_and_swap_all([(key, state)]) == [True]
+    return store
+
+
+def metadata_left(operated: Operated) -> int:
+    return sum(len(operated.controllers.items(path)) for path in METADATA)
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_metadata_goes_with_the_volumes_and_stays_with_them(
+    operated: Operated, is_deleted: bool
+) -> None:
+    spec = {"pools": [pool()]}
+    first, last = ("Retain", "Delete") if is_deleted else ("Delete", "Retain")
+    operated.apply("clusters", "c", {**spec, "volumeDeletion": first})
+    with closing(begin_metadata(operated)) as store:
+        operated.settle()
+        operated.apply("clusters", "c", {**spec, "volumeDeletion": last})
+        operated.settle()
+        later = StoredObject(b"{}", 1, ControllerEpoch(1))  # Another shard, and nobody looks.
+        assert store.compare_and_swap_all([(SHARD_KEYS[1], later)]) == [True]
+    operated.delete("clusters", "c")
+    for _ in range(4):
+        operated.look()
+        operated.controllers.step()
+    assert operated.controllers.items(STATEFUL_SETS) == []
+    assert operated.controllers.items(PODS) == []
+    left = len(operated.controllers.items(CLAIMS)), metadata_left(operated)
+    assert left == ((0, 0) if is_deleted else (3, 4))
+
+
+def test_a_cluster_that_is_made_again_at_once_begins_when_the_one_before_is_gone(
+    operated: Operated,
+) -> None:
+    spec = {"pools": [pool()], "volumeDeletion": "Delete"}
+    operated.apply("clusters", "c", spec)
+    begin_metadata(operated).close()
+    operated.settle()
+    operated.delete("clusters", "c")
+    operated.apply("clusters", "c", spec)
+    assert operated.look() == BUSY_S
+    assert operated.conditions() == {"Ready": ("False", "PredecessorGoes")}
+    operated.settle()
+    assert metadata_left(operated) == 0

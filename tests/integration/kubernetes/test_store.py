@@ -31,6 +31,7 @@ from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 OBJECTS = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}"
+OWNER = {"apiVersion": "millrace.dev/v1beta1", "kind": "Cluster", "name": "c", "uid": "u-1"}
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 
 
@@ -85,6 +86,24 @@ def test_a_zombie_s_write_is_refused_by_the_api_server(
     assert put(1, 5, "other")[0] == 422
     assert read(store, KEY) == stored(1, controller_epoch=5)
     assert put(2, 5)[0] == 200
+
+
+def test_a_shard_belongs_from_its_beginning_to_whom_the_cluster_s_state_belongs(
+    api_server: RunningApiServer, store: KubernetesStore, cluster_name: str
+) -> None:
+    def owners(path: str) -> list[str]:
+        metadata = api_server.request("GET", f"{OBJECTS}/{path}")[1]["metadata"]
+        return [each["uid"] for each in metadata.get("ownerReferences", ())]
+
+    swap(store, CLUSTER_KEY, stored(1))
+    swap(store, SHARD_KEYS[0], stored(1))
+    assert owners(f"stateshards/{cluster_name}-00") == []
+    path = f"{OBJECTS}/clusterstates/{cluster_name}"
+    _, document = api_server.request("GET", path)
+    document["metadata"]["ownerReferences"] = [OWNER]
+    assert api_server.request("PUT", path, document)[0] == 200
+    swap(store, SHARD_KEYS[1], stored(1))
+    assert owners(f"stateshards/{cluster_name}-01") == [OWNER["uid"]]
 
 
 def test_a_definition_s_rules_let_others_set_labels(

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 
@@ -29,6 +30,7 @@ _THREADS: Final = 8
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _PLAIN: Final = "application/json"
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class ApiError(Exception):
@@ -91,19 +93,23 @@ class Api:
         namespace: str | None = None,
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
+        *,
+        is_metadata_enough: bool = False,
     ) -> list[Document]:
         """Return all objects of a kind; without `kind` and `apiVersion`, as lists have them.
 
         Args:
             labels: that they have.
             fields: that are so; of most kinds the API server knows few.
+            is_metadata_enough: nothing else of them is sent.
         """
         query = {}
         for name, wanted in (("labelSelector", labels), ("fieldSelector", fields)):
             if wanted:
                 query[name] = ",".join(f"{key}={value}" for key, value in wanted.items())
-        answer = await self._call("GET", kind.path(namespace), query)
-        items: list[Document] = answer["items"]
+        accept = _METADATA if is_metadata_enough else _PLAIN
+        answer = await self._call("GET", kind.path(namespace), query, accept=accept)
+        items: list[Document] = answer["items"] or []
         return items
 
     async def apply(self, document: Document, *, subresource: str = "") -> Document:
@@ -191,11 +197,20 @@ class Api:
         body: Document | None = None,
         *,
         content_type: str = _PLAIN,
+        accept: str = _PLAIN,
     ) -> Document:
         self._on_request(method)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._threads, self._call_blocking, method, path, query, body, content_type
+            self._threads,
+            partial(
+                self._call_blocking,
+                method,
+                path,
+                query,
+                body,
+                {"Accept": accept, "Content-Type": content_type},
+            ),
         )
 
     def _call_blocking(
@@ -204,10 +219,9 @@ class Api:
         path: str,
         query: Mapping[str, str] | None,
         body: Document | None,
-        content_type: str,
+        headers: dict[str, str],
     ) -> Document:
         configuration = self._client.configuration
-        headers = {"Accept": _PLAIN, "Content-Type": content_type}
         self._client.update_params_for_auth(
             headers, [], ["BearerToken"], path, method, body, request_auth=None
         )

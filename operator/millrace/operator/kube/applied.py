@@ -14,7 +14,15 @@ from millrace.operator.model.objects import Document
 
 
 class NameTakenError(Exception):
-    """An object of the name that one of ours should have belongs to somebody else."""
+    """An object of the name that one of ours should have belongs to somebody else.
+
+    Attributes:
+        is_passing: to an earlier owner of the same name: it is about to be deleted with it.
+    """
+
+    def __init__(self, message: str, *, is_passing: bool = False) -> None:
+        super().__init__(message)
+        self.is_passing = is_passing
 
 
 class Applied:
@@ -60,6 +68,12 @@ def _check_owner(document: Document, found: Document) -> None:
     if any(each["uid"] == owner["uid"] for each in owners):
         return
     metadata = document["metadata"]
+    if any((each["kind"], each["name"]) == (owner["kind"], owner["name"]) for each in owners):
+        raise NameTakenError(
+            f"{document['kind']} {metadata['namespace']}/{metadata['name']} is still there of the "
+            f"{owner['kind']} {owner['name']} before, and goes with it",
+            is_passing=True,
+        )
     belongs = next((f"belongs to {each['kind']} {each['name']}" for each in owners), "is not ours")
     raise NameTakenError(
         f"{document['kind']} {metadata['namespace']}/{metadata['name']} is there already and "

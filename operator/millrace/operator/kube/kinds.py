@@ -30,6 +30,8 @@ class Kind:
 
 CLUSTER: Final = Kind("millrace.dev/v1beta1", "Cluster", "clusters")
 TOPIC: Final = Kind("millrace.dev/v1beta1", "Topic", "topics")
+CLUSTER_STATE: Final = Kind("millrace.dev/v1", "ClusterState", "clusterstates")
+STATE_SHARD: Final = Kind("millrace.dev/v1", "StateShard", "stateshards")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 POD: Final = Kind("v1", "Pod", "pods")
@@ -50,6 +52,8 @@ _ALL: Final = {
         *(
             CLUSTER,
             TOPIC,
+            CLUSTER_STATE,
+            STATE_SHARD,
             STATEFUL_SET,
             CONFIG_MAP,
             POD,

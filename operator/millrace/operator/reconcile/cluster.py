@@ -5,7 +5,7 @@ killed anywhere goes on where it was. What needs a decision is decided by `plan`
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -17,10 +17,13 @@ from millrace.operator.kube.applied import Applied, NameTakenError
 from millrace.operator.kube.kinds import (
     CLAIM,
     CLUSTER,
+    CLUSTER_STATE,
     CONFIG_MAP,
     EVENT,
+    LEASE,
     NODE,
     POD,
+    STATE_SHARD,
     STATEFUL_SET,
     STORAGE_CLASS,
     VOLUME,
@@ -36,6 +39,7 @@ from millrace.operator.model.objects import (
     pool_object_name,
     selector,
 )
+from millrace.operator.plan import metadata as metadata_plan
 from millrace.operator.plan import zones
 from millrace.operator.plan.growth import Growth, growth, needs_classes
 from millrace.operator.plan.lost import LostBroker, lost_brokers
@@ -168,8 +172,9 @@ class ClusterReconciler:
             await self._refuse(document, "InvalidConfig", f"spec.config: {error}")
             return None
         except NameTakenError as error:
-            await self._refuse(document, "NameTaken", str(error))
-            return STEADY_S
+            reason = "PredecessorGoes" if error.is_passing else "NameTaken"
+            await self._refuse(document, reason, str(error))
+            return BUSY_S if error.is_passing else STEADY_S
         except ApiError as error:
             if error.status not in _REFUSED:
                 raise
@@ -186,6 +191,7 @@ class ClusterReconciler:
         return WAITING_S if look.outside is not None and look.outside.waits else STEADY_S
 
     async def _work(self, cluster: Cluster, document: Document) -> _Look:
+        await self._own_metadata(cluster)
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, {})
         found = await self._brokers.find(cluster) if any(each.is_ready for each in pods) else None
@@ -227,6 +233,34 @@ class ClusterReconciler:
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
         return _Look(pods, not_made, found, scale, lost, step, volumes, is_placing, outside)
+
+    async def _own_metadata(self, cluster: Cluster) -> None:
+        """Have the metadata go with the Cluster, or stay, as its volumes do."""
+        where, chosen = cluster.namespace, {CLUSTER_LABEL: cluster.name}
+        for kind in (CLUSTER_STATE, STATE_SHARD, LEASE):
+            for each in await self._api.list(kind, where, chosen, is_metadata_enough=True):
+                metadata = each["metadata"]
+                if metadata_plan.belongs_to_predecessor(cluster, each):
+                    raise NameTakenError(
+                        f"{kind.name} {where}/{metadata['name']} is still there of the Cluster "
+                        f"{cluster.name} before, and goes with it",
+                        is_passing=True,
+                    )
+                owners = metadata_plan.owners_wanted(cluster, each)
+                if owners is None:
+                    continue
+                # Brokers write these: where one was first, the next look will do.
+                same = {key: metadata[key] for key in ("uid", "resourceVersion")}
+                change = {"metadata": {**same, "ownerReferences": owners}}
+                await self._unless_changed(self._api.patch(kind, where, metadata["name"], change))
+
+    async def _unless_changed(self, patch: Awaitable[Document]) -> None:
+        """Wait for a change of an object; one that is gone, or has changed, is let be."""
+        try:
+            await patch
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
 
     async def _observe(self, cluster: Cluster) -> _Seen:
         where = cluster.namespace
@@ -280,12 +314,10 @@ class ClusterReconciler:
             if node is None:
                 continue
             metadata = pod["metadata"]
-            told = {"uid": metadata["uid"], "annotations": zones.annotations(node)}
-            try:
-                await self._api.patch(POD, cluster.namespace, metadata["name"], {"metadata": told})
-            except ApiError as error:
-                if error.status not in (404, 409):  # The pod is gone, or is another one by now.
-                    raise
+            change = {"uid": metadata["uid"], "annotations": zones.annotations(node)}
+            await self._unless_changed(
+                self._api.patch(POD, cluster.namespace, metadata["name"], {"metadata": change})
+            )
 
     async def _scale(
         self,

@@ -41,6 +41,7 @@ from millrace.broker.coordination.store import (
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.lease import LeaseRecord
+from millrace.core.metadata.model import CLUSTER_KEY
 from millrace.core.metadata.stored import CorruptMetadataError, StoredObject
 
 _Given = TypeVar("_Given")
@@ -180,7 +181,7 @@ class KubernetesStore:
         if new.version == 1:
             if known is not None or not may_write():
                 return False
-            answer = self._write("POST", resource, {}, spec)
+            answer = self._write("POST", resource, self._birthright(key), spec)
         else:
             if known is None or known.metadata is None or known.version != new.version - 1:
                 self._read(key)
@@ -208,6 +209,15 @@ class KubernetesStore:
             ):
                 return False
         raise _refused(resource, answer)
+
+    def _birthright(self, key: str) -> dict[str, Any]:
+        """Return the metadata that a new object begins with: shards go with the cluster's state."""
+        if key == CLUSTER_KEY:
+            return {}
+        state = self._resources.objects[CLUSTER_KEY]
+        answer = self._api.request("GET", state.path, accept=METADATA)
+        owners = (answer.document.get("metadata") or {}).get("ownerReferences")
+        return {"ownerReferences": owners} if owners else {}
 
     def _write(
         self, method: str, resource: Resource, metadata: dict[str, Any], spec: str
