@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs lock
+.PHONY: help crds manifests setup check lint test test-spark api-server go-client sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults proto wire docs lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ wire: setup ## When a release is tagged: keep its wire, which later ones must no
 
 docs: setup ## Write docs/api.md, configuration.md, metrics.md and spark-options.md from the code
 	@$(PYTHON_RUN) -m docs.generate
+
+manifests: setup ## Write charts/kustomize, and what the chart is held against, by helm from the chart
+	@$(PYTHON_RUN) -m charts.generate
 
 crds: setup ## Write the definitions of Cluster and Topic from the operator's types
 	@$(PYTHON_RUN) -m crds.generate

@@ -1,7 +1,5 @@
 """Writes what is made from the chart by helm: the manifests of `charts/kustomize`, and the outputs
-that a test holds the chart against.
-
-    python -m charts.generate
+that a test holds the chart against: `make manifests`.
 """
 
 import subprocess
@@ -15,7 +13,7 @@ KUSTOMIZE: Final = Path(__file__).with_name("kustomize")
 EXPECTED: Final = Path(__file__).resolve().parents[1] / "tests" / "data" / "chart"
 KUBERNETES: Final = "1.34.4"
 
-_HEADER: Final = "# Made from the chart: python -m charts.generate\n"
+_HEADER: Final = "# Made from the chart by `make manifests`.\n"
 
 
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -16,6 +16,12 @@ DOCUMENTS = [
 SECTION = re.compile(r"^### `\[([a-z_.]+)\]`$(.*?)(?=^##)", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```.*?^```|`[^`\n]+`|^    .+$", re.MULTILINE | re.DOTALL)
 
+COMMAND = re.compile(
+    # After `kubectl millrace` a Cluster is named first.
+    r"(?:^|[ (|])(?:kubectl millrace(?: -n [a-z]+)? [a-z]+|(?<!kubectl )millrace)"
+    r"((?: [a-z][a-z-]+)+)"
+)
+
 
 def broker_settings() -> dict[str, set[str]]:
     """Return the names of the broker's settings by their sections, as the documents have them."""
@@ -47,7 +53,7 @@ def unknown_commands(text: str) -> list[str]:
     """Return what a document names as a command, and is none."""
     lost = []
     for piece in code(text):
-        for words in re.findall(r"(?:^|[ (|])millrace((?: [a-z][a-z-]+)+)", piece):
+        for words in COMMAND.findall(piece):
             command: click.Command = cli
             for word in words.split():
                 if not isinstance(command, click.Group):

@@ -30,7 +30,7 @@ from tests.bad_resources.cases import (
 from tests.integration.running_broker import RunningBroker
 
 ROOT = Path(__file__).resolve().parents[2]
-CONDITION_SECONDS_MAX = 30.0
+CONDITION_SECONDS_MAX = 100.0
 _PLURALS = {"Cluster": "clusters", "Topic": "topics", "ConfigMap": "configmaps"}
 
 

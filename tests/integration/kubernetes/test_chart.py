@@ -62,7 +62,7 @@ def apply(server: RunningApiServer, document: Document) -> str:
     "path", [KUSTOMIZE / "operator.yaml", *sorted(EXPECTED.glob("[!v]*.yaml"))]
 )
 def test_what_is_checked_in_is_what_the_chart_gives(path: Any) -> None:
-    assert path.read_text() == files()[path], "run: .venv/bin/python -m charts.generate"
+    assert path.read_text() == files()[path], "run: make manifests"
 
 
 @pytest.mark.parametrize("name", ["default.yaml", "all.yaml"])
