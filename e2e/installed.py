@@ -32,6 +32,10 @@ def install_operator(cluster: Cluster, *settings: str) -> None:
         *(part for value in values for part in ("--set", value)),
         *("--wait", "--timeout", "180s"),
     )
+    # The image may be another one under the same name.
+    deployment = (f"--namespace={SYSTEM}", "deployment/millrace-operator")
+    cluster.kubectl("rollout", "restart", *deployment)
+    cluster.kubectl("rollout", "status", "--timeout=180s", *deployment)
 
 
 def helm(cluster: Cluster, *arguments: object) -> str:

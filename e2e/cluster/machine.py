@@ -61,6 +61,11 @@ class Machine:
                 return pid
         return None
 
+    @property
+    def root(self) -> Path:
+        """Its files, as seen from outside; it has to run."""
+        return Path(f"/proc/{self.pid}/root")
+
     def boot(self, init: Path) -> None:
         """Start it, unless it runs; its network has to be there.
 

@@ -37,6 +37,7 @@ from tests.checkers.realtime import Availability
 from tests.checkers.report import Expectations, Report
 from tests.faults.history import History
 from tests.faults.load import Places
+from tests.faults.replicas import report_replicas
 
 NAMESPACE_DELETED: Final = "namespace-deleted"
 """The end of every round, which is a fault by itself."""
@@ -177,6 +178,7 @@ def _play(
         except (AssertionError, CommandError):  # What was written can be judged all the same.
             outcome.failures.append(traceback.format_exc())
         history = load.finish()
+        _report_replicas(scene, metadata, history)
     finally:
         watcher.stop()
     outcome.history = list(_merged(history, metadata.ops))
@@ -204,6 +206,26 @@ def _do(name: str, scene: Scene, outcome: Outcome) -> Done:
     return Done(
         name=name, seen=seen, counts=counts, began_ns=began_ns, ended_ns=time.monotonic_ns()
     )
+
+
+def _report_replicas(scene: Scene, metadata: History, history: Sequence[Op]) -> None:
+    """Tell the history what each replica has in its files, while no broker moves."""
+    ends = {key: read.highest + 1 for key, read in Contents(history).final.items()}
+    names = sorted(scene.pods())
+    log_dirs = {}
+    for name in names:
+        node, path = scene.kubernetes.volume_of(f"data-{name}", scene.namespace.name)
+        log_dirs[name] = node.machine.root.joinpath(path.lstrip("/"), "log")
+    try:
+        for name in names:
+            scene.signal(name, "SIGSTOP")
+        report_replicas(log_dirs, scene.view, metadata, ends)
+        found = sum(op.f == "replica" for op in metadata.ops)
+        wanted = sum(len(state.replicas) for _, state in scene.view.partitions())
+        assert found == wanted, f"{found} of {wanted} replicas were found on volumes"
+    finally:
+        for name in names:
+            scene.signal(name, "SIGCONT")
 
 
 def _delete(namespace: Namespace, outcome: Outcome) -> Done:

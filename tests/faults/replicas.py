@@ -1,36 +1,41 @@
 """What each replica holds in its files, when nobody writes any more: for the last checker."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import crc32c
 from tests.checkers.history import INFO
-from tests.faults.cluster import Cluster
 from tests.faults.history import History
-from tests.faults.metadata import PLACES
+from tests.faults.metadata import View
 
 from millrace.broker.storage import inspection
 from millrace.broker.storage.posix_file_system import PosixFileSystem
 
 
-def report_replicas(cluster: Cluster, history: History, ends: dict[int, int]) -> None:
+def report_replicas(
+    log_dirs: Mapping[str, Path], view: View, history: History, ends: Mapping[int, int]
+) -> None:
     """Add every replica to the history.
 
     Args:
-        cluster: whose brokers do not run.
+        log_dirs: of brokers that do not write, by name.
+        view: of the metadata.
         history: told of them.
         ends: by key, the offset before which everything is committed.
     """
-    names = {topic.topic_id: name for name, topic in cluster.view.topics.items()}
+    names = {topic.topic_id: name for name, topic in view.topics.items()}
     files = PosixFileSystem()
-    for node in cluster.nodes:
-        for partition in inspection.partitions(files, str(node.log_dirs[0])):
+    for broker, log_dir in log_dirs.items():
+        for partition in inspection.partitions(files, str(log_dir)):
             topic_id, number = partition.topic_partition
-            if topic_id not in names or (key := _key(names[topic_id], number)) not in ends:
+            if names.get(topic_id) not in view.places.topics:
+                continue
+            key = view.places.key_of(names[topic_id], number)
+            if key not in ends:
                 continue
             history.record(
-                node.name,
+                broker,
                 INFO,
                 "replica",
                 details={
@@ -41,13 +46,6 @@ def report_replicas(cluster: Cluster, history: History, ends: dict[int, int]) ->
                     "epochs": [list(each) for each in partition.leader_epochs or ()],
                 },
             )
-
-
-def _key(topic: str, number: int) -> int:
-    try:
-        return PLACES.key_of(topic, number)
-    except ValueError:
-        return -1
 
 
 def _batches(

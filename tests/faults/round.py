@@ -125,7 +125,8 @@ def play(
             load.stop()
         for node in cluster.nodes:
             node.kill()
-        report_replicas(cluster, history, ends)
+        log_dirs = {node.name: node.log_dirs[0] for node in cluster.nodes}
+        report_replicas(log_dirs, cluster.view, history, ends)
     counted = [done for done in outcome.done if done.counts]
     moves = int(len(counted) >= _MOVING)
     if not nearby.is_served:
