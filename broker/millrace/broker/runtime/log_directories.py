@@ -24,6 +24,7 @@ from millrace.broker.storage.log_directory import (
     LogDirectory,
     read_identity,
     read_seen,
+    settle_moves,
 )
 from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.core.errors import LogDirFailedError, StorageError
@@ -132,6 +133,8 @@ class LogDirectories:
             )
             self.opened.append(directory)
             self.misses_some |= found is None or directory.companions is None
+        if self.opened:
+            await self._reader.call(self.opened[0].path, settle_moves, self.opened)
         here = {each.identity.directory_id for each in self.opened}
         if missing := self._ever_used() - here:
             self.misses_some = True

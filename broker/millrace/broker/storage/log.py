@@ -67,6 +67,7 @@ from millrace.broker.storage.time_search import TimestampedOffset, first_record
 from millrace.core.errors import (
     CorruptLogError,
     OffsetOutOfRangeError,
+    StorageBusyError,
     StorageError,
 )
 from millrace.core.ids import (
@@ -249,6 +250,11 @@ class PartitionLog:
     # --- What is there -----------------------------------------------------------------------
 
     @property
+    def files(self) -> FileSystem:
+        """Where its files are."""
+        return self._files
+
+    @property
     def directory(self) -> str:
         """The partition's directory."""
         return self._directory
@@ -292,6 +298,11 @@ class PartitionLog:
     def is_closed(self) -> bool:
         """Whether its files were given back."""
         return self._is_closed
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments as they are now, ascending; the last one is active."""
+        return self._segments
 
     @property
     def segment_count(self) -> int:
@@ -599,6 +610,7 @@ class PartitionLog:
         try:
             return found.plan(start_offset, max_bytes, limit_offset, end, may_block=may_block)
         except FileNotFoundError:  # Deleted by retention meanwhile.
+            self._check_not_closed()
             raise self._out_of_range(start_offset) from None
         except BlockingIOError:
             raise
@@ -674,6 +686,7 @@ class PartitionLog:
             try:
                 record = first_record(found, timestamp, self.log_start_offset, limit)
             except FileNotFoundError:
+                self._check_not_closed()
                 continue  # Deleted by retention meanwhile.
             except (*scan.DAMAGE, OSError) as error:
                 if found not in self._segments:  # Cut meanwhile.
@@ -1036,6 +1049,14 @@ class PartitionLog:
             raise CorruptLogError(
                 f"the log of {self.topic_partition} in {self._directory} is closed: it was "
                 "deleted, or set aside"
+            )
+
+    def _check_not_closed(self) -> None:
+        """Refuse to say that records are gone whose files lie elsewhere by now."""
+        if self._is_closed:
+            raise StorageBusyError(
+                f"the log of {self.topic_partition} in {self._directory} was deleted or moved "
+                "meanwhile: ask again"
             )
 
     def _corrupt(self, reason: str) -> CorruptLogError:

@@ -14,6 +14,7 @@
         <topic id>-<number>/   a partition, see log.py
         <topic id>-<number>.<ms UTC>.deleted/   one that was deleted, until it is removed
         <topic id>-<number>.<ms UTC>.damaged/   a damaged log in whose place a new one was begun
+        <topic id>-<number>.moving/    what is copied of a log that lies in another directory
 
 The clean-shutdown marker is bound to this directory and to the very recovery checkpoint that was
 written with it, so that a stale one means nothing. It names the life of the broker that ended so
@@ -33,6 +34,20 @@ A damaged log is never repaired in place (P65). Once others have what it had, an
 it, it is *set aside* under another name, for people to look at: nothing removes it but them, or the
 deletion of its topic. There is a bound on how many there are, for each of them takes space, and a
 disk that damages so many should be replaced.
+
+A log *moves* to another directory of the same broker as a copy, and no crash leaves two that count,
+or none:
+
+1. it is copied to `.moving`, while it goes on; what a crash leaves of that is removed at the start;
+2. nothing is appended any more; the rest is copied, all of it flushed, the file `came-from` names
+   the directory that it comes from, and the copy gets its proper name and its recovery point
+   (`take_in`);
+3. the old log goes to the trash (`part_with`), and then the file `came-from` (`settle`). Only then
+   something is appended to the copy.
+
+So a log with `came-from` has nothing that the old one lacks. At the start the old one counts where
+it is still there, and the copy goes; where it is gone the copy counts. Where the directory of the
+old one is not there itself nobody knows, and the copy is refused as a damaged log is.
 
 Opening happens in two parts, so that the shell may recover partitions in as many threads as it
 likes, and report progress: `LogDirectory.open`, then `open_partition` for each of `found`. What
@@ -54,7 +69,8 @@ import crc32c
 from millrace.broker.storage.file_system import FileSystem, Lock, is_full
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
+from millrace.broker.storage.log_copy import LogCopy
+from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint, RecoveryPoint
 from millrace.broker.storage.refusals import refusal
 from millrace.broker.storage.sealed_file import (
     TEMPORARY_SUFFIX,
@@ -66,6 +82,7 @@ from millrace.broker.storage.sparse_index import IndexCache
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
+    StorageBusyError,
     StorageError,
     StorageFullError,
 )
@@ -92,6 +109,8 @@ _CONTROLLER_EPOCH: Final = "controller-epoch"
 _BALLAST: Final = "ballast"
 _DELETED: Final = ".deleted"
 _DAMAGED: Final = ".damaged"
+_MOVING: Final = ".moving"
+_CAME_FROM: Final = "came-from"
 
 
 class Identity(NamedTuple):
@@ -134,6 +153,7 @@ class LogDirectory:
         logs: the partitions that are open.
         corrupt: those that could not be opened, or were found damaged, and why.
         damaged: paths of the logs that were set aside, the oldest of each partition first.
+        unsettled: copies of logs that may still lie in another directory, and that one's id.
     """
 
     def __init__(
@@ -166,6 +186,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.corrupt: dict[TopicPartition, CorruptLogError] = {}
         self.damaged: list[str] = []
+        self.unsettled: dict[TopicPartition, str] = {}
 
     @classmethod
     def open(
@@ -227,11 +248,14 @@ class LogDirectory:
         for name in names:
             if name.endswith(TEMPORARY_SUFFIX):
                 self._files.unlink(f"{self.path}/{name}")
+            elif _is_moving(name):
+                self._remove_files(f"{self.path}/{name}")
         present = (parse_topic_partition(name) for name in names)
         known = {found: None for found in present if found is not None}
         # A partition that had records and has no directory any more is missing, not new.
         known.update(dict.fromkeys(self._checkpoints.partitions()))
         self.found = list(known)
+        self._look_for_unsettled()
         self._look_for_damaged(names)
         self.take_ballast()
 
@@ -283,6 +307,7 @@ class LogDirectory:
             LogDirFailedError, StorageFullError: the disk refused.
         """
         try:
+            self._check_settled(topic_partition)
             log = PartitionLog.open(
                 self._files,
                 f"{self.path}/{topic_partition}",
@@ -356,6 +381,153 @@ class LogDirectory:
             raise refusal(error, f"setting {self.path}/{topic_partition} aside") from error
         return path
 
+    # --- Moves between directories -----------------------------------------------------------
+
+    def begin_copy(self, log: PartitionLog) -> LogCopy:
+        """Begin to copy a log of another directory to this one.
+
+        Raises:
+            StorageFullError: there is no room for all of it, or for its first file.
+            CorruptLogError: there is a log of the partition here, which nobody knows.
+            LogDirFailedError, StorageBusyError: the disk refused.
+        """
+        path = f"{self.path}/{log.topic_partition}"
+        try:
+            if self._files.exists(path):
+                raise CorruptLogError(
+                    f"{path} is there, and nobody knows why: the log in {log.directory} is not "
+                    "moved. Remove one of the two"
+                )
+            if (free := self.free_space()) < log.size_bytes:
+                raise StorageFullError(
+                    f"{self.path} has {free} bytes left, and the log in {log.directory} takes "
+                    f"{log.size_bytes}: it is not moved. Free some space"
+                )
+            self._files.make_directory(path + _MOVING)
+        except OSError as error:
+            raise refusal(error, f"copying {log.directory} to {self.path}") from error
+        return LogCopy(self._files, log, path + _MOVING)
+
+    def take_in(
+        self, copy: LogCopy, source: "LogDirectory", config: LogConfig, now: WallMs
+    ) -> PartitionLog:
+        """Complete a copy, and open it as the partition's log.
+
+        The log has been checkpointed, and nothing is appended to it, or cut, until this is over. It
+        still counts. After an error the copy is to be given up with `remove_copy`.
+
+        Raises:
+            CorruptLogError: the log, or what became of it here, is damaged.
+            LogDirFailedError, StorageFullError, StorageBusyError: this disk refused.
+        """
+        log = copy.log
+        topic_partition = log.topic_partition
+        path = f"{self.path}/{topic_partition}"
+        copy.complete()
+        point = source.recovery_point_of(topic_partition)
+        if point is None or point.recovery_point != log.log_end_offset:
+            raise StorageBusyError(f"the log in {log.directory} is not flushed: it is not moved")
+        try:
+            write_sealed(
+                self._files,
+                f"{copy.directory}/{_CAME_FROM}",
+                f"{_CAME_FROM} {topic_partition}",
+                f"{source.identity.directory_id}\n".encode(),
+            )
+            self._files.rename(copy.directory, path)
+            self._files.fsync_directory(self.path)
+            self._checkpoints.put(topic_partition, point)
+            self._checkpoints.write()
+        except OSError as error:
+            raise refusal(error, f"moving {log.directory} to {self.path}") from error
+        taken = self.open_partition(topic_partition, config, now)
+        if taken.log_end_offset != log.log_end_offset:
+            raise CorruptLogError(
+                f"the copy of {log.directory} in {self.path} ends at {taken.log_end_offset}, and "
+                f"not at {log.log_end_offset}: it is not used"
+            )
+        return taken
+
+    def recovery_point_of(self, topic_partition: TopicPartition) -> RecoveryPoint | None:
+        """Return where a log stands; None when nothing is known of it."""
+        return self._checkpoints.get(topic_partition)
+
+    def part_with(self, topic_partition: TopicPartition, now: WallMs) -> None:
+        """Put a log into the trash of which another directory has a copy with all that it has.
+
+        After a refusal that may pass the caller tries it again.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
+        self._let_go([topic_partition])
+        try:
+            # First the name: a log without a recovery point may not be told from a damaged one.
+            self._rename(topic_partition, now, _DELETED)
+            self._files.fsync_directory(self.path)
+            self._forget([topic_partition])
+        except OSError as error:
+            raise refusal(error, f"moving a partition out of {self.path}") from error
+
+    def settle(self, topic_partition: TopicPartition) -> None:
+        """Have a copy count from now on: the log that it was made of is gone, durably.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
+        path = f"{self.path}/{topic_partition}"
+        try:
+            if self._files.exists(f"{path}/{_CAME_FROM}"):
+                self._files.unlink(f"{path}/{_CAME_FROM}")
+            self._files.fsync_directory(path)
+        except OSError as error:
+            raise refusal(error, f"moving a partition to {self.path}") from error
+        self.unsettled.pop(topic_partition, None)
+
+    def has_files_of(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a partition's log is there, as it is on disk."""
+        return self._files.exists(f"{self.path}/{topic_partition}")
+
+    def remove_copy(self, topic_partition: TopicPartition) -> None:
+        """Give up a copy that does not count; the log that it was made of does.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
+        self._let_go([topic_partition])
+        path = f"{self.path}/{topic_partition}"
+        try:
+            self._forget([topic_partition])
+            if self._files.exists(f"{path}/{_CAME_FROM}"):
+                # All at once: a part of it without `came-from` would count.
+                self._files.rename(path, path + _MOVING)
+                self._files.fsync_directory(self.path)
+            self._remove_files(path + _MOVING)
+        except OSError as error:
+            raise refusal(error, f"removing a copy from {self.path}") from error
+
+    def _look_for_unsettled(self) -> None:
+        for topic_partition in self.found:
+            path = f"{self.path}/{topic_partition}/{_CAME_FROM}"
+            try:
+                payload = read_sealed(self._files, path, f"{_CAME_FROM} {topic_partition}")
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except DamagedFileError:
+                payload = b""  # No directory has this id.
+            self.unsettled[topic_partition] = payload.decode().strip()
+
+    def _check_settled(self, topic_partition: TopicPartition) -> None:
+        if topic_partition in self.unsettled:
+            path = f"{self.path}/{topic_partition}"
+            raise CorruptLogError(
+                f"{path} is the copy of a log in a log directory that is not here, and may be older"
+                " than that one: bring the directory back. Where it is lost for good, and nobody "
+                f"else has the partition, remove {path}/{_CAME_FROM} to go on with the copy"
+            )
+
+    # --- Names -------------------------------------------------------------------------------
+
     def damaged_of(self, topic_partition: TopicPartition) -> list[str]:
         """Return the paths of a partition's logs that were set aside, the oldest first."""
         return [path for path in self.damaged if path.startswith(f"{self.path}/{topic_partition}.")]
@@ -372,6 +544,7 @@ class LogDirectory:
             logs = [self.logs.pop(each, None) for each in gone]
             for each in gone:
                 self.corrupt.pop(each, None)
+                self.unsettled.pop(each, None)
             self.found = [found for found in self.found if found not in gone]
         for log in logs:
             if log is not None:
@@ -414,15 +587,15 @@ class LogDirectory:
                 deleted_at = _stamp(name, _DELETED)
                 if deleted_at is None or now - deleted_at < self._config.file_delete_delay_ms:
                     continue
-                removed += self._remove_trash(f"{self.path}/{name}")
+                removed += self._remove_files(f"{self.path}/{name}")
             if removed:
                 self._files.fsync_directory(self.path)
         except OSError as error:
             raise refusal(error, f"emptying the trash of {self.path}") from error
         return removed
 
-    def _remove_trash(self, trash: str) -> bool:
-        """Remove a deleted partition; return whether it was there, and is gone.
+    def _remove_files(self, trash: str) -> bool:
+        """Remove a directory of log files; return whether it was there, and is gone.
 
         People may remove it at the same time, or keep something in it: the disk is sound then.
         """
@@ -436,7 +609,7 @@ class LogDirectory:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise
-            _log.warning("what is no file of a log stays in the trash", extra={"path": trash})
+            _log.warning("what is no file of a log stays where it is", extra={"path": trash})
             return False
         return True
 
@@ -660,6 +833,31 @@ class LogDirectory:
             raise refusal(error, f"marking {self.path} as closed") from error
 
 
+def settle_moves(directories: Collection[LogDirectory]) -> None:
+    """End the moves that a crash interrupted, of all directories of a broker; none is used yet.
+
+    Raises:
+        LogDirFailedError, StorageFullError, StorageBusyError: a disk refused.
+    """
+    by_id = {each.identity.directory_id: each for each in directories}
+    for target in directories:
+        for topic_partition, source_id in list(target.unsettled.items()):
+            source = by_id.get(source_id)
+            if source is None:
+                continue  # Whoever opens it is told what to do.
+            counts = target
+            if source.has_files_of(topic_partition):
+                target.remove_copy(topic_partition)
+                counts = source
+            else:
+                source.part_with(topic_partition, WallMs(0))  # Its checkpoint may still name it.
+                target.settle(topic_partition)
+            _log.warning(
+                "a move to another log directory was interrupted: one of the two logs counts",
+                extra={"partition": str(topic_partition), "log_dir": counts.path},
+            )
+
+
 def _make_durable_directory(files: FileSystem, path: str) -> None:
     parent = os.path.dirname(path) or "."
     if not files.exists(parent):
@@ -738,3 +936,8 @@ def _stamp(name: str, suffix: str) -> WallMs | None:
     if not is_one or parse_topic_partition(partition) is None:
         return None
     return WallMs(int(stamp))
+
+
+def _is_moving(name: str) -> bool:
+    partition = name.removesuffix(_MOVING)
+    return partition != name and parse_topic_partition(partition) is not None
