@@ -1,8 +1,11 @@
 """Brokers with SSDs and HDDs: what a topic asks for is where its replicas lie."""
 
 import json
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,42 @@ def lies_on(admin: SyncAdmin, topic: str) -> set[tuple[int, Media | None]]:
     return {(int(each.broker_id), each.media) for each in admin.describe_logs(topic)}
 
 
+@contextmanager
+def producing(bootstrap: str, topic: str, first: int = 0) -> Iterator[list[float]]:
+    """Send numbered records one after the other all the while; all must arrive.
+
+    Yields how many seconds each took to be acknowledged, which grows.
+    """
+    took: list[float] = []
+    is_over = threading.Event()
+    failures: list[Exception] = []
+
+    def produce() -> None:
+        try:
+            with SyncProducer(bootstrap, acks="all", delivery_timeout_ms=120_000) as producer:
+                while not is_over.is_set():
+                    begun = time.monotonic()
+                    value = b"%d " % (first + len(took))
+                    producer.send(topic, value.ljust(2000), partition=len(took) % 4).result(120)
+                    took.append(time.monotonic() - begun)
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield took
+    finally:
+        is_over.set()
+        thread.join()
+    assert failures == []
+
+
+def numbers(bootstrap: str, topic: str, count: int) -> list[int]:
+    """Return the numbers of what was produced, ascending."""
+    return sorted(int(value.split()[0]) for value in read_all(bootstrap, topic, count))
+
+
 def directory_of(log: LogDescription) -> str:
     return Path(log.log_dir).parent.name
 
@@ -69,6 +108,8 @@ def test_topics_lie_where_they_ask_for_and_move_when_they_ask_for_something_else
 
         config = {"media": "ssd"}
         admin.create_topic("one", partitions=1, replication_factor=1, config=config)
+        admin.reassign_partitions({("one", 0): [0]})  # Which has no HDD.
+        wait_until(lambda: lies_on(admin, "one") == {(0, SSD)}, "the replica has moved")
         with SyncProducer(mixed.bootstrap, acks="all") as producer:
             for number in range(100):
                 producer.send("one", b"%d" % number)
@@ -140,3 +181,84 @@ def test_a_directory_that_is_said_to_lie_on_another_media_keeps_what_it_has(
         assert admin.describe_cluster().brokers[0].media == (HDD,)
         assert len(admin.describe_topic("t").misplaced(admin.describe_logs("t"))) == 1
     assert read_all(broker.address, "t", 1) == [b"there"]
+
+
+def test_replicas_move_to_the_media_that_their_topic_asks_for_by_themselves(
+    tmp_path: Path,
+) -> None:
+    running = RunningCluster(tmp_path, media=[["ssd", "hdd"]] * 3)
+    try:
+        running.start()
+        with SyncAdmin(running.bootstrap) as admin:
+            admin.create_topic("t", partitions=4, replication_factor=2, config={"media": "ssd"})
+            leaders = [each.leader for each in admin.describe_topic("t").partitions]
+            with producing(running.bootstrap, "t") as took:
+                wait_until(lambda: len(took) > 200, "records are written")
+                admin.alter_topic("t", set_config={"media": "hdd"})
+                wait_until(
+                    lambda: {media for _, media in lies_on(admin, "t")} == {HDD}, "all have moved"
+                )
+                there = len(took)
+                wait_until(lambda: len(took) > there + 200, "records are written there")
+            assert max(took) < 5
+            described = admin.describe_topic("t")
+            assert described.misplaced(admin.describe_logs("t")) == []
+            assert [each.leader for each in described.partitions] == leaders
+            assert all(len(each.isr) == 2 for each in described.partitions)
+            for broker in running.brokers:
+                wait_until(
+                    lambda: broker.metrics()["millrace_misplaced_replicas"] == 0,  # noqa: B023
+                    "it is shown",
+                )
+                assert broker.log_has("a replica has moved")
+                assert not list(broker.log_dirs[0].glob(f"{described.topic_id.hex()}-?"))
+        assert numbers(running.bootstrap, "t", len(took)) == list(range(len(took)))
+    finally:
+        running.abandon()
+
+
+def test_a_broker_that_is_killed_again_and_again_while_its_only_replicas_move_loses_nothing(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker(
+        {"replication.catch_up_bytes_per_second": 2 << 20},
+        log_dirs=[tmp_path / "ssd", tmp_path / "hdd"],
+        media=["ssd", "hdd"],
+    )
+    ssd, hdd = broker.log_dirs
+
+    def moved() -> int:
+        return len(list(hdd.glob(f"{topic_id.hex()}-?")))
+
+    def wait_for_a_moment(seconds: float) -> None:
+        """Wait for so long, or until a replica has its new place: the old one may be there yet."""
+        until, there = time.monotonic() + seconds, moved()
+        wait_until(lambda: time.monotonic() > until or moved() > there, "it is time")
+
+    with SyncAdmin(broker.address) as admin:
+        config = {"media": "ssd", "segment.bytes": "1MiB"}
+        topic_id = admin.create_topic("t", partitions=4, config=config).topic_id
+        with SyncProducer(broker.address, acks="all") as producer:
+            for number in range(4000):
+                producer.send("t", (b"%d " % number).ljust(2000), partition=number % 4)
+        with producing(broker.address, "t", first=4000) as took:
+            admin.alter_topic("t", set_config={"media": "hdd"})
+            wait_until(lambda: list(hdd.glob("*.moving/*.log")), "one is being copied")
+            kills = 0
+            while moved() < 4:
+                broker.kill()
+                kills += 1
+                assert kills < 30
+                broker.start()
+                held = {path.name for path in (*ssd.iterdir(), *hdd.iterdir()) if path.is_dir()}
+                assert {each for each in held if "." not in each} == {
+                    f"{topic_id.hex()}-{number}" for number in range(4)
+                }
+                wait_for_a_moment(0.4 * (kills % 6))
+            broker.kill()
+            broker.start()
+            wait_until(lambda: lies_on(admin, "t") == {(0, HDD)}, "all have moved")
+        assert kills > 1
+        count = 4000 + len(took)
+        assert numbers(broker.address, "t", count) == list(range(count))
+    assert broker.stop() == 0

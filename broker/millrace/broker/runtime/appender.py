@@ -303,5 +303,50 @@ class Appender:
             self._mailbox.post(target.on_corrupt, error)
 
 
+class HeldAppends:
+    """In the place of a partition's appender while its log moves: what is submitted waits here."""
+
+    def __init__(self) -> None:
+        self._appends: list[_Append] = []
+        self._calls: list[_Call] = []
+        self._failure: StorageError | None = None
+
+    def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
+        """Keep a batch; see `Appender.append`."""
+        self._appends.append((target, batch, generation))
+
+    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Keep a job; see `Appender.call`."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.call_then(partial(settle, future), job, *args)
+        return future
+
+    def call_then(
+        self,
+        done: Callable[[Any, BaseException | None], None],
+        job: Callable[..., Any],
+        *args: Any,
+    ) -> None:
+        """Keep a job; see `Appender.call_then`."""
+        if self._failure is not None:
+            done(None, self._failure)
+        else:
+            self._calls.append((job, args, done))
+
+    def release(self, appender: Appender) -> None:
+        """Submit all to an appender, which nothing goes past this any more."""
+        for target, batch, generation in self._appends:
+            appender.append(target, batch, generation)
+        for job, args, done in self._calls:
+            appender.call_then(done, job, *args)
+
+    def fail(self, error: StorageError) -> None:
+        """Do nothing of it: the replica is offline, and who waits for its appends was told."""
+        self._failure = error
+        calls, self._calls = self._calls, []
+        for _, _, done in calls:
+            done(None, error)
+
+
 def _raise(error: BaseException) -> None:
     raise error

@@ -11,7 +11,7 @@ from typing import Final
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.clock import monotonic_now
-from millrace.broker.runtime.partitions import OpenDirectory
+from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.metadata.model import Reluctance

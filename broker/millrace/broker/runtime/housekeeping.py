@@ -15,8 +15,9 @@ from functools import partial
 
 from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.clock import monotonic_now, wall_now
+from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.partition import Partition
-from millrace.broker.runtime.partitions import OpenDirectory, Partitions
+from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -151,6 +152,8 @@ class Housekeeping:
             sum(opened.failure is not None for opened in self._directories)
         )
         self._metrics.offline_replicas.set(len(self._partitions.replicas.failed))
+        self._metrics.misplaced_replicas.set(len(self._partitions.moves))
+        self._metrics.moving_replicas.set(self._partitions.moves.under_way)
         for opened in self._directories:
             kept = self._metrics.damaged_logs.labels(opened.directory.path)
             kept.set(len(opened.directory.damaged))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from millrace.broker.runtime.appender import Appender
+from millrace.broker.runtime.appender import Appender, HeldAppends
 from millrace.broker.runtime.clock import wall_now
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
@@ -50,7 +50,8 @@ class Partition:
 
     Attributes:
         replica: the machine that decides; set once the log is open.
-        log: the files; changed by the appender's thread only.
+        log: the files; changed by the appender's thread only. Another one once it has moved.
+        appender: writes them; while they move it keeps what is to be written.
         generation_written: see `Target`; roles come and go, and it counts on.
         is_internal: the topic is the cluster's own; clients only read it.
         limits: what a client's batch may be; read by the checking thread too.
@@ -90,7 +91,7 @@ class Partition:
         self.is_internal = parse_topic_name(topic).is_internal
         self.topic_partition = topic_partition
         self.log = log
-        self.appender = appender
+        self.appender: Appender | HeldAppends = appender
         self.owner = owner
         self._inflated_bytes_max = inflated_bytes_max
         self._readers: dict[tuple[Reader, int], None] = {}

@@ -13,6 +13,10 @@ the process with it: `on_all_failed`.
 A log that cannot be opened for want of space, descriptors or memory is offline, and is tried again
 for as long as the metadata wants it here (P64): so it is back as soon as there is room.
 
+A replica that lies on another media than its topic asks for, and whose broker has that media, is
+moved there (`replica_mover`). Nobody else touches its files meanwhile: whoever is to delete them or
+to set them aside waits for that.
+
 A log that is damaged is set aside once nobody counts on the replica, and a new one is fetched from
 the leader (P65); people are told at each step, and the damaged files are theirs.
 """
@@ -21,14 +25,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
-from millrace.broker.runtime.appender import Appender
+from millrace.broker.runtime.appender import Appender, HeldAppends
 from millrace.broker.runtime.clock import monotonic_now, wall_now
 from millrace.broker.runtime.mailbox import Mailbox
+from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.reader import LogReader
+from millrace.broker.runtime.replica_mover import ReplicaMover
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import LogDirectory
@@ -64,6 +69,7 @@ from millrace.core.metadata.topic_config import Durability, TopicConfig
 from millrace.core.replication.follower import AdvanceLogStart, Append, StartAnew, Truncate
 from millrace.core.replication.in_sync import IsrProposal
 from millrace.core.replication.progress import FollowerProgress
+from millrace.core.replication.replica_moves import ReplicaMoves
 from millrace.core.replication.replicas import (
     Advanced,
     CloseReplica,
@@ -96,22 +102,12 @@ _PAUSE_SECONDS: Final = 1.0
 """Before a disk that is full, or busy, is asked again."""
 
 
-@dataclass(slots=True, eq=False)
-class OpenDirectory:
-    """A log directory in use."""
-
-    directory: LogDirectory
-    appender: Appender
-    known: set[TopicPartition]
-    """Partitions that it has, or is to get."""
-    failure: LogDirFailedError | None = None
-
-
 class Partitions:
     """See the module. Iterates over the replicas that are open here.
 
     Attributes:
         replicas: the machine.
+        moves: the replicas that lie on the wrong media, and which of them move.
         image: the metadata that was applied last.
         on_sessions_concerned: called when there may be something to say to leaders.
         on_opened: called with each replica whose log was opened.
@@ -151,6 +147,14 @@ class Partitions:
         self._misses_a_directory = misses_a_directory
         self._is_first_image = True
         self._open_here: dict[TopicPartition, Partition] = {}
+        self.moves = ReplicaMoves(config.replica_moves_max)
+        self._mover = ReplicaMover(
+            mailbox,
+            bytes_per_second=config.catch_up_bytes_per_second,
+            is_wanted=self._is_to_move,
+            on_taken_in=self._on_taken_in,
+        )
+        self._moving: dict[TopicPartition, asyncio.Task[None]] = {}
         self._opening: dict[TopicPartition, asyncio.Task[None]] = {}
         self._dropping: dict[TopicPartition, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -253,6 +257,7 @@ class Partitions:
             await asyncio.sleep(_TICK_SECONDS)
             now = monotonic_now()
             self.perform(self.replicas.tick(now))
+            self._begin_moves(now)
             if self._deletes_again_at is not None and now >= self._deletes_again_at:
                 self._begin_deleting()
 
@@ -319,6 +324,7 @@ class Partitions:
         maybe = type(error)(error.message, appended=Appended.MAYBE)
         self.perform(self.replicas.on_failed(topic_partition, maybe))
         self._open_here.pop(topic_partition, None)
+        self.moves.on_closed(topic_partition)
 
     def _on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
         if opened.failure is not None:
@@ -327,10 +333,11 @@ class Partitions:
             "log directory failed", extra={"log_dir": opened.directory.path, "error": error.message}
         )
         opened.failure = error
-        for topic_partition, partition in list(self._open_here.items()):
-            if partition.appender is opened.appender:
+        for topic_partition in list(self._open_here):
+            if topic_partition in opened.known:
                 self.perform(self.replicas.on_failed(topic_partition, error))
                 self._open_here.pop(topic_partition, None)
+                self.moves.on_closed(topic_partition)
         if all(each.failure is not None for each in self.directories):
             self._on_all_failed(error)
 
@@ -434,11 +441,11 @@ class Partitions:
                 self.advance_log_start(partition, start_offset)
 
     async def _truncate(self, partition: Partition, end_offset: Offset) -> None:
-        if await self._change(partition, partition.log.truncate_to, end_offset, wall_now()):
+        if await self._change(partition, PartitionLog.truncate_to, end_offset, wall_now()):
             self.perform(self.replicas.on_truncated(partition.topic_partition, monotonic_now()))
 
     async def _start_anew(self, partition: Partition, start_offset: Offset) -> None:
-        if await self._change(partition, partition.log.start_anew, start_offset):
+        if await self._change(partition, PartitionLog.start_anew, start_offset):
             self.perform(self.replicas.on_started_anew(partition.topic_partition, monotonic_now()))
 
     def advance_log_start(self, partition: Partition, start_offset: Offset) -> None:
@@ -446,7 +453,7 @@ class Partitions:
         self._spawn(self._advance_log_start(partition, start_offset))
 
     async def _advance_log_start(self, partition: Partition, start_offset: Offset) -> None:
-        if await self._change(partition, partition.log.advance_log_start, start_offset):
+        if await self._change(partition, PartitionLog.advance_log_start, start_offset):
             partition.on_readers_concerned()
 
     async def _change(
@@ -455,7 +462,7 @@ class Partitions:
         """Have the append thread change a log; return whether it has, and is still open here."""
         while self._open_here.get(partition.topic_partition) is partition:
             try:
-                await partition.appender.call(change, *args)
+                await partition.appender.call(_with_log, partition, change, *args)
             except (StorageFullError, StorageBusyError) as error:
                 _log.warning("a log cannot be changed yet", extra={"error": error.message})
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -471,6 +478,7 @@ class Partitions:
 
     def _configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         partition = self._open_here[topic_partition]
+        self.moves.on_placed(topic_partition, self.media_of(topic_partition), config.media)
         if config == partition.config:
             return
         becomes_durable = (
@@ -494,7 +502,7 @@ class Partitions:
                 raise error
 
         if self._open_here.get(partition.topic_partition) is partition:
-            partition.appender.call_then(done, partition.log.flush)
+            partition.appender.call_then(done, _with_log, partition, PartitionLog.flush)
 
     async def _propose(self, proposals: Sequence[tuple[TopicPartition, IsrProposal]]) -> None:
         request = AlterPartitions(
@@ -518,6 +526,87 @@ class Partitions:
             answers = error
         self.perform(self.replicas.on_isr_answers(answers, monotonic_now()))
 
+    # --- Moves to another media --------------------------------------------------------------
+
+    def _begin_moves(self, now: MonotonicMs) -> None:
+        """Have misplaced replicas move, as many as may at a time."""
+        if not self.moves:
+            return
+        for topic_partition in self.moves.begin(self.working_media(), now):
+            working = [each for each in self.directories if each.failure is None]
+            target = min(
+                (
+                    each
+                    for each in working
+                    if self.moves.is_wanted_on(topic_partition, each.directory.media)
+                ),
+                key=lambda opened: len(opened.known),
+            )
+            partition = self._open_here[topic_partition]
+            self._moving[topic_partition] = self._spawn(
+                self._move(partition, self._holder(topic_partition), target)
+            )
+
+    async def _move(
+        self, partition: Partition, source: OpenDirectory, target: OpenDirectory
+    ) -> None:
+        topic_partition = partition.topic_partition
+        told = {
+            "partition": self._named(topic_partition),
+            "from": source.directory.path,
+            "to": target.directory.path,
+        }
+        _log.info("a replica moves to the media that its topic asks for", extra=told)
+        is_refused = False
+        try:
+            await self._mover.move(partition, source, target)
+        except StorageError as error:
+            is_refused = True
+            _log.warning("a replica was not moved", extra={**told, "error": error.message})
+            if isinstance(partition.appender, HeldAppends):  # Neither of its logs can be used.
+                if self._open_here.get(topic_partition) is partition:
+                    self._go_offline(topic_partition, error)
+            else:
+                self.take_offline(topic_partition, error)  # Its log may be damaged.
+        else:
+            if topic_partition in target.known:
+                _log.info("a replica has moved", extra=told)
+        finally:
+            del self._moving[topic_partition]
+            self.moves.on_ended(topic_partition, monotonic_now(), is_refused=is_refused)
+
+    def _is_to_move(self, partition: Partition, target: OpenDirectory) -> bool:
+        return (
+            self._open_here.get(partition.topic_partition) is partition
+            and target.failure is None
+            and self.moves.is_wanted_on(partition.topic_partition, target.directory.media)
+        )
+
+    def _on_taken_in(
+        self,
+        partition: Partition,
+        log: PartitionLog,
+        source: OpenDirectory,
+        target: OpenDirectory,
+    ) -> None:
+        """Go on with another log, which has what the one before has, all of it flushed."""
+        topic_partition = partition.topic_partition
+        source.known.discard(topic_partition)
+        target.known.add(topic_partition)
+        partition.log = log
+        if self._open_here.get(topic_partition) is partition:
+            log.config = self._log_config(partition.config)
+            log.high_watermark = partition.replica.high_watermark
+            media = target.directory.media
+            self.moves.on_placed(topic_partition, media, partition.config.media)
+            self.replicas.replace_log(topic_partition, log)
+            self.on_flushed(partition, log.log_end_offset, log.flushed_offset)
+
+    async def _moved(self, topic_partition: TopicPartition) -> None:
+        """Return once a replica does not move any more."""
+        if (moving := self._moving.get(topic_partition)) is not None:
+            await asyncio.wait([moving])
+
     # --- Damaged logs ------------------------------------------------------------------------
 
     async def _ask_for_renewals(self, renewals: Sequence[ReplicaRenewal]) -> None:
@@ -532,6 +621,7 @@ class Partitions:
 
     async def _set_aside(self, topic_partition: TopicPartition) -> None:
         """Free the name of a damaged log for a new one."""
+        await self._moved(topic_partition)
         opened = self._holder(topic_partition)
         try:
             path = await opened.appender.call(
@@ -598,7 +688,7 @@ class Partitions:
                     "left out of log_dirs, or an empty one stands in its place. Bring the old one "
                     "back, or delete the topic"
                 )
-            _check(opened)
+            opened.check()
             log: PartitionLog = await self._reader.call(
                 opened.directory.path,
                 _open_log,
@@ -607,7 +697,7 @@ class Partitions:
                 self._log_config(config),
                 config.durability,
             )
-            _check(opened)  # It may have failed meanwhile, when this log was not open yet.
+            opened.check()  # It may have failed meanwhile, when this log was not open yet.
         except (StorageFullError, StorageBusyError) as error:
             self._open_again(topic_partition, error)
             return
@@ -699,6 +789,7 @@ class Partitions:
 
     def _close(self, topic_partition: TopicPartition) -> None:
         """Serve a partition no more; its log is closed with its files or its directory."""
+        self.moves.on_closed(topic_partition)
         partition = self._open_here.pop(topic_partition, None)
         if partition is not None:
             partition.on_readers_concerned()
@@ -709,6 +800,7 @@ class Partitions:
         try:
             if opening is not None:
                 await asyncio.wait([opening])
+            await self._moved(topic_partition)
             while (refusal := await self._try_to_drop(topic_partition)) is not None:
                 _log.warning("a replica is not deleted yet", extra={"error": refusal.message})
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -740,6 +832,8 @@ class Partitions:
             await self._opened()
             try:
                 topic_ids = frozenset(deleted)
+                for each in [each for each in self._moving if each.topic_id in topic_ids]:
+                    await self._moved(each)
                 on_disk = [each for opened in self.directories for each in opened.known]
                 await self._delete_files([each for each in on_disk if each.topic_id in topic_ids])
                 await self._ask_controller(
@@ -782,11 +876,12 @@ class Partitions:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._mover.close)
 
 
-def _check(opened: OpenDirectory) -> None:
-    if opened.failure is not None:
-        raise LogDirFailedError(opened.failure.message)
+def _with_log(partition: Partition, job: Callable[..., object], *args: object) -> object:
+    """Do something with the log that a partition has by now: it may have moved."""
+    return job(partition.log, *args)
 
 
 def _open_log(

@@ -287,11 +287,12 @@ class _Shard:
 
     async def _read(self) -> _Replayed:
         """Return a machine that has replayed all that is in the log, committed or not."""
-        partition, log = self.partition, self.partition.log
-        async with self.shell.loading[log.log_dir]:
+        partition = self.partition
+        async with self.shell.loading[partition.log.log_dir]:
             while True:
                 # Behind all that was on its way to the disk.
                 await partition.appender.call(_nothing)
+                log = partition.log  # It may have moved meanwhile.
                 end = log.log_end_offset
                 replayed = self._replayed
                 if replayed is None or not self._goes_on_from(replayed):

@@ -392,6 +392,8 @@ class LogDirectory:
             LogDirFailedError, StorageBusyError: the disk refused.
         """
         path = f"{self.path}/{log.topic_partition}"
+        if self._files.exists(f"{path}/{_CAME_FROM}"):
+            self.remove_copy(log.topic_partition)  # That was refused when it was given up.
         try:
             if self._files.exists(path):
                 raise CorruptLogError(

@@ -73,6 +73,16 @@ class BrokerMetrics:
             "Replicas here that are damaged, or on a log directory that failed.",
             registry=registry,
         )
+        self.misplaced_replicas = Gauge(
+            "millrace_misplaced_replicas",
+            "Replicas here that lie on another media than their topic asks for.",
+            registry=registry,
+        )
+        self.moving_replicas = Gauge(
+            "millrace_moving_replicas",
+            "Those of them that move to a log directory of the right media now.",
+            registry=registry,
+        )
         self.damaged_logs = Gauge(
             "millrace_damaged_logs",
             "Damaged logs that were set aside when their replicas were fetched anew.",

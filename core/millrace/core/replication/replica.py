@@ -155,6 +155,10 @@ class Replica:
         assert role is not None
         return role.written_offset
 
+    def replace_log(self, log: ReplicaLog) -> None:
+        """Begin roles with another log from now on, which has all that the one before has."""
+        self._log = log
+
     # --- What the controller says ------------------------------------------------------------
 
     def configure(self, rules: AppendRules, now: MonotonicMs) -> None:

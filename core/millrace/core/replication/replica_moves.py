@@ -88,8 +88,11 @@ class ReplicaMoves:
                 begun.append(topic_partition)
         return begun
 
-    def on_ended(self, topic_partition: TopicPartition, now: MonotonicMs) -> None:
-        """A move is over; a replica that is misplaced still waits before it is tried again."""
+    def on_ended(
+        self, topic_partition: TopicPartition, now: MonotonicMs, *, is_refused: bool = False
+    ) -> None:
+        """A move is over; one that was refused is tried again after a while."""
         self._under_way.discard(topic_partition)
-        if (known := self._misplaced.get(topic_partition)) is not None:
+        known = self._misplaced.get(topic_partition)
+        if is_refused and known is not None:
             known.not_before = MonotonicMs(now + RETRY_MS)

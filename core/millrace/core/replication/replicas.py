@@ -486,6 +486,12 @@ class Replicas:
         self._schedule(topic_partition, held, now)
         return [Configure(topic_partition, topic), *effects]  # It may be another one by now.
 
+    def replace_log(self, topic_partition: TopicPartition, log: ReplicaLog) -> None:
+        """Go on with another log, which has all that the one before has: it has moved."""
+        held = self._held[topic_partition]
+        held.log = log
+        held.replica.replace_log(log)
+
     def on_opening_refused(self, topic_partition: TopicPartition, error: MillraceError) -> None:
         """A log cannot be opened now, for want of space as it may be; it is tried again (P64).
 

@@ -69,10 +69,17 @@ class ReplicationConfig:
         100 << 20,
         "Bytes a second that a leader's broker sends each follower, of partitions in which it is "
         "not in sync, on top of what is appended to them meanwhile: so a broker that comes back "
-        "leaves something for producers, and does catch up. In-sync followers are never held back.",
+        "leaves something for producers, and does catch up. In-sync followers are never held back. "
+        "Likewise for a replica that moves to another log directory of its broker.",
         unit=Unit.BYTES,
         minimum=1 << 10,
         minus_one="as fast as it goes",
+    )
+    replica_moves_max: int = setting(
+        1,
+        "Replicas that a broker moves at the same time because they lie on another media than "
+        "their topic asks for, and it has a log directory of that media; 0: they stay where they "
+        "are.",
     )
     isr_retry_ms: int = setting(
         500,

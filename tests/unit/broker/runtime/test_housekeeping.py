@@ -21,6 +21,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import MonotonicMs, Offset, WallMs
 from millrace.core.media import Media
+from millrace.core.replication.replica_moves import ReplicaMoves
 
 MANY = 3000
 KEPT = {"checkpoint", "empty_trash", "take_ballast", "scrub"}
@@ -150,6 +151,7 @@ class Partitions:
         self.gone: set[int] = set()
         self.image = None
         self.replicas = SimpleNamespace(failed=())
+        self.moves = ReplicaMoves(1)
 
     def __len__(self) -> int:
         return len(self.held)

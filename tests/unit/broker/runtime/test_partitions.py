@@ -3,7 +3,8 @@
 import asyncio
 import errno
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.fakes.cluster import Cluster
@@ -11,27 +12,46 @@ from tests.fakes.disk import Disk
 from tests.fakes.stamped_batches import stamped_batch
 
 from millrace.broker.runtime import partitions as shell
+from millrace.broker.runtime.appender import HeldAppends
+from millrace.broker.runtime.clock import wall_now
 from millrace.broker.runtime.mailbox import Mailbox
+from millrace.broker.runtime.partition import Partition
 from millrace.broker.runtime.partitions import Partitions
 from millrace.broker.runtime.reader import LogReader
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
+from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory, settle_moves
 from millrace.core.errors import (
     LogDirFailedError,
     MillraceError,
     StorageBusyError,
     StorageFullError,
 )
-from millrace.core.ids import BrokerEpoch, BrokerId, TopicId, TopicPartition, WallMs
+from millrace.core.ids import (
+    NO_PRODUCER_ID,
+    BrokerEpoch,
+    BrokerId,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.image import MetadataImage
+from millrace.core.metadata.model import Topic
 from millrace.core.metadata.requests import (
+    AlterTopics,
     ConfirmDeletions,
     DeleteTopics,
     Reassignment,
     ReassignPartitions,
+    TopicChange,
     TopicRef,
 )
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.header import parse_header
+from millrace.core.replication.leader import Acks, Waiter
 from millrace.core.replication.rules import ReplicationConfig
 
 HERE = BrokerId(0)
@@ -49,12 +69,39 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
+class Sender:
+    """Whoever waits for an append."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[Waiter] = asyncio.get_running_loop().create_future()
+
+    def on_append_done(self, waiter: Waiter) -> None:
+        self.done.set_result(waiter)
+
+
+def send(partition: Partition, value: bytes) -> asyncio.Future[Waiter]:
+    """Append a client's batch of one record; return what will tell how that ended."""
+    columns = Columns(1, wall_now(), values=[value])
+    prepared = prepare(partition.topic_partition, columns)
+    sealed = prepared.finish(ProducerId(NO_PRODUCER_ID), ProducerEpoch(-1), -1)
+    batch, sender = memoryview(sealed + bytes(prepared.body)), Sender()
+    partition.append(parse_header(sealed), batch, Acks.LEADER, sender)
+    return sender.done
+
+
 class CrowdedDisk(Disk):
     """May have no room for another directory, or refuse to move one."""
 
     is_full = False
     is_busy = False
     refused = 0
+    going_on: threading.Event | None = None
+    """What flushes of a directory wait for."""
+
+    def fsync_directory(self, path: str) -> None:
+        if self.going_on is not None:
+            assert self.going_on.wait(20)
+        super().fsync_directory(path)
 
     def rename(self, source: str, target: str) -> None:
         if self.is_busy and target.endswith(".deleted"):
@@ -88,6 +135,8 @@ class World:
         self.disks = [CrowdedDisk(number) for number in range(len(self.media))]
         self.failures: list[BaseException] = []
         self.confirmed: list[TopicId] = []
+        self.ended = 0
+        """How many records a story left."""
         self.partitions: Partitions
         self.opened: list[LogDirectory] = []
 
@@ -118,6 +167,22 @@ class World:
         )
         self.cluster.driver.pass_time(1000)
         assert self.cluster.state(*topic_partition).replicas == target
+
+    def alter_media(self, topic_id: TopicId, media: str) -> None:
+        """Let a topic ask for another media, and the broker know."""
+        change = TopicChange(topic=TopicRef(topic_id=topic_id), set_config={"media": media})
+        (answer,) = self.cluster.ask_each(AlterTopics(changes=[change]))
+        assert isinstance(answer, Topic), answer
+        self.partitions.on_image(self.image)
+
+    @asynccontextmanager
+    async def ticking(self) -> AsyncIterator[None]:
+        """Let time pass for the partitions."""
+        ticking = asyncio.create_task(self.partitions.tick())
+        try:
+            yield
+        finally:
+            ticking.cancel()
 
     def write(self, topic_partition: TopicPartition, at: int = 0) -> None:
         """Leave a log with one batch, as an earlier process that was killed."""
@@ -430,3 +495,176 @@ def test_a_media_whose_directories_failed_is_said_no_more_and_others_take_what_i
         assert world.partitions.media_of(wanted) is Media.SSD
 
     world.run(story)
+
+
+# Replicas that move to the media that their topic asks for.
+
+
+def mixed() -> tuple[World, TopicPartition]:
+    """A broker with an SSD and an HDD, and a partition that lies on the SSD, as it should."""
+    world = World(media=[Media.SSD, Media.HDD])
+    world.cluster.give_media(HERE, Media.SSD, Media.HDD)
+    return world, TopicPartition(world.create(media="ssd"), 0)
+
+
+def test_a_replica_moves_to_the_media_that_its_topic_asks_for_while_it_leads() -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        leader = partition.leader
+        sent = [send(partition, b"before")]
+        world.alter_media(there.topic_id, "hdd")
+        assert list(world.partitions.moves) == [there]
+        async with world.ticking():
+            while world.partitions.moves:
+                sent.append(send(partition, b"meanwhile"))
+                await asyncio.sleep(0.001)
+            await until(lambda: not world.partitions.moves.under_way)
+        sent.append(send(partition, b"after"))
+        answers = await asyncio.wait_for(asyncio.gather(*sent), 20)
+        assert [each.base_offset for each in answers] == list(range(len(sent)))
+        assert not [each.error for each in answers if each.error is not None]
+        assert partition.leader is leader  # It was a slow disk, and nothing else.
+        assert leader.high_watermark == len(sent)
+        assert world.partitions.get(there).log.log_end_offset == len(sent)
+        assert world.partitions.media_of(there) is Media.HDD
+        assert not world.failures
+        world.ended = len(sent)
+
+    world.run(story)
+    (trash,) = world.names(0)
+    assert trash.endswith(".deleted")
+    assert world.names(1) == [str(there)]
+    for disk, at in zip(world.disks, (0, 1), strict=True):
+        directory = open_directory(disk, f"/{at}")
+        assert directory.was_clean
+        assert directory.found == ([there] if at else [])
+    log = directory.open_partition(there, LogConfig(), WallMs(0))
+    assert log.log_end_offset == world.ended
+
+
+def test_what_is_sent_while_a_log_is_switched_waits_and_is_written_to_the_new_one() -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        await send(partition, b"before")
+        world.disks[1].going_on = threading.Event()
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: isinstance(partition.appender, HeldAppends))
+            waiting = [send(partition, b"%d" % number) for number in range(3)]
+            positions = partition.appender.call(lambda: partition.log.log_dir)
+            await asyncio.sleep(0.05)
+            assert not any(each.done() for each in waiting)
+            world.disks[1].going_on.set()
+            assert [(await each).base_offset for each in waiting] == [1, 2, 3]
+            assert await positions == "/1"
+            await until(lambda: not world.partitions.moves.under_way)
+
+    world.run(story)
+
+
+@pytest.mark.parametrize("what", ["deleted", "moved away", "media"])
+def test_what_is_not_wanted_any_more_while_it_moves_is_not_moved_or_goes(what: str) -> None:
+    world = World(media=[Media.SSD, Media.HDD], brokers=4)
+    for broker in range(4):
+        world.cluster.give_media(broker, Media.SSD, Media.HDD)
+    there = TopicPartition(world.create(replicas=3, media="ssd"), 0)
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        world.disks[1].going_on = threading.Event()
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: isinstance(partition.appender, HeldAppends))
+            if what == "deleted":
+                topics = [TopicRef(topic_id=there.topic_id)]
+                world.cluster.ask_each(DeleteTopics(topics=topics))
+                world.partitions.on_image(world.image)
+            elif what == "moved away":
+                world.move(there, 1, 2, 3)
+                world.partitions.on_image(world.image)
+            else:
+                world.alter_media(there.topic_id, "ssd")
+            world.disks[1].going_on.set()
+            await until(lambda: not world.partitions.moves.under_way)
+            if what == "media":  # It was too late to stop: it moves back.
+                await until(lambda: not world.partitions.moves)
+                await until(lambda: not world.partitions.moves.under_way)
+                assert world.partitions.media_of(there) is Media.SSD
+                return
+            await until(
+                lambda: all(there not in each.known for each in world.partitions.directories)
+            )
+            assert not world.failures
+
+    world.run(story)
+    names = world.names(0) + world.names(1)
+    assert [name for name in names if not name.endswith(".deleted")] == (
+        [str(there)] if what == "media" else []
+    )
+
+
+def test_a_disk_that_refuses_a_copy_leaves_the_replica_where_it_is() -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        await send(partition, b"before")
+        world.disks[1].is_full = True
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: list(world.partitions._moving) == [there])
+            await until(lambda: not world.partitions.moves.under_way)
+            assert (await send(partition, b"after")).error is None
+        assert list(world.partitions.moves) == [there]  # Until it is tried again.
+        assert world.partitions.media_of(there) is Media.SSD
+
+    world.run(story)
+    assert world.names(0) == [str(there)]
+    assert world.names(1) == []
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["old", "new"])
+def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
+    """The replica goes on where it was, or is offline; none of its records is on neither disk."""
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        await send(partition, b"before")
+        world.disks[which].going_on = threading.Event()
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: isinstance(partition.appender, HeldAppends))
+            waiting = send(partition, b"waiting")
+            disk = world.disks[which]
+            assert disk.going_on is not None
+            await asyncio.sleep(0.05)
+            disk.fail_flush_at = disk.flushes + 1
+            disk.going_on.set()
+            await until(lambda: world.partitions.directories[which].failure is not None)
+            await until(lambda: not world.partitions.moves.under_way)
+            answer = await asyncio.wait_for(waiting, 20)
+            if which == 1:
+                assert answer.error is None
+                assert world.partitions.media_of(there) is Media.SSD
+            else:
+                assert isinstance(answer.error, LogDirFailedError)
+                assert world.partitions.replicas.failed == [there]
+
+    world.run(story)
+    for disk in world.disks:
+        disk.restart()
+    both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
+    settle_moves(both)
+    (holder,) = [each for each in both if there in each.found]
+    end = holder.open_partition(there, LogConfig(), WallMs(0)).log_end_offset
+    assert end == (2 if which == 1 else 1)

@@ -54,7 +54,7 @@ def test_without_a_working_directory_of_the_media_a_replica_is_misplaced_and_sta
 def test_a_move_that_was_refused_is_tried_again_after_a_pause_and_others_go_first() -> None:
     moves = misplaced()
     assert moves.begin(BOTH, at(0)) == [FIRST]
-    moves.on_ended(FIRST, at(10))
+    moves.on_ended(FIRST, at(10), is_refused=True)
     assert moves.begin(BOTH, at(10)) == [SECOND]
     moves.on_closed(SECOND)
     moves.on_closed(THIRD)
