@@ -2,7 +2,8 @@
 
 A broker tells the controller of which media it has log directories that work. New replicas of a
 topic go to brokers that have its media, and there into a directory of it. A replica that lies
-elsewhere, since the topic asked for something else before, works as well; it is only misplaced.
+elsewhere, since the topic asked for something else before, works as well; it is only misplaced, and
+moves where its broker has the media (`replication/replica_moves.py`).
 
 HDFS and ClickHouse name volumes by what they are made of in the same way.
 """

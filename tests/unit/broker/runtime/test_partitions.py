@@ -668,3 +668,26 @@ def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
     (holder,) = [each for each in both if there in each.found]
     end = holder.open_partition(there, LogConfig(), WallMs(0)).log_end_offset
     assert end == (2 if which == 1 else 1)
+
+
+def test_a_broker_that_stops_while_a_replica_moves_leaves_one_log_in_order() -> None:
+    world, there = mixed()
+
+    async def story() -> None:
+        await world.learn()
+        partition = world.partitions.get(there)
+        await send(partition, b"before")
+        disk = world.disks[1]
+        disk.going_on = threading.Event()
+        world.alter_media(there.topic_id, "hdd")
+        async with world.ticking():
+            await until(lambda: isinstance(partition.appender, HeldAppends))
+        threading.Timer(0.1, disk.going_on.set).start()
+
+    world.run(story)
+    both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
+    assert [each.closed_by for each in both] == [7, 7]
+    settle_moves(both)
+    (holder,) = [each for each in both if there in each.found]
+    assert holder.open_partition(there, LogConfig(), WallMs(0)).log_end_offset == 1
+    assert not [name for name in world.names(1) if name.endswith(".moving")]

@@ -208,6 +208,7 @@ def test_after_a_crash_at_any_moment_one_log_counts_and_nothing_is_lost(
         both = open_both(disk)
         assert len(holders(both)) == 1, at
         (holder,) = (each for each in both if TOPIC_PARTITION in each.found)
+        assert holder.recovery_point_of(TOPIC_PARTITION) is not None
         log = holder.open_partition(TOPIC_PARTITION, CONFIG, NOW)
         assert log.log_start_offset == 6
         if "appended" in said:
@@ -279,6 +280,27 @@ def leave_room(disk: Disk, room: int) -> None:
     disk.capacity = None
     used = sum(map(disk.size, disk.files()))
     disk.capacity = used + room
+
+
+def test_a_copy_that_could_not_be_removed_does_not_count_once_the_log_has_gone_on() -> None:
+    disk = Disk()
+    source, target = open_both(disk)
+    log = written(source)
+    copy = copied(target, log)
+    log.checkpoint()
+    target.take_in(copy, source, CONFIG, NOW)
+    disk.lack = errno.EMFILE
+    with pytest.raises(StorageBusyError):
+        target.remove_copy(TOPIC_PARTITION)
+    disk.lack = None
+    log.append([BATCHES[10]], NOW)
+    log.flush()
+    crashed = disk.copy()
+    both = open_both(crashed)
+    assert holders(both) == ["/old"]
+    assert contents(both[0].open_partition(TOPIC_PARTITION, CONFIG, NOW)) == joined(last=11)
+    # Without a crash it is tried again.
+    assert contents(moved(source, target, copied(target, log))) == joined(last=11)
 
 
 def test_a_log_that_does_not_fit_is_not_copied() -> None:
