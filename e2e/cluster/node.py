@@ -4,6 +4,7 @@ import contextlib
 import json
 from pathlib import Path
 
+import grpc
 from e2e import programs
 from e2e.cluster import cgroups, control_plane, images, network
 from e2e.cluster.certificates import Certificates
@@ -16,6 +17,7 @@ _PROXY = "kube-proxy"
 _API_SERVER = f"https://{network.CONTROL_PLANE}:{control_plane.PORT}"
 _SOCKET = "/run/containerd/containerd.sock"
 _CTR = ("ctr", f"--address={_SOCKET}", "--namespace=k8s.io")
+_VERSION = "/runtime.v1.RuntimeService/Version"
 _VOLUMES = "/var/lib/volumes"
 
 _CONTAINERD = f"""version = 2
@@ -180,11 +182,14 @@ class Node:
         )
 
     def _has_containerd(self) -> bool:
-        try:
-            self.machine.run(*_CTR, "version")
-        except CommandError:
-            return False
-        return True
+        """Whether containerd serves kubelets, which end where it does not yet."""
+        with (
+            contextlib.suppress(grpc.RpcError),
+            grpc.insecure_channel(f"unix:/proc/{self.machine.pid}/root{_SOCKET}") as channel,
+        ):
+            channel.unary_unary(_VERSION)(b"", timeout=5)
+            return True
+        return False
 
     def _file(self, name: str) -> Path:
         return self.machine.folder / name
