@@ -21,7 +21,7 @@ import urllib3
 from e2e import programs
 from e2e.cluster import cgroups, control_plane, disk, images, network, places
 from e2e.cluster.certificates import Certificates
-from e2e.cluster.commands import Background, CommandError, UnableError, wait_until
+from e2e.cluster.commands import Background, CommandError, UnableError, run, wait_until
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.machine import Machine
 from e2e.cluster.node import Node
@@ -264,3 +264,8 @@ def _check_machine() -> None:
     )
     if missing := [program for program in wanted if shutil.which(program) is None]:
         raise UnableError(f"install what is missing, or run make: {', '.join(missing)}")
+    try:
+        run("unshare", "--mount", "--net", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
+        run("losetup", "--find")
+    except CommandError as error:
+        raise UnableError(f"root may make no namespaces, mounts and loops here: {error}") from error
