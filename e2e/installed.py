@@ -96,14 +96,22 @@ class Namespace:
         """Wait for a condition of a resource."""
         self("wait", resource, f"--for=condition={condition}", f"--timeout={seconds}s")
 
-    def make_client(self, cluster: str = "logs") -> None:
-        """Start a pod in which `millrace` finds the cluster's brokers."""
+    def make_client(self, cluster: str = "logs", *, outside: str = "") -> None:
+        """Start a pod in which `millrace` finds the cluster's brokers.
+
+        Args:
+            cluster: where it connects first, by its name.
+            outside: where it connects first instead. The pod is then a program on a node like any
+                other: no part of the pods' network, and without the names of the cluster's DNS.
+        """
+        host = {"hostNetwork": True, "dnsPolicy": "Default"} if outside else {}
         self.apply(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
                 "metadata": {"name": "client"},
                 "spec": {
+                    **host,
                     "terminationGracePeriodSeconds": 0,
                     "containers": [
                         {
@@ -114,7 +122,7 @@ class Namespace:
                             "env": [
                                 {
                                     "name": "MILLRACE_BOOTSTRAP",
-                                    "value": f"{cluster}-bootstrap.{self.name}.svc:7092",
+                                    "value": outside or f"{cluster}-bootstrap.{self.name}.svc:7092",
                                 }
                             ],
                         }

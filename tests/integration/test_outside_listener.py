@@ -128,7 +128,14 @@ def test_the_address_may_come_and_change_while_the_broker_runs(tmp_path: Path) -
         assert broker.outside_address == ""
         assert told(broker.address) == broker.address
         assert told(f"127.0.0.1:{port}") == ""
-        file.write_text(f":{port}")
+        with RawClient(broker.address) as client:
+            client.create_topic("waiting")
+        with SyncProducer(f"127.0.0.1:{port}") as producer:
+            waits = producer.send("waiting", b"v")
+            with pytest.raises(TimeoutError):
+                waits.result(1)
+            file.write_text(f":{port}")
+            waits.result(30)
         wait_until(lambda: told(f"127.0.0.1:{port}") == f"127.0.0.1:{port}", "it is told")
         file.write_text(f"localhost:{port}")
         wait_until(lambda: told(f"127.0.0.1:{port}") == f"localhost:{port}", "it is told")

@@ -47,7 +47,7 @@ class BrokerMetrics:
         )
         self.connections = Gauge(
             "millrace_connections",
-            "Open connections, of clients and of brokers.",
+            "Open connections, by listener: of clients, of those outside, and of brokers.",
             ["listener"],
             registry=registry,
         )
