@@ -187,7 +187,8 @@ class Node:
             contextlib.suppress(grpc.RpcError),
             grpc.insecure_channel(f"unix:/proc/{self.machine.pid}/root{_SOCKET}") as channel,
         ):
-            channel.unary_unary(_VERSION)(b"", timeout=5)
+            ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_VERSION)
+            ask(b"", timeout=5)
             return True
         return False
 
