@@ -30,7 +30,8 @@ class Case:
         name: what is wrong.
         resource: without a name it gets one of its own.
         says: texts that somebody has to be told: the field, and what to do.
-        reason: of the condition that says it; empty: the API server refuses.
+        condition: that says it, if the API server does not refuse.
+        reason: of that condition; empty: the API server refuses.
         before: the spec that is accepted first, of which `resource` is a change.
         others: objects that are there before.
     """
@@ -38,6 +39,7 @@ class Case:
     name: str
     resource: Document
     says: tuple[str, ...]
+    condition: str = "Ready"
     reason: str = ""
     before: Mapping[str, Any] | None = None
     others: tuple[Document, ...] = ()
@@ -72,6 +74,11 @@ def topic(*, named: str = "", where: str = NAMESPACE, **spec: Any) -> Document:
     return _resource(
         "Topic", named, {key: each for key, each in spec.items() if each is not None}, where
     )
+
+
+def outside(named: str = "", **changes: Any) -> Document:
+    """Return a Cluster with a listener for clients outside."""
+    return cluster(named=named, listeners={"outside": {"type": "NodePort", **changes}})
 
 
 def configured(settings: Document) -> Document:
@@ -767,6 +774,69 @@ CLUSTERS: Final = (
             }
         ),
         says=("selector.matchExpressions[0].operator", '"Exists", "In", "NotIn"'),
+    ),
+    # Clients outside.
+    Case(
+        name="a listener of no type",
+        resource=outside(type="Ingress"),
+        says=("spec.listeners.outside.type", '"LoadBalancer", "NodePort"'),
+    ),
+    Case(
+        name="addresses of nodes behind load balancers",
+        resource=outside(type="LoadBalancer", nodeAddress="Hostname"),
+        says=("spec.listeners.outside", "nodeAddress goes with `type: NodePort`"),
+    ),
+    Case(
+        name="load balancers of no Service",
+        resource=outside(loadBalancerClass="example.org/lb"),
+        says=("spec.listeners.outside", "loadBalancerClass", "go with `type: LoadBalancer`"),
+    ),
+    Case(
+        name="networks that are none",
+        resource=outside(type="LoadBalancer", loadBalancerSourceRanges=["everybody"]),
+        condition="OutsideAddressed",
+        reason="AddressesMissing",
+        says=("is refused", "LoadBalancerSourceRanges[0]", "everybody", "10.9.8.0/24"),
+    ),
+    Case(
+        name="a port that is none",
+        resource=outside(bootstrap={"nodePort": 70_000}),
+        says=("spec.listeners.outside.bootstrap.nodePort", "less than or equal to 65535"),
+    ),
+    Case(
+        name="a port that nodes do not give",
+        resource=outside(bootstrap={"nodePort": 80}),
+        condition="OutsideAddressed",
+        reason="AddressesMissing",
+        says=("is refused", "nodePort", "30000-32767"),
+    ),
+    Case(
+        name="one port for two brokers",
+        resource=outside(
+            named="ports",
+            bootstrap={"nodePort": 30_080},
+            brokers=[{"name": "ports-b-0", "nodePort": 30_080}],
+        ),
+        condition="OutsideAddressed",
+        reason="AddressesMissing",
+        says=("is refused", "nodePort", "30080", "already allocated"),
+    ),
+    Case(
+        name="a broker that there is twice",
+        resource=outside(named="twice", brokers=[{"name": "twice-b-0"}, {"name": "twice-b-0"}]),
+        says=("spec.listeners.outside.brokers[1]", "Duplicate value"),
+    ),
+    Case(
+        name="a broker of a pool that is not there",
+        resource=outside(named="nobody", brokers=[{"name": "nobody-c-0"}]),
+        says=("listeners.outside.brokers names a broker of no pool", "<cluster>-<pool>-<number>"),
+    ),
+    Case(
+        name="a host with a space",
+        resource=outside(
+            named="host", brokers=[{"name": "host-b-0", "advertisedHost": "broker 0"}]
+        ),
+        says=("spec.listeners.outside.brokers[0].advertisedHost", "should match"),
     ),
     # The rest.
     Case(

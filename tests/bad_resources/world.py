@@ -99,7 +99,7 @@ class World:
             status, answer = self._send("PUT", resource)
         if status not in (200, 201):
             return _judged(case, "", answer["message"])
-        condition = self._condition(answer, lambda each: _tells(each, case))
+        condition = self._condition(answer, lambda each: _tells(each, case), case.condition)
         if condition is None:
             return _judged(case, "", "it was accepted, and no condition tells of it")
         return _judged(case, condition["reason"], condition["message"])
@@ -166,7 +166,9 @@ class World:
         partitions: int = document["status"]["partitions"]
         return partitions
 
-    def _condition(self, document: Document, fits: Callable[[Document], bool]) -> Document | None:
+    def _condition(
+        self, document: Document, fits: Callable[[Document], bool], type_: str = "Ready"
+    ) -> Document | None:
         """Return the condition of this state of the resource, or a later one, once it fits.
 
         Or whatever there is in the end; None: there is none.
@@ -175,7 +177,7 @@ class World:
         path = _path(document["kind"], metadata["namespace"], metadata["name"])
         deadline = time.monotonic() + CONDITION_SECONDS_MAX
         while True:
-            found = _ready_condition(self.api_server.request("GET", path)[1])
+            found = _condition(self.api_server.request("GET", path)[1], type_)
             if time.monotonic() > deadline or (found is not None and fits(found)):
                 return found
             time.sleep(0.1)
@@ -320,12 +322,12 @@ def _tells(condition: Document, case: Case) -> bool:
     return bool(condition["reason"] == case.reason and all(told))
 
 
-def _ready_condition(document: Document) -> Document | None:
-    """Return `Ready`, if it is of the resource as it is now."""
+def _condition(document: Document, type_: str) -> Document | None:
+    """Return a condition, if it is of the resource as it is now."""
     generation = document["metadata"]["generation"]
     for each in (document.get("status") or {}).get("conditions") or ():
         condition: Document = each
-        if condition["type"] == "Ready" and condition["observedGeneration"] == generation:
+        if condition["type"] == type_ and condition["observedGeneration"] == generation:
             return condition
     return None
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.broker import config as broker_config
+from millrace.operator.model.cluster import POD_VOLUMES
 from millrace.operator.model.objects import CONFIG_ANNOTATION, Decided, desired_objects
 from millrace.operator.reconcile.resources import cluster_of
 
@@ -34,6 +35,13 @@ def test_every_object_is_owned_by_the_cluster_so_that_it_goes_with_it() -> None:
         (owner,) = each["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("Cluster", "u1", True)
         assert each["metadata"]["namespace"] == "logs"
+
+
+def test_no_volume_of_a_pool_can_have_the_name_of_another_one() -> None:
+    """The definition refuses such a volume by a list of names: it has to be all of them."""
+    listeners = {"outside": {"type": "NodePort"}}
+    made = pod_of(objects(listeners=listeners)["StatefulSet", "c-b"])
+    assert {each["name"] for each in made["volumes"]} == set(POD_VOLUMES)
 
 
 def test_a_broker_takes_the_settings_that_are_written_for_it(tmp_path: Path) -> None:

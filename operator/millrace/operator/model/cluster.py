@@ -29,6 +29,9 @@ REPLICAS_MAX = 250
 VOLUME_SIZE_MIN = "128Mi"
 """A broker takes 64 MiB of it in advance; a size with its unit forgotten is below this."""
 
+POD_VOLUMES = ("config", "outside", "placed", "tmp")
+"""Names of the volumes that pods have beside those of the pool."""
+
 ANNOTATIONS_MAX = 32
 OPERATOR_LABELS = (
     "app.kubernetes.io/name",
@@ -89,8 +92,8 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
             f"size must be at least {VOLUME_SIZE_MIN}: write it with its unit, as 100Gi",
         ),
         Rule(
-            "!(self.name in ['config', 'placed', 'tmp'])",
-            "config, placed and tmp are volumes of pods already: give it another name",
+            f"!(self.name in {list(POD_VOLUMES)})",
+            f"{', '.join(POD_VOLUMES)} are volumes of pods already: give it another name",
         ),
     )
 
@@ -267,6 +270,14 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         Rule(
             "self.pools.exists(p, p.replicas > 0)",
             "a cluster needs a broker: set replicas of a pool to 1 or more",
+        ),
+        Rule(
+            # The name of the cluster is out of sight here.
+            "!has(self.listeners) || !has(self.listeners.outside) || "
+            "!has(self.listeners.outside.brokers) || self.listeners.outside.brokers.all(b, "
+            "self.pools.exists(p, b.name.contains('-' + p.name + '-')))",
+            "listeners.outside.brokers names a broker of no pool: they are called "
+            "<cluster>-<pool>-<number>",
         ),
     )
 

@@ -120,7 +120,7 @@ def cluster_definition(broker_config: type) -> Schema:
             f"self.metadata.name.size() <= {CLUSTER_NAME_MAX}",
             "message": f"the name must be at most {CLUSTER_NAME_MAX} of a-z, 0-9 and -, and begin "
             "with a letter: pods and hosts are called after it",
-        }
+        },
     ]
     return schema
 
