@@ -7,11 +7,13 @@ whatever its own validation knows, which no schema does.
 
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from charts.generate import CHART, EXPECTED, KUSTOMIZE, helm, rendered
+from tests.api_server import binaries
 from tests.api_server.running import CRDS, NAMESPACE, RunningApiServer
 
 from millrace.operator.model.objects import Decided, desired_objects
@@ -302,3 +304,38 @@ def test_the_operator_may_do_to_its_objects_what_it_does() -> None:
         group = each["apiVersion"].rpartition("/")[0]
         plural = {"NetworkPolicy": "networkpolicies"}.get(each["kind"], each["kind"].lower() + "s")
         assert (group, plural) in allowed, each["kind"]
+
+
+def test_helm_uninstall_leaves_definitions_and_clusters(tmp_path: Path) -> None:
+    """And a release that is installed again takes them up."""
+    if not binaries.PROGRAMS.are_built():
+        pytest.skip("kube-apiserver and etcd are not built yet: make api-server")
+    server = RunningApiServer(tmp_path)
+    try:
+        server.start()
+        server.delete_definitions()  # Helm brings them.
+        config = tmp_path / "kubeconfig"
+        config.write_text(server.kubeconfig("admin"))
+
+        def release(*arguments: str) -> None:
+            done = helm(*arguments, f"--kubeconfig={config}", f"--namespace={NAMESPACE}")
+            assert done.returncode == 0, done.stderr
+
+        def status(path: str) -> int:
+            return server.request("GET", path)[0]
+
+        deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/millrace-operator"
+        clusters = f"/apis/millrace.dev/v1beta1/namespaces/{NAMESPACE}/clusters"
+        release("install", "millrace", str(CHART))
+        assert status(deployment) == 200
+        # As NOTES say: a sample once the definitions are there.
+        release("upgrade", "millrace", str(CHART), "--set", "sample.enabled=true")
+        assert status(f"{clusters}/sample") == 200
+
+        release("uninstall", "millrace")
+        assert status(deployment) == 404
+        assert status(f"{clusters}/sample") == 200
+        release("install", "millrace", str(CHART), "--set", "sample.enabled=true")
+        assert (status(deployment), status(f"{clusters}/sample")) == (200, 200)
+    finally:
+        server.stop()
