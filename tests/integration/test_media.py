@@ -46,7 +46,9 @@ def lies_on(admin: SyncAdmin, topic: str) -> set[tuple[int, Media | None]]:
 
 
 @contextmanager
-def producing(bootstrap: str, topic: str, first: int = 0) -> Iterator[list[float]]:
+def producing(
+    bootstrap: str, topic: str, *, partitions: int, first: int = 0
+) -> Iterator[list[float]]:
     """Send numbered records one after the other all the while; all must arrive.
 
     Yields how many seconds each took to be acknowledged, which grows.
@@ -61,7 +63,8 @@ def producing(bootstrap: str, topic: str, first: int = 0) -> Iterator[list[float
                 while not is_over.is_set():
                     begun = time.monotonic()
                     value = b"%d " % (first + len(took))
-                    producer.send(topic, value.ljust(2000), partition=len(took) % 4).result(120)
+                    partition = len(took) % partitions
+                    producer.send(topic, value.ljust(2000), partition=partition).result(120)
                     took.append(time.monotonic() - begun)
         except Exception as error:
             failures.append(error)
@@ -192,7 +195,7 @@ def test_replicas_move_to_the_media_that_their_topic_asks_for_by_themselves(
         with SyncAdmin(running.bootstrap) as admin:
             admin.create_topic("t", partitions=4, replication_factor=2, config={"media": "ssd"})
             leaders = [each.leader for each in admin.describe_topic("t").partitions]
-            with producing(running.bootstrap, "t") as took:
+            with producing(running.bootstrap, "t", partitions=4) as took:
                 wait_until(lambda: len(took) > 200, "records are written")
                 admin.alter_topic("t", set_config={"media": "hdd"})
                 wait_until(
@@ -217,6 +220,7 @@ def test_replicas_move_to_the_media_that_their_topic_asks_for_by_themselves(
         running.abandon()
 
 
+@pytest.mark.timeout(300)  # It starts a broker several times.
 def test_a_broker_that_is_killed_again_and_again_while_its_only_replicas_move_loses_nothing(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
@@ -227,38 +231,36 @@ def test_a_broker_that_is_killed_again_and_again_while_its_only_replicas_move_lo
     )
     ssd, hdd = broker.log_dirs
 
+    def named(path: Path) -> set[str]:
+        return {each.name for each in path.glob(f"{topic_id.hex()}-?")}
+
     def moved() -> int:
-        return len(list(hdd.glob(f"{topic_id.hex()}-?")))
+        return len(named(hdd) - named(ssd))
 
-    def wait_for_a_moment(seconds: float) -> None:
-        """Wait for so long, or until a replica has its new place: the old one may be there yet."""
-        until, there = time.monotonic() + seconds, moved()
-        wait_until(lambda: time.monotonic() > until or moved() > there, "it is time")
-
+    # When it is killed: in a copy, when a log is in both places, and when it has moved.
+    moments = (
+        lambda: len(list(hdd.glob("*.moving/*.log"))) > 1,
+        lambda: len(named(hdd)) > there,
+        lambda: False,
+    )
     with SyncAdmin(broker.address) as admin:
         config = {"media": "ssd", "segment.bytes": "1MiB"}
-        topic_id = admin.create_topic("t", partitions=4, config=config).topic_id
+        topic_id = admin.create_topic("t", partitions=2, config=config).topic_id
         with SyncProducer(broker.address, acks="all") as producer:
-            for number in range(4000):
-                producer.send("t", (b"%d " % number).ljust(2000), partition=number % 4)
-        with producing(broker.address, "t", first=4000) as took:
+            for number in range(2000):
+                producer.send("t", (b"%d " % number).ljust(2000), partition=number % 2)
+        with producing(broker.address, "t", partitions=2, first=2000) as took:
             admin.alter_topic("t", set_config={"media": "hdd"})
-            wait_until(lambda: list(hdd.glob("*.moving/*.log")), "one is being copied")
             kills = 0
-            while moved() < 4:
+            while (there := moved()) < 2:
+                moment = moments[kills % len(moments)]
+                wait_until(lambda: moment() or moved() > there, "it is time", 60)  # noqa: B023
                 broker.kill()
                 kills += 1
-                assert kills < 30
                 broker.start()
-                held = {path.name for path in (*ssd.iterdir(), *hdd.iterdir()) if path.is_dir()}
-                assert {each for each in held if "." not in each} == {
-                    f"{topic_id.hex()}-{number}" for number in range(4)
-                }
-                wait_for_a_moment(0.4 * (kills % 6))
-            broker.kill()
-            broker.start()
+                assert named(ssd) | named(hdd) == {f"{topic_id.hex()}-{each}" for each in (0, 1)}
             wait_until(lambda: lies_on(admin, "t") == {(0, HDD)}, "all have moved")
-        assert kills > 1
-        count = 4000 + len(took)
+        assert kills >= 2
+        count = 2000 + len(took)
         assert numbers(broker.address, "t", count) == list(range(count))
     assert broker.stop() == 0
