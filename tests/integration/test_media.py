@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -230,6 +230,10 @@ def test_a_broker_that_is_killed_again_and_again_while_its_only_replicas_move_lo
         media=["ssd", "hdd"],
     )
     ssd, hdd = broker.log_dirs
+    config = {"media": "ssd", "segment.bytes": "1MiB"}
+    with SyncAdmin(broker.address) as admin:
+        topic_id = admin.create_topic("t", partitions=2, config=config).topic_id
+    there = kills = 0
 
     def named(path: Path) -> set[str]:
         return {each.name for each in path.glob(f"{topic_id.hex()}-?")}
@@ -238,20 +242,17 @@ def test_a_broker_that_is_killed_again_and_again_while_its_only_replicas_move_lo
         return len(named(hdd) - named(ssd))
 
     # When it is killed: in a copy, when a log is in both places, and when it has moved.
-    moments = (
+    moments: tuple[Callable[[], bool], ...] = (
         lambda: len(list(hdd.glob("*.moving/*.log"))) > 1,
         lambda: len(named(hdd)) > there,
         lambda: False,
     )
     with SyncAdmin(broker.address) as admin:
-        config = {"media": "ssd", "segment.bytes": "1MiB"}
-        topic_id = admin.create_topic("t", partitions=2, config=config).topic_id
         with SyncProducer(broker.address, acks="all") as producer:
             for number in range(2000):
                 producer.send("t", (b"%d " % number).ljust(2000), partition=number % 2)
         with producing(broker.address, "t", partitions=2, first=2000) as took:
             admin.alter_topic("t", set_config={"media": "hdd"})
-            kills = 0
             while (there := moved()) < 2:
                 moment = moments[kills % len(moments)]
                 wait_until(lambda: moment() or moved() > there, "it is time", 60)  # noqa: B023
