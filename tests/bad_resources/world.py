@@ -90,7 +90,9 @@ class World:
         """Apply the resource of a case as `kubectl` would, and return what it says."""
         self._number += 1
         for each in case.others:
-            self._must("POST", each)
+            other = self._must("POST", each)
+            if each["kind"] == "Cluster":  # Its objects are there once the operator tells of it.
+                self._condition(other, lambda condition: True)
         resource = _named(case.resource, f"case-{self._number}")
         if case.before is None:
             status, answer = self._send("POST", resource)
