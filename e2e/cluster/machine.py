@@ -13,6 +13,18 @@ from pathlib import Path
 
 from e2e.cluster.commands import CommandError, detached, read_pid, run, wait_until
 
+# Containers are entered at the root of the machine's mounts. Where this program runs in a chroot,
+# that is another one, outside of it: so the chroot becomes that root.
+_PIVOT = """
+exec 3</
+exec nsenter --mount=/proc/self/ns/mnt sh -euc '
+cd /proc/self/fd/3
+pivot_root . .
+umount --no-canonicalize --lazy .
+exec chroot . sh -euc "$@"
+' pivot "$@"
+"""
+
 # `/run` is empty at each boot. `/var` is the system's, below what the machine has written itself.
 # The machine's folder stays visible, though it may lie in there; and what the file systems of
 # containers are laid over has to be a real disk.
@@ -83,7 +95,8 @@ class Machine:
         command = [
             *("nsenter", f"--net=/run/netns/{self.namespace}"),
             *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--uts", "--mount-proc"),
-            *("sh", "-euc", _BOOT, "boot", str(self.folder), self.name),
+            *(("sh", "-euc", _PIVOT, "pivot") if _is_chroot() else ("sh", "-euc")),
+            *(_BOOT, "boot", str(self.folder), self.name),
         ]
         run(*detached(self._pid_file, log, command))
         wait_until(lambda: self.pid is not None, f"{self.name} boots; see {log}", 10.0)
@@ -143,3 +156,8 @@ class Machine:
         """
         pid = read_pid(self.folder / "run" / f"{name}.pid")
         self.run("kill", f"-{number.name.removeprefix('SIG')}", str(pid))
+
+
+def _is_chroot() -> bool:
+    which = ("stat", "--format=%d:%i", "/")
+    return run(*which) != run("nsenter", "--mount=/proc/self/ns/mnt", *which)
