@@ -324,6 +324,7 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
                 "metadata": {
                     "labels": pod_labels,
                     "annotations": {
+                        "kubectl.kubernetes.io/default-container": "broker",
                         **pool.template.annotations,
                         CONFIG_ANNOTATION: _digest(_broker_toml(cluster, pool)),
                     },
