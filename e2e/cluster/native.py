@@ -174,6 +174,13 @@ class NativeCluster:
         name, node = self._find_volume(claim, namespace)
         return node, node.volume_path(name)
 
+    def signal_pod(self, pod: str, name: str, namespace: str = "default") -> None:
+        """Send a signal, as `SIGKILL`, to the first process of a pod's only container."""
+        found = self.kubectl.get("pod", pod, f"--namespace={namespace}")
+        (status,) = found["status"]["containerStatuses"]
+        container = status["containerID"].removeprefix("containerd://")
+        self.node(found["spec"]["nodeName"]).signal_container(container, name)
+
     def wipe_volume(self, claim: str, namespace: str = "default") -> None:
         """Remove everything that is on the volume of a claim."""
         name, node = self._find_volume(claim, namespace)

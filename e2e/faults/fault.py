@@ -252,11 +252,7 @@ class Scene:
 
     def signal(self, pod: str, name: str, namespace: str = "") -> None:
         """Send a signal to the first process of a pod's only container."""
-        where = namespace or self.namespace.name
-        found = self.kubernetes.kubectl.get(f"pod/{pod}", f"--namespace={where}")
-        (status,) = found["status"]["containerStatuses"]
-        container = status["containerID"].removeprefix("containerd://")
-        self.kubernetes.node(found["spec"]["nodeName"]).signal_container(container, name)
+        self.kubernetes.signal_pod(pod, name, namespace or self.namespace.name)
 
     def is_node_ready(self, node: Node) -> bool:
         """Whether Kubernetes says that a node is ready."""
