@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,33 +29,53 @@ class KilledError(BaseException):
 
 
 class CutApi(Api):
-    """An API server that is gone after so many writes.
+    """An API server for an operator that is killed after so many changes, of brokers too.
+
+    To apply what is so already is a write, and no change.
 
     Attributes:
-        left: how many writes are done yet; None: all.
-        is_done: whether the last one, whose answer never comes, is done.
+        writes: how many there were.
+        left: how many changes are left to it; None: any number.
+        is_done: whether it dies with its last change, or with the next write.
     """
 
+    writes = 0
     left: int | None = None
     is_done = False
-    writes = 0
 
-    def write(self) -> bool:
-        """Count a write; return whether the operator is killed by it."""
+    def on_write(self, what: str) -> None:
+        """Count a change that brokers are asked for; it is made unless this raises."""
+        self._check_lives(is_write=True)
         self.writes += 1
-        if self.left is None:
-            return False
-        self.left -= 1
-        return self.left < 0
+        self._count()
 
     async def _call(self, method: str, path: str, *given: Any, **more: Any) -> Document:
-        is_killed = method != "GET" and self.write()
-        if is_killed and not self.is_done:
-            raise KilledError
+        self._check_lives(is_write=method != "GET")
+        if method == "GET":
+            return await super()._call(method, path, *given, **more)
+        self.writes += 1
+        before = None
+        if method == "PATCH" and self.left is not None:
+            with suppress(ApiError):
+                before = await super()._call("GET", path.removesuffix("/status"))
         answer = await super()._call(method, path, *given, **more)
-        if is_killed:
-            raise KilledError
+        if before is None or _version(before) != _version(answer):
+            self._count()
+        self._check_lives(is_write=False)
         return answer
+
+    def _count(self) -> None:
+        if self.left is not None:
+            self.left -= 1
+
+    def _check_lives(self, *, is_write: bool) -> None:
+        if self.left is not None and self.left <= 0 and (is_write or self.is_done):
+            raise KilledError
+
+
+def _version(document: Document) -> str:
+    version: str = document["metadata"]["resourceVersion"]
+    return version
 
 
 class Operated:
@@ -78,10 +99,11 @@ class Operated:
         self.api = CutApi(client, lambda method: None)
         assert self.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
         self.restart()
+        self.fake().on_write = self.api.on_write
 
-    def restart(self) -> None:
-        """Begin with an operator that knows nothing."""
-        self.api.left = None
+    def restart(self, changes: int | None = None) -> None:
+        """Begin with an operator that knows nothing; it is killed after so many changes."""
+        self.api.left = changes
         self.clusters = ClusterReconciler(
             self.api,
             self.brokers,

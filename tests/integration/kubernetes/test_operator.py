@@ -1,22 +1,25 @@
 """The operator on a real API server; the rest of Kubernetes, and the brokers, are played."""
 
-from contextlib import closing
+import asyncio
+from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.integration.kubernetes.operated import Operated
+from tests.integration.kubernetes.operated import KilledError, Operated
 
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.lease import LeaseRecord
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.stored import StoredObject
-from millrace.operator.reconcile.cluster import BUSY_S
+from millrace.operator.kube.lease import OperatorLease
+from millrace.operator.reconcile.cluster import BUSY_S, STEADY_S
 
 PODS = "/api/v1/%s/pods"
 CLAIMS = "/api/v1/%s/persistentvolumeclaims"
 STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
+CONTAINER = {"name": "theirs", "image": "theirs:1"}
 VOLUME = {"name": "data", "size": "1Gi"}
 
 
@@ -188,3 +191,215 @@ def test_a_cluster_that_is_made_again_at_once_begins_when_the_one_before_is_gone
     assert operated.conditions() == {"Ready": ("False", "PredecessorGoes")}
     operated.settle()
     assert metadata_left(operated) == 0
+
+
+def rebuilt(operated: Operated, class_name: str, *, is_new: bool) -> None:
+    """Apply a Cluster and a Topic; another time, with everything else than the first time."""
+    size, image = ("2Gi", "millrace:2") if is_new else ("1Gi", "millrace:1")
+    volume = {"name": "data", "size": size, "storageClassName": class_name}
+    large = {"name": "data", "size": "5Gi", "media": "hdd", "storageClassName": class_name}
+    pools = [pool(replicas=2 if is_new else 3, volumes=[volume])]
+    pools.append(pool("h" if is_new else "g", replicas=2, volumes=[large]))
+    deletion = "Delete" if is_new else "Retain"
+    operated.apply("clusters", "c", {"pools": pools, "image": image, "volumeDeletion": deletion})
+    media = "hdd" if is_new else "ssd"
+    partitions = 4 if is_new else 3
+    operated.apply(
+        "topics",
+        "t",
+        {"clusterRef": {"name": "c"}, "partitions": partitions, "replicas": 2, "media": media},
+    )
+
+
+def is_all_settled(operated: Operated) -> bool:
+    topic = operated.request(
+        "GET", f"/apis/millrace.dev/v1beta1/namespaces/{operated.namespace}/topics/t"
+    )
+    status = topic.get("status") or {}
+    return (
+        operated.is_settled()
+        and status.get("observedGeneration") == topic["metadata"]["generation"]
+        and operated.conditions("topics", "t") == {"Ready": ("True", "Ready")}
+    )
+
+
+@pytest.mark.parametrize("is_done", [True, False], ids=["with", "after"])
+def test_an_operator_that_is_killed_by_every_change_gets_there_all_the_same(
+    operated: Operated, is_done: bool
+) -> None:
+    """Each life changes one thing, and begins with what all lives before have left behind."""
+    name = storage_class(operated, grows=True)
+    rebuilt(operated, name, is_new=False)
+    begin_metadata(operated).close()
+    operated.until(lambda: is_all_settled(operated))
+    rebuilt(operated, name, is_new=True)
+    operated.api.is_done = is_done
+    lives = 0
+    while not is_all_settled(operated):
+        operated.restart(changes=1)
+        with suppress(KilledError):
+            operated.look()
+        operated.controllers.step()
+        lives += 1
+        assert lives < 300, operated.told()
+    assert lives > 40
+    operated.restart()
+    operated.until(lambda: is_all_settled(operated))
+    items = operated.controllers.items
+    assert [each["metadata"]["name"] for each in items(PODS)] == [
+        *("c-b-0", "c-b-1", "c-h-0", "c-h-1")
+    ]
+    assert {each["spec"]["containers"][0]["image"] for each in items(PODS)} == {"millrace:2"}
+    assert capacities(operated) == ["2Gi", "2Gi", "5Gi", "5Gi"]
+    assert [each["metadata"]["name"] for each in items(STATEFUL_SETS)] == ["c-b", "c-h"]
+    owned = [each["metadata"].get("ownerReferences") for path in METADATA for each in items(path)]
+    assert len(owned) == 3
+    assert all(owned)
+    brokers = operated.fake().brokers
+    assert sorted(brokers) == ["c-b-0", "c-b-1", "c-h-0", "c-h-1"]
+    assert not any(each.is_drained for each in brokers.values())
+    large = {brokers[each].broker_id for each in ("c-h-0", "c-h-1")}
+    held = operated.fake().topics[f"{operated.namespace}/t"].replicas
+    assert [set(each) for each in held] == [large] * 4
+
+
+def test_an_operator_that_has_nothing_to_do_writes_nothing(operated: Operated) -> None:
+    operated.apply("clusters", "c", {"pools": [pool()]})
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "partitions": 1})
+    operated.until(lambda: is_all_settled(operated))
+    writes = operated.api.writes
+    assert operated.look() == STEADY_S
+    assert operated.api.writes == writes
+    operated.restart()  # One that knows nothing applies what is there already, once.
+    operated.look()
+    writes = operated.api.writes
+    operated.look()
+    assert operated.api.writes == writes
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "name"),
+    [
+        ("/api/v1/%s/services", "Service", "c-brokers"),
+        ("/api/v1/%s/configmaps", "ConfigMap", "c-b"),
+        (STATEFUL_SETS, "StatefulSet", "c-b"),
+        ("/apis/policy/v1/%s/poddisruptionbudgets", "PodDisruptionBudget", "c"),
+    ],
+)
+def test_an_object_of_somebody_else_is_named_and_never_touched(
+    operated: Operated, path: str, kind: str, name: str
+) -> None:
+    spec: dict[str, Any] = {"ports": [{"port": 80}]} if kind == "Service" else {}
+    if kind == "StatefulSet":
+        labels = {"app": "theirs"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [CONTAINER]}}
+        spec = {"selector": {"matchLabels": labels}, "template": template, "replicas": 0}
+    theirs = {"metadata": {"name": name}, **({"spec": spec} if kind != "ConfigMap" else {})}
+    where = path % f"namespaces/{operated.namespace}"
+    made = operated.request("POST", where, theirs)
+    operated.apply("clusters", "c", {"pools": [pool()]})
+    assert operated.look() == STEADY_S
+    assert operated.conditions() == {"Ready": ("False", "NameTaken")}
+    assert f"{kind} {operated.namespace}/{name} is there already" in operated.told()["Ready"][2]
+    writes = operated.api.writes
+    operated.look()
+    assert operated.api.writes == writes
+    assert operated.get(path, name) == made
+    operated.request("DELETE", f"{where}/{name}")
+    operated.settle()
+
+
+def test_a_pod_that_only_has_the_labels_of_brokers_is_left_alone(operated: Operated) -> None:
+    operated.apply("clusters", "c", {"pools": [pool()]})
+    operated.settle()
+    (first, *_) = operated.controllers.items(PODS)
+    metadata = {"name": "debugged-0", "labels": first["metadata"]["labels"]}
+    where = PODS % f"namespaces/{operated.namespace}"
+    made = operated.request(
+        "POST", where, {"metadata": metadata, "spec": {"containers": [CONTAINER]}}
+    )
+    operated.apply("clusters", "c", {"pools": [pool()], "image": "millrace:2"})
+    for _ in range(12):
+        operated.look()
+        operated.controllers.step()
+    left = operated.get(PODS, "debugged-0")
+    assert left is not None
+    assert left["metadata"]["uid"] == made["metadata"]["uid"]
+    assert operated.conditions()["RolledOut"] == ("True", "Current")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/api/v1/%s/configmaps", "c-b"),
+        ("/api/v1/%s/serviceaccounts", "c-broker"),
+        ("/apis/rbac.authorization.k8s.io/v1/%s/roles", "c-broker"),
+        ("/api/v1/%s/services", "c-brokers"),
+    ],
+)
+def test_an_object_that_vanishes_is_made_again(operated: Operated, path: str, name: str) -> None:
+    operated.apply("clusters", "c", {"pools": [pool()]})
+    operated.settle()
+    before = operated.get(path, name)
+    assert before is not None
+    operated.request("DELETE", f"{path % f'namespaces/{operated.namespace}'}/{name}")
+    operated.look()
+    after = operated.get(path, name)
+    assert after is not None
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    same = ("data", "rules")
+    assert [after.get(each) for each in same] == [before.get(each) for each in same]
+
+
+@pytest.mark.parametrize("changes", [1, 4, 9, 11])
+def test_a_cluster_that_is_deleted_while_it_is_made_leaves_nothing(
+    operated: Operated, changes: int
+) -> None:
+    operated.apply("clusters", "c", {"pools": [pool()], "volumeDeletion": "Delete"})
+    operated.restart(changes)
+    operated.api.is_done = True
+    with suppress(KilledError):
+        operated.look()
+    operated.restart()
+    operated.delete("clusters", "c")
+    for _ in range(4):
+        operated.look()
+        operated.controllers.step()
+    for path in (STATEFUL_SETS, PODS, CLAIMS, "/api/v1/%s/configmaps", "/api/v1/%s/services"):
+        assert operated.controllers.items(path) == []
+
+
+def test_of_two_operators_one_acts_and_the_other_one_follows(operated: Operated) -> None:
+    acts: dict[str, bool] = {}
+
+    async def run() -> None:
+        leases = {
+            name: OperatorLease(
+                operated.api, operated.namespace, name, lambda held, name=name: _set(name, held)
+            )
+            for name in ("first", "second")
+        }
+
+        def _set(name: str, held: bool) -> None:
+            acts[name] = held
+            changed.set()
+
+        changed = asyncio.Event()
+        tasks = {name: asyncio.create_task(each.run()) for name, each in leases.items()}
+        try:
+            async with asyncio.timeout(60):
+                await changed.wait()
+                (holder,) = (name for name, held in acts.items() if held)
+                other = "second" if holder == "first" else "first"
+                changed.clear()
+                tasks[holder].cancel()
+                await leases[holder].give_back()
+                while acts.get(other) is not True:
+                    changed.clear()
+                    await changed.wait()
+                assert acts == {holder: False, other: True}
+        finally:
+            for each in tasks.values():
+                each.cancel()
+
+    asyncio.run(run())

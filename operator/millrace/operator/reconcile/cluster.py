@@ -44,7 +44,7 @@ from millrace.operator.plan import zones
 from millrace.operator.plan.growth import Growth, growth, needs_classes
 from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.outside import Outside
-from millrace.operator.plan.pods import broker_pods, why_not_made
+from millrace.operator.plan.pods import broker_pods, is_unscheduled, why_not_made
 from millrace.operator.plan.rolling import (
     BrokerPod,
     Done,
@@ -57,7 +57,13 @@ from millrace.operator.plan.rolling import (
 from millrace.operator.plan.scaling import PoolSize, Scaling, scaling
 from millrace.operator.reconcile.brokers import Brokers, Found
 from millrace.operator.reconcile.outside import WAITING_S, OutsideReconciler, outside_condition
-from millrace.operator.reconcile.resources import cluster_of, now, write_status, written
+from millrace.operator.reconcile.resources import (
+    WRITTEN_ALWAYS,
+    cluster_of,
+    now,
+    write_status,
+    written,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -160,9 +166,7 @@ class ClusterReconciler:
             return None
         if cluster.spec.paused:
             reason = "spec.paused is true: the operator changes nothing until it is false"
-            await write_status(
-                self._api, document, [Condition("Ready", None, "Paused", reason)], {}
-            )
+            await self._say(document, Condition("Ready", None, "Paused", reason))
             return None
         try:
             self._check_settings(cluster.spec.config)
@@ -215,7 +219,7 @@ class ClusterReconciler:
                 await self._applied.ensure(each)
         if found is not None:
             await self._scale(cluster, document, scale, seen)
-        lost = await self._replace_lost(cluster, document, pods, partitions)
+        lost = await self._replace_lost(cluster, document, seen, partitions)
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart)
         step = next_step(
@@ -265,9 +269,11 @@ class ClusterReconciler:
     async def _observe(self, cluster: Cluster) -> _Seen:
         where = cluster.namespace
         found = await self._api.list(STATEFUL_SET, where, {CLUSTER_LABEL: cluster.name})
-        pods = await self._api.list(POD, where, selector(cluster.name))
+        stateful_sets = [each for each in found if _is_owned(each, cluster)]
+        chosen = await self._api.list(POD, where, selector(cluster.name))
+        pods = own_pods(cluster, chosen, stateful_sets)
         await self._tell_zones(cluster, pods)
-        return _Seen([each for each in found if _is_owned(each, cluster)], pods)
+        return _Seen(stateful_sets, pods)
 
     async def _grow(self, cluster: Cluster, document: Document, seen: _Seen) -> Growth:
         """Let volumes grow; a StatefulSet that asks for less goes without its pods."""
@@ -352,15 +358,15 @@ class ClusterReconciler:
         self,
         cluster: Cluster,
         document: Document,
-        pods: Sequence[BrokerPod],
+        seen: _Seen,
         partitions: Sequence[PartitionHealth] | None,
     ) -> list[LostBroker]:
         """Have brokers begin again whose node is gone for good, where that is wanted and safe."""
-        if not any(each.is_unscheduled for each in pods):
+        if not any(is_unscheduled(each.get("status") or {}) for each in seen.pods):
             return []
         where, chosen = cluster.namespace, {CLUSTER_LABEL: cluster.name}
         lost = lost_brokers(
-            await self._api.list(POD, where, selector(cluster.name)),
+            seen.pods,
             await self._api.list(CLAIM, where, chosen),
             {each["metadata"]["name"]: each for each in await self._api.list(VOLUME)},
             await self._api.list(NODE),
@@ -425,7 +431,13 @@ class ClusterReconciler:
         await self._api.record(document, reason=reason, message=message, now=now())
 
     async def _refuse(self, document: Document, reason: str, message: str) -> None:
-        await write_status(self._api, document, [Condition("Ready", False, reason, message)], {})
+        await self._say(document, Condition("Ready", False, reason, message))
+
+    async def _say(self, document: Document, condition: Condition) -> None:
+        """Say that no work is done on the Cluster, and why; what else was said of it stays."""
+        before = document.get("status") or {}
+        kept = {name: each for name, each in before.items() if name not in WRITTEN_ALWAYS}
+        await write_status(self._api, document, [condition], kept)
 
 
 def pool_sizes(
@@ -451,6 +463,25 @@ def pool_sizes(
         PoolSize(name=name, wanted=wanted.get(name, 0), there=there.get(name, 0))
         for name in sorted({*wanted, *there})
     ]
+
+
+def own_pods(
+    cluster: Cluster, pods: Sequence[Document], stateful_sets: Sequence[Document]
+) -> list[Document]:
+    """Return the pods of brokers: whoever else has their labels is left alone.
+
+    While a StatefulSet is made anew its pods belong to nobody, and have their names.
+    """
+    ours = {each["metadata"]["uid"] for each in stateful_sets}
+
+    def is_ours(pod: Document) -> bool:
+        metadata = pod["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        prefix, _, number = metadata["name"].rpartition("-")
+        is_named = prefix.startswith(f"{cluster.name}-") and number.isdecimal()
+        return is_named and (not owners or any(each["uid"] in ours for each in owners))
+
+    return [each for each in pods if is_ours(each)]
 
 
 def _is_going(document: Document, seen: _Seen, volumes: Growth) -> bool:

@@ -12,6 +12,9 @@ from millrace.operator.model.conditions import Condition, merged
 from millrace.operator.model.objects import Document
 from millrace.operator.model.topic import Topic, TopicSpec
 
+WRITTEN_ALWAYS = frozenset({"observedGeneration", "conditions"})
+"""What every status has, whatever else it says."""
+
 _S = TypeVar("_S", ClusterSpec, TopicSpec)
 
 
