@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import closing, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -373,18 +374,16 @@ def test_of_two_operators_one_acts_and_the_other_one_follows(operated: Operated)
     acts: dict[str, bool] = {}
 
     async def run() -> None:
-        leases = {
-            name: OperatorLease(
-                operated.api, operated.namespace, name, lambda held, name=name: _set(name, held)
-            )
-            for name in ("first", "second")
-        }
+        changed = asyncio.Event()
 
-        def _set(name: str, held: bool) -> None:
-            acts[name] = held
+        def on_change(name: str, is_held: bool) -> None:
+            acts[name] = is_held
             changed.set()
 
-        changed = asyncio.Event()
+        leases = {
+            name: OperatorLease(operated.api, operated.namespace, name, partial(on_change, name))
+            for name in ("first", "second")
+        }
         tasks = {name: asyncio.create_task(each.run()) for name, each in leases.items()}
         try:
             async with asyncio.timeout(60):

@@ -1,17 +1,57 @@
-"""Conditions keep the time of their last transition."""
+"""Conditions keep the time of their last transition, and each reason is explained."""
 
-from millrace.operator.model.conditions import MESSAGE_LENGTH_MAX, Condition, merged
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import millrace.operator.model.conditions
+from millrace.operator.model.conditions import MESSAGE_LENGTH_MAX, Condition, Reason, merged
+
+SOURCE = Path(millrace.operator.model.conditions.__file__).parents[1]
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "kubernetes.md"
 
 
 def test_the_time_of_a_transition_stays_while_the_status_does() -> None:
-    first = merged([], [Condition("Ready", False, "Waiting")], generation=1, now="t1")
-    second = merged(first, [Condition("Ready", False, "Other")], generation=2, now="t2")
-    third = merged(second, [Condition("Ready", True, "Ready")], generation=2, now="t3")
+    first = merged([], [Condition("Ready", False, Reason.MOVING)], generation=1, now="t1")
+    second = merged(first, [Condition("Ready", False, Reason.REFUSED)], generation=2, now="t2")
+    third = merged(second, [Condition("Ready", True, Reason.READY)], generation=2, now="t3")
     assert [each[0]["lastTransitionTime"] for each in (first, second, third)] == ["t1", "t1", "t3"]
     assert third[0]["status"] == "True"
 
 
 def test_a_message_is_cut_to_its_bound() -> None:
-    (made,) = merged([], [Condition("Ready", None, "X", "y" * 9999)], generation=1, now="t")
+    condition = Condition("Ready", None, Reason.REFUSED, "y" * 9999)
+    (made,) = merged([], [condition], generation=1, now="t")
     assert made["status"] == "Unknown"
     assert len(made["message"]) == MESSAGE_LENGTH_MAX
+
+
+def told_in_the_code() -> Iterator[tuple[str, str]]:
+    """Yield type and reason of each condition that the code names both of."""
+    for path in SOURCE.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            match call:
+                case ast.Call(ast.Name("Condition"), [ast.Constant(str(type)), _, reason, *_]):
+                    for each in ast.walk(reason):
+                        if isinstance(each, ast.Attribute) and each.attr in Reason.__members__:
+                            yield type, Reason[each.attr]
+
+
+def explained_in_the_page() -> Iterator[tuple[str, str]]:
+    """Yield type and reason of each row; a row that leaves the type out has the one above's."""
+    type = ""
+    for line in PAGE.read_text().splitlines():
+        cells = [each.strip() for each in line.split("|")]
+        if len(cells) == 6 and re.match("`[A-Z]", cells[2]):
+            type = cells[1] or type
+            for reason in re.findall("`([A-Za-z]+)`", cells[2]):
+                yield type, reason
+
+
+def test_every_condition_is_explained_with_what_to_do() -> None:
+    explained = {*explained_in_the_page()}
+    told = {*told_in_the_code()}
+    assert len(told) > 20
+    assert told <= explained
+    assert {*Reason} == {reason for _, reason in explained}

@@ -2,9 +2,53 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 MESSAGE_LENGTH_MAX = 4096
+
+
+class Reason(StrEnum):
+    """Every reason that a condition can have. What each means, and what to do, is in a table of
+    docs/kubernetes.md.
+    """
+
+    ADDRESSES_MISSING = "AddressesMissing"
+    ADDRESSED = "Addressed"
+    AS_WANTED = "AsWanted"
+    BROKERS_MISSING = "BrokersMissing"
+    BROKERS_READY = "BrokersReady"
+    CANNOT_DELETE = "CannotDelete"
+    CANNOT_GROW = "CannotGrow"
+    CANNOT_SHRINK = "CannotShrink"
+    CURRENT = "Current"
+    GROWING = "Growing"
+    IN_SYNC = "InSync"
+    INVALID = "Invalid"
+    INVALID_CONFIG = "InvalidConfig"
+    INVALID_PARTITIONS = "InvalidPartitions"
+    INVALID_REPLICATION_FACTOR = "InvalidReplicationFactor"
+    MOVING = "Moving"
+    NAME_CLASH = "NameClash"
+    NAME_TAKEN = "NameTaken"
+    NO_BROKER_ANSWERS = "NoBrokerAnswers"
+    NO_CLUSTER = "NoCluster"
+    NO_CONTROLLER = "NoController"
+    NO_MEDIA = "NoMedia"
+    NODE_GONE = "NodeGone"
+    NOT_ALLOWED = "NotAllowed"
+    NOT_NOW = "NotNow"
+    PAUSED = "Paused"
+    PREDECESSOR_GOES = "PredecessorGoes"
+    PRESENT = "Present"
+    READY = "Ready"
+    REFUSED = "Refused"
+    RESTARTING = "Restarting"
+    STUCK = "Stuck"
+    TOO_MANY_PARTITIONS = "TooManyPartitions"
+    UNDER_MIN_IN_SYNC = "UnderMinInSync"
+    UNDER_REPLICATED = "UnderReplicated"
+    WAITING = "Waiting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +57,13 @@ class Condition:
 
     Attributes:
         is_true: None: not known.
-        reason: one word in CamelCase, for programs.
+        reason: for programs.
         message: for people: what it is, and what to do.
     """
 
     type: str
     is_true: bool | None
-    reason: str
+    reason: Reason
     message: str = ""
 
 
@@ -48,7 +92,7 @@ def merged(
                 "status": status,
                 "observedGeneration": generation,
                 "lastTransitionTime": since,
-                "reason": each.reason,
+                "reason": str(each.reason),
                 "message": _short(each.message),
             }
         )

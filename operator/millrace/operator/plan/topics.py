@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import canonical_overrides
+from millrace.operator.model.conditions import Reason
 from millrace.operator.model.topic import MEDIA_SETTING, Topic
 
 
@@ -70,7 +71,7 @@ class MoveReplicas:
 class CannotBeError(Exception):
     """What the resource asks for cannot be; says what to do."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -123,7 +124,7 @@ def actions(
         ]
     if spec.partitions is not None and spec.partitions < found.partitions:
         raise CannotBeError(
-            "TooManyPartitions",
+            Reason.TOO_MANY_PARTITIONS,
             f"the topic has {found.partitions} partitions, and they never become fewer: set "
             f"spec.partitions to {found.partitions}, or make another Topic and copy the records",
         )
@@ -165,7 +166,7 @@ def _check_media(
     if there < count:
         reference = topic.spec.cluster_ref
         raise CannotBeError(
-            "NoMedia",
+            Reason.NO_MEDIA,
             f"{count} replicas on {media} need as many brokers with such a volume, and the cluster "
             f"has {there}: add a pool with a volume of media {media} to the Cluster "
             f"{reference.namespace or topic.namespace}/{reference.name}, or set spec.media to "

@@ -29,7 +29,7 @@ from millrace.operator.kube.kinds import (
     VOLUME,
 )
 from millrace.operator.model.cluster import Cluster, LostVolumes
-from millrace.operator.model.conditions import Condition
+from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.objects import (
     CLUSTER_LABEL,
     Decided,
@@ -162,28 +162,28 @@ class ClusterReconciler:
         try:
             cluster = cluster_of(document)
         except msgspec.ValidationError as error:
-            await self._refuse(document, "Invalid", f"{error}: apply the definitions in crds/")
+            await self._refuse(document, Reason.INVALID, f"{error}: apply the definitions in crds/")
             return None
         if cluster.spec.paused:
             reason = "spec.paused is true: the operator changes nothing until it is false"
-            await self._say(document, Condition("Ready", None, "Paused", reason))
+            await self._say(document, Condition("Ready", None, Reason.PAUSED, reason))
             return None
         try:
             self._check_settings(cluster.spec.config)
             look = await self._work(cluster, document)
         except InvalidConfigError as error:
             # What runs goes on with the settings that it has.
-            await self._refuse(document, "InvalidConfig", f"spec.config: {error}")
+            await self._refuse(document, Reason.INVALID_CONFIG, f"spec.config: {error}")
             return None
         except NameTakenError as error:
-            reason = "PredecessorGoes" if error.is_passing else "NameTaken"
+            reason = Reason.PREDECESSOR_GOES if error.is_passing else Reason.NAME_TAKEN
             await self._refuse(document, reason, str(error))
             return BUSY_S if error.is_passing else STEADY_S
         except ApiError as error:
             if error.status not in _REFUSED:
                 raise
             message = f"the API server refuses what the Cluster asks for: {error.message}"
-            await self._refuse(document, "Refused", f"{message}; correct the Cluster's spec")
+            await self._refuse(document, Reason.REFUSED, f"{message}; correct the Cluster's spec")
             return STEADY_S
         conditions = _conditions(look)
         beside = [] if look.outside is None else [outside_condition(look.outside)]
@@ -430,7 +430,7 @@ class ClusterReconciler:
     async def _tell(self, document: Document, reason: str, message: str) -> None:
         await self._api.record(document, reason=reason, message=message, now=now())
 
-    async def _refuse(self, document: Document, reason: str, message: str) -> None:
+    async def _refuse(self, document: Document, reason: Reason, message: str) -> None:
         await self._say(document, Condition("Ready", False, reason, message))
 
     async def _say(self, document: Document, condition: Condition) -> None:
@@ -528,25 +528,27 @@ def _ready(look: _Look) -> Condition:
     problems = (f"{each.name}: {each.problem}" for each in look.pods if each.problem)
     why = next(problems, look.not_made)
     if look.found is None:
-        return Condition("Ready", False, "NoBrokerAnswers", why or "no broker answers yet")
+        return Condition("Ready", False, Reason.NO_BROKER_ANSWERS, why or "no broker answers yet")
     if ready < look.pods_wanted:
         told = f"{ready} of {look.pods_wanted} brokers are ready"
-        return Condition("Ready", False, "BrokersMissing", f"{told}; {why}" if why else told)
-    return Condition("Ready", True, "BrokersReady", f"{ready} brokers are ready")
+        return Condition("Ready", False, Reason.BROKERS_MISSING, f"{told}; {why}" if why else told)
+    return Condition("Ready", True, Reason.BROKERS_READY, f"{ready} brokers are ready")
 
 
 def _healthy(look: _Look) -> Condition:
     if look.found is None:
-        return Condition("Healthy", None, "NoBrokerAnswers", "no broker says how partitions are")
+        return Condition(
+            "Healthy", None, Reason.NO_BROKER_ANSWERS, "no broker says how partitions are"
+        )
     if look.found.controller is None:
         why = look.found.cluster.controller_problem or "no broker is the controller just now"
-        return Condition("Healthy", False, "NoController", why)
+        return Condition("Healthy", False, Reason.NO_CONTROLLER, why)
     short = [each.place for each in look.found.partitions() if len(each.in_sync) < each.min_in_sync]
     if short:
         return Condition(
             "Healthy",
             False,
-            "UnderMinInSync",
+            Reason.UNDER_MIN_IN_SYNC,
             f"{len(short)} partitions are under min.insync.replicas, as {short[0]}: "
             "`millrace cluster health` says what helps",
         )
@@ -557,23 +559,27 @@ def _healthy(look: _Look) -> Condition:
         return Condition(
             "Healthy",
             False,
-            "UnderReplicated",
+            Reason.UNDER_REPLICATED,
             f"{len(behind)} partitions have replicas that are not in sync, as {behind[0]}",
         )
-    return Condition("Healthy", True, "InSync", "every replica is in sync")
+    return Condition("Healthy", True, Reason.IN_SYNC, "every replica is in sync")
 
 
 def _scaled(look: _Look) -> Condition:
     if look.scaling.problem:
-        return Condition("Scaled", False, "CannotShrink", look.scaling.problem)
+        return Condition("Scaled", False, Reason.CANNOT_SHRINK, look.scaling.problem)
     if look.scaling.message:
-        return Condition("Scaled", False, "Moving", look.scaling.message)
-    return Condition("Scaled", True, "AsWanted", "there are as many brokers as there should be")
+        return Condition("Scaled", False, Reason.MOVING, look.scaling.message)
+    return Condition(
+        "Scaled", True, Reason.AS_WANTED, "there are as many brokers as there should be"
+    )
 
 
 def _lost(look: _Look) -> Condition:
     if not look.lost:
-        return Condition("VolumesPresent", True, "Present", "no broker waits for a lost volume")
+        return Condition(
+            "VolumesPresent", True, Reason.PRESENT, "no broker waits for a lost volume"
+        )
     told = []
     for each in look.lost:
         claims = ", ".join(claim["metadata"]["name"] for claim in each.claims)
@@ -584,7 +590,7 @@ def _lost(look: _Look) -> Condition:
     return Condition(
         "VolumesPresent",
         False,
-        "NodeGone",
+        Reason.NODE_GONE,
         f"{'; '.join(told)}. Bring the node back; or set spec.lostVolumes to Replace, or delete "
         "these claims and the pod: the broker then begins again and copies what others have",
     )
@@ -596,23 +602,25 @@ def _sized(look: _Look) -> Condition:
         return Condition(
             "VolumesSized",
             False,
-            "CannotGrow",
+            Reason.CANNOT_GROW,
             f"{volumes.problem}. Where its driver can, set allowVolumeExpansion of the storage "
             "class; or add a pool with larger volumes, and remove this one",
         )
     if volumes.under_way or volumes.recreate:
         first = f", as {volumes.under_way[0]}" if volumes.under_way else ""
         return Condition(
-            "VolumesSized", False, "Growing", f"{len(volumes.under_way)} claims grow{first}"
+            "VolumesSized", False, Reason.GROWING, f"{len(volumes.under_way)} claims grow{first}"
         )
-    return Condition("VolumesSized", True, "AsWanted", "volumes are as large as they should be")
+    return Condition(
+        "VolumesSized", True, Reason.AS_WANTED, "volumes are as large as they should be"
+    )
 
 
 def _rolled_out(look: _Look) -> Condition:
     match look.step:
         case Done():
-            return Condition("RolledOut", True, "Current", "every broker runs what it should")
+            return Condition("RolledOut", True, Reason.CURRENT, "every broker runs what it should")
         case Restart(pod, why):
-            return Condition("RolledOut", False, "Restarting", f"{pod.name}: {why}")
+            return Condition("RolledOut", False, Reason.RESTARTING, f"{pod.name}: {why}")
         case Wait(why, is_stuck):
-            return Condition("RolledOut", False, "Stuck" if is_stuck else "Waiting", why)
+            return Condition("RolledOut", False, Reason.STUCK if is_stuck else Reason.WAITING, why)

@@ -11,7 +11,7 @@ from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
 from millrace.operator.kube.kinds import CONFIG_MAP, NODE, POD, SERVICE, Kind
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition
+from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.listeners import NodeAddress, OutsideListener
 from millrace.operator.model.objects import Document, outside_name, selector
 from millrace.operator.model.outside import (
@@ -110,13 +110,16 @@ def outside_condition(found: Outside) -> Condition:
     """Return whether clients outside can be told where every broker is."""
     if not found.waits:
         return Condition(
-            "OutsideAddressed", True, "Addressed", f"clients outside connect to {found.bootstrap}"
+            "OutsideAddressed",
+            True,
+            Reason.ADDRESSED,
+            f"clients outside connect to {found.bootstrap}",
         )
     told = "; ".join(found.waits[:_TOLD_MAX])
     more = len(found.waits) - _TOLD_MAX
     return Condition(
         "OutsideAddressed",
         False,
-        "AddressesMissing",
+        Reason.ADDRESSES_MISSING,
         told + (f"; and {more} more" if more > 0 else ""),
     )

@@ -14,7 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from millrace.client import Admin, TopicDescription
-from millrace.core.errors import InvalidConfigError, MillraceError, RetriableError
+from millrace.core.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    MillraceError,
+    RetriableError,
+)
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media
 from millrace.core.metadata.placement import Candidate
@@ -23,7 +30,7 @@ from millrace.core.topics import parse_topic_name
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER, NAMESPACE, TOPIC
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition
+from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.objects import Document
 from millrace.operator.model.topic import Deletion, Topic
 from millrace.operator.plan.selectors import allows
@@ -44,6 +51,11 @@ _log = logging.getLogger(__name__)
 
 FINALIZER: Final = "millrace.dev/topic"
 
+_REASONS: Final[Mapping[type[MillraceError], Reason]] = {
+    InvalidPartitionsError: Reason.INVALID_PARTITIONS,
+    InvalidReplicaAssignmentError: Reason.INVALID_REPLICATION_FACTOR,
+    InvalidReplicationFactorError: Reason.INVALID_REPLICATION_FACTOR,
+}
 _AT_ONCE: Final = 16
 """How many topics are worked on side by side."""
 STEADY_S: Final = 60.0
@@ -106,7 +118,7 @@ class TopicsReconciler:
         condition = Condition(
             "Ready",
             False,
-            "NoCluster",
+            Reason.NO_CLUSTER,
             f"there is no Cluster {reference['name']} in namespace "
             f"{reference.get('namespace') or document['metadata']['namespace']}: create it, or "
             "correct spec.clusterRef in another Topic",
@@ -190,7 +202,7 @@ class _Work:
             topic = topic_of(document)
             name = str(parse_topic_name(topic_name(topic)))
         except (msgspec.ValidationError, MillraceError) as error:
-            await self._tell(document, Condition("Ready", False, "Invalid", str(error)))
+            await self._tell(document, Condition("Ready", False, Reason.INVALID, str(error)))
             return True
         is_ours = self.owners[topic_name(topic)] == topic.uid and allows(
             self.cluster, topic.namespace, self.namespaces.get(topic.namespace, {})
@@ -203,7 +215,9 @@ class _Work:
         if self.found is None:
             reason = "none of the cluster's brokers answers: see the Cluster's conditions"
             if not _is_observed(document):
-                await self._tell(document, Condition("Ready", None, "NoBrokerAnswers", reason))
+                await self._tell(
+                    document, Condition("Ready", None, Reason.NO_BROKER_ANSWERS, reason)
+                )
             return False
         if FINALIZER not in (document["metadata"].get("finalizers") or ()):
             document = await _patch_finalizers(self.api, document, [FINALIZER], add=True)
@@ -217,7 +231,7 @@ class _Work:
         if described is None and not self._is_complete:
             # Made now, it would have fewer replicas than it is to have, or lie on few brokers.
             message = "the topic is made once every broker has joined the cluster"
-            return _Outcome(Condition("Ready", False, "BrokersMissing", message), False), None
+            return _Outcome(Condition("Ready", False, Reason.BROKERS_MISSING, message), False), None
         try:
             steps = actions(
                 topic, None if described is None else found_topic(described), self._media
@@ -229,11 +243,13 @@ class _Work:
         except CannotBeError as error:
             return _Outcome(Condition("Ready", False, error.reason, str(error))), described
         except InvalidConfigError as error:
-            return _Outcome(Condition("Ready", False, "InvalidConfig", str(error))), described
+            return _Outcome(Condition("Ready", False, Reason.INVALID_CONFIG, str(error))), described
         except MillraceError as error:
-            reason = type(error).__name__.removesuffix("Error")
-            condition = Condition("Ready", False, reason, str(error))
-            return _Outcome(condition, not isinstance(error, RetriableError)), described
+            is_passing = isinstance(error, RetriableError)
+            reason = Reason.NOT_NOW if is_passing else _REASONS.get(type(error), Reason.REFUSED)
+            return _Outcome(
+                Condition("Ready", False, reason, str(error)), not is_passing
+            ), described
         assert described is not None
         return self._outcome(described), described
 
@@ -246,8 +262,8 @@ class _Work:
             message = f"replicas of {moving} partitions are being moved"
             if wrong:
                 message += f"; those of {wrong} are still to be moved to {described.media}"
-            return _Outcome(Condition("Ready", True, "Moving", message), False)
-        return _Outcome(Condition("Ready", True, "Ready", "it is as it should be"))
+            return _Outcome(Condition("Ready", True, Reason.MOVING, message), False)
+        return _Outcome(Condition("Ready", True, Reason.READY, "it is as it should be"))
 
     @property
     def _media(self) -> Mapping[int, tuple[Media, ...]]:
@@ -331,7 +347,7 @@ class _Work:
             Condition(
                 "Ready",
                 False,
-                "CannotDelete",
+                Reason.CANNOT_DELETE,
                 f"the topic cannot be deleted now: {why}. It is tried again. Not to wait for it, "
                 "set spec.deletionPolicy to Retain: then the topic stays",
             ),
@@ -343,7 +359,7 @@ class _Work:
             return Condition(
                 "Ready",
                 False,
-                "NameClash",
+                Reason.NAME_CLASH,
                 f"an older Topic of namespace {topic.namespace} has the name {topic_name(topic)} "
                 "in this cluster: make another Topic with another spec.topicName, or delete the "
                 "older one, with deletionPolicy Retain",
@@ -351,7 +367,7 @@ class _Work:
         return Condition(
             "Ready",
             False,
-            "NotAllowed",
+            Reason.NOT_ALLOWED,
             f"Cluster {self.cluster.namespace}/{self.cluster.name} takes no Topics of namespace "
             f"{topic.namespace}: have its spec.allowedTopics.namespaces allow it",
         )
