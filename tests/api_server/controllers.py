@@ -230,6 +230,8 @@ class Controllers:
                 self._delete("/api/v1/%s/pods", metadata["name"])
                 self._leave(pod)
                 continue
+            if pod["spec"]["containers"][0]["name"] != "broker":
+                continue
             status = self._status(pod)
             if any(pod.get("status", {}).get(key) != value for key, value in status.items()):
                 status = {**pod.get("status", {}), **status}
@@ -301,6 +303,6 @@ def _pod(template: Document, number: int, claims: list[Document], *, name: str) 
 def _claims_of(pod: Document) -> list[str]:
     return [
         each["persistentVolumeClaim"]["claimName"]
-        for each in pod["spec"]["volumes"]
+        for each in pod["spec"].get("volumes") or ()
         if "persistentVolumeClaim" in each
     ]

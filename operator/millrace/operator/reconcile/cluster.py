@@ -340,8 +340,8 @@ class ClusterReconciler:
             await admin.undrain_broker(broker)
         if scale.moves:
             _log.info("moving replicas of %d partitions", len(scale.moves))
-            await self._tell(document, "ReplicasMove", scale.message or "new brokers get a share")
             refused = await admin.reassign_partitions(scale.moves)
+            await self._tell(document, "ReplicasMove", scale.message or "new brokers get a share")
             for place, error in refused.items():
                 if error is not None:
                     _log.warning("%s cannot be moved: %s", place, error)
@@ -379,14 +379,14 @@ class ClusterReconciler:
         return lost
 
     async def _begin_again(self, cluster: Cluster, document: Document, broker: LostBroker) -> None:
+        for kind, each in (*((CLAIM, each) for each in broker.claims), (POD, broker.pod)):
+            metadata = each["metadata"]
+            await self._api.delete(kind, cluster.namespace, metadata["name"], uid=metadata["uid"])
         await self._tell(
             document,
             "VolumesReplaced",
             f"{broker.name}: the node of its volumes is gone; it begins again with empty ones",
         )
-        for kind, each in (*((CLAIM, each) for each in broker.claims), (POD, broker.pod)):
-            metadata = each["metadata"]
-            await self._api.delete(kind, cluster.namespace, metadata["name"], uid=metadata["uid"])
 
     async def _remove_pool(self, cluster: Cluster, stateful_set: Document) -> None:
         metadata = stateful_set["metadata"]
