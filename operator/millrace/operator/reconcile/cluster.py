@@ -201,7 +201,7 @@ class ClusterReconciler:
         found = await self._brokers.find(cluster) if any(each.is_ready for each in pods) else None
         partitions = None if found is None else found.partitions()
         scale = scaling(
-            pool_sizes(cluster, seen.stateful_sets, seen.pods),
+            pool_sizes(cluster, seen.stateful_sets, seen.pods, found),
             None if found is None else found.members(),
             () if found is None else found.placed(),
             were_leaving=(document.get("status") or {}).get("leaving") or (),
@@ -395,14 +395,14 @@ class ClusterReconciler:
             for each in cluster.spec.pools
         ):
             return
-        await self._api.delete(
-            STATEFUL_SET, cluster.namespace, metadata["name"], uid=metadata["uid"]
-        )
         config = await self._api.get(CONFIG_MAP, cluster.namespace, metadata["name"])
         if config is not None and _is_owned(config, cluster):
             await self._api.delete(
                 CONFIG_MAP, cluster.namespace, metadata["name"], uid=config["metadata"]["uid"]
             )
+        await self._api.delete(
+            STATEFUL_SET, cluster.namespace, metadata["name"], uid=metadata["uid"]
+        )
 
     async def _delete_orphan(self, cluster: Cluster, broker: str, seen: _Seen) -> None:
         """Delete the pod of a broker that is gone for good, where no StatefulSet does that."""
@@ -441,13 +441,21 @@ class ClusterReconciler:
 
 
 def pool_sizes(
-    cluster: Cluster, stateful_sets: Sequence[Document], pods: Sequence[Document]
+    cluster: Cluster,
+    stateful_sets: Sequence[Document],
+    pods: Sequence[Document],
+    found: Found | None,
 ) -> list[PoolSize]:
     """Return the pools that there should be, and those that are still there.
 
-    While a StatefulSet is made anew its pods say how many it had: none of them may go for that.
+    While a StatefulSet is made anew its pods say how many it had: none of them may go for that. One
+    that was removed is there until the last of its brokers is unregistered, its claims with it.
     """
     there: dict[str, int] = {}
+    for broker in () if found is None else found.members():
+        name, _, number = broker.name.rpartition("-")
+        if name.startswith(f"{cluster.name}-") and number.isdecimal():
+            there[name] = 0
     for each in pods:
         metadata = each["metadata"]
         name, _, number = metadata["name"].rpartition("-")
