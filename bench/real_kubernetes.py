@@ -46,4 +46,7 @@ def fresh_namespace(cluster: Cluster) -> Iterator[Namespace]:
     try:
         yield namespace
     finally:
+        # A namespace that has pods is looked at again only after half of their grace.
+        namespace("delete", "topics.millrace.dev,clusters.millrace.dev", "--all", "--timeout=300s")
+        namespace("wait", "pod", "--all", "--for=delete", "--timeout=120s")
         namespace.delete()
