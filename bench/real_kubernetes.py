@@ -47,6 +47,7 @@ def fresh_namespace(cluster: Cluster) -> Iterator[Namespace]:
         yield namespace
     finally:
         # A namespace that has pods is looked at again only after half of their grace.
-        namespace("delete", "topics.millrace.dev,clusters.millrace.dev", "--all", "--timeout=300s")
-        namespace("wait", "pod", "--all", "--for=delete", "--timeout=120s")
+        ours = "topics.millrace.dev,clusters.millrace.dev"
+        namespace("delete", ours, "--all", "--cascade=foreground", "--timeout=300s")
+        namespace("delete", "pods", "--all", "--timeout=120s")
         namespace.delete()
