@@ -8,6 +8,7 @@ from e2e.faults.fault import NotSeenError, Scene, fault
 
 _NOT_READY_SECONDS = 120.0
 _STOPPED_SECONDS = 5.0
+_GROWTH_MEBIBYTES = 300
 
 
 @contextlib.contextmanager
@@ -106,6 +107,21 @@ def fill_all_volumes(scene: Scene) -> str:
         scene.until(lambda: _took_nothing(scene), "writes stop", 90.0)
     scene.load.wait_for_all()
     return "writes stopped while all volumes were full, and went on afterwards"
+
+
+@fault("volumes-grown", "no broker's volume has room left, and the Cluster asks for larger ones")
+def grow_full_volumes(scene: Scene) -> str:
+    (pool,) = scene.spec["pools"]
+    (volume,) = pool["volumes"]
+    old = int(volume["size"].removesuffix("Mi"))
+    with contextlib.ExitStack() as filled:
+        for name in scene.pods():
+            filled.enter_context(_filled(scene, name))
+        scene.until(lambda: _took_nothing(scene), "writes stop", 90.0)
+        grown = volume | {"size": f"{old + _GROWTH_MEBIBYTES}Mi"}
+        scene.apply(pools=[pool | {"volumes": [grown]}])
+        scene.load.wait_for_all()
+    return f"writes stopped while all volumes were full, and went on when they had {grown['size']}"
 
 
 def _took_nothing(scene: Scene) -> bool:

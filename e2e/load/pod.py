@@ -116,7 +116,7 @@ class LoadPod:
     def consume(self, topic: str, count: int) -> list[str]:
         """Read so many records of a topic from the beginning; see `millrace`."""
         arguments = ("--from", "beginning", "--max", str(count), "--output", "json")
-        lines = self.millrace("consume", topic, *arguments, "--timeout", "60s").splitlines()
+        lines = self.millrace("consume", topic, *arguments, "--timeout", "60").splitlines()
         return [json.loads(each)["value"] for each in lines]
 
     def _late(self, wanted: Mapping[str, int]) -> list[str]:
