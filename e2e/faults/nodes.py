@@ -94,7 +94,8 @@ def fill_a_volume(scene: Scene) -> str:
     key, before = scene.key(), scene.view
     name = scene.leader(key)
     with _filled(scene, name):
-        return f"the volume of {name} was full; {scene.wait_for_new_leader(key, before, 90.0)}"
+        scene.wait_for(lambda view: view.broker(name).reluctance, f"{name} says so", 90.0)
+        return f"{name} said that its disk is full; {scene.wait_for_new_leader(key, before)}"
 
 
 @fault(
