@@ -178,7 +178,8 @@ def _play(
         except (AssertionError, CommandError):  # What was written can be judged all the same.
             outcome.failures.append(traceback.format_exc())
         history = load.finish()
-        _report_replicas(scene, metadata, history)
+        if not outcome.failures:  # Else brokers may be away, and hold less than they will.
+            _report_replicas(scene, metadata, history)
     finally:
         watcher.stop()
     outcome.history = list(_merged(history, metadata.ops))
