@@ -1,10 +1,20 @@
 """How many brokers each pool has, and what moves when brokers come or go."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
-from millrace.operator.plan.scaling import Member, Placed, PoolSize, Scaling, scaling
+from millrace.operator.plan.scaling import (
+    Member,
+    Placed,
+    PoolSize,
+    Scaling,
+    pool_sizes,
+    scaling,
+)
+from millrace.operator.reconcile.resources import cluster_of
 
 
 def member(number: int, **facts: object) -> Member:
@@ -131,3 +141,67 @@ def test_a_topic_whose_media_no_broker_has_holds_up_nobody_but_its_own_brokers()
     assert scaling([pool(3, 4)], SSDS, [wrong, placed(1, 3)]).problem == ""
     held = scaling([pool(3, 4)], SSDS, [placed(0, 3, media=TopicMedia.HDD)])
     assert "log directory on hdd" in held.problem
+
+
+CLUSTER = cluster_of(
+    {
+        "metadata": {"namespace": "n", "name": "c", "uid": "u", "generation": 1},
+        "spec": {
+            "pools": [{"name": "b", "replicas": 3, "volumes": [{"name": "data", "size": "1Gi"}]}]
+        },
+    }
+)
+THREE = FOUR[:3]
+REMOVED = replace(member(3), name="c-g-0")
+
+
+def sizes(
+    members: Sequence[Member] | None,
+    *,
+    stateful_sets: Sequence[tuple[str, int]] = (("c-b", 3),),
+    pods: Sequence[str] = (),
+) -> list[PoolSize]:
+    sets: list[Any] = [
+        {"metadata": {"name": name}, "spec": {"replicas": replicas}}
+        for name, replicas in stateful_sets
+    ]
+    return pool_sizes(CLUSTER, sets, [{"metadata": {"name": each}} for each in pods], members)
+
+
+def test_a_pool_that_was_removed_is_there_until_its_last_broker_is_unregistered() -> None:
+    gone, stays = PoolSize(name="c-g", wanted=0, there=0), pool(3, 3)
+    running = replace(gone, there=1)
+    assert sizes(None, stateful_sets=[("c-b", 3), ("c-g", 1)]) == [stays, running]
+    assert sizes([*THREE, REMOVED], pods=["c-g-0"]) == [stays, running]
+    assert sizes([*THREE, REMOVED]) == [stays, gone]
+    assert sizes(THREE) == [stays]
+    assert sizes(None) == [stays]
+
+
+def test_a_broker_whose_stateful_set_is_gone_goes_after_its_claims() -> None:
+    ends = [*THREE, replace(REMOVED, is_drained=True)]
+    step = scaling(sizes(ends), ends, [placed(0, 0, 1, 2)])
+    assert (step.unregister, step.empty) == ((), ("c-g-0",))
+    ended = [*THREE, replace(REMOVED, is_drained=True, is_fenced=True)]
+    step = scaling(sizes(ended), ended, [placed(0, 0, 1, 2)])
+    assert (step.unregister, step.empty) == ((3,), ("c-g-0",))
+    assert step.replicas == {"c-b": 3, "c-g": 0}
+    step = scaling(sizes(THREE), THREE, [placed(0, 0, 1, 2)])
+    assert step == Scaling(replicas={"c-b": 3})
+
+
+def test_a_broker_whose_stateful_set_is_gone_stays_registered_while_it_holds_replicas() -> None:
+    members = [*THREE, replace(REMOVED, is_fenced=True)]
+    step = scaling(sizes(members), members, [placed(0, 3, 1, 2)])
+    assert (step.unregister, step.empty, step.replicas["c-g"]) == ((), (), 0)
+    assert set(step.moves["t", 0]) == {0, 1, 2}
+
+
+def test_a_stateful_set_that_is_made_anew_has_as_many_brokers_as_pods() -> None:
+    pods = [f"c-b-{number}" for number in range(4)]
+    assert sizes(FOUR, stateful_sets=[], pods=pods) == [pool(3, 4)]
+
+
+def test_brokers_that_are_no_pods_make_no_pool() -> None:
+    strangers = [replace(member(4), name="somebody-7"), replace(member(5), name="c-b")]
+    assert sizes([*THREE, *strangers]) == [pool(3, 3)]

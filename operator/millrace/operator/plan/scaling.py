@@ -21,6 +21,8 @@ from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.placement import Candidate
 from millrace.core.metadata.reassignment_plan import planned
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.objects import Document, pool_object_name
 
 Place = tuple[str, int]
 
@@ -94,6 +96,38 @@ class Scaling:
     empty: tuple[str, ...] = ()
     message: str = ""
     problem: str = ""
+
+
+def pool_sizes(
+    cluster: Cluster,
+    stateful_sets: Sequence[Document],
+    pods: Sequence[Document],
+    members: Sequence[Member] | None,
+) -> list[PoolSize]:
+    """Return the pools that there should be, and those that are still there.
+
+    While a StatefulSet is made anew its pods say how many it had: none of them may go for that. One
+    that was removed is there until the last of its brokers is unregistered, its claims with it.
+    """
+    there: dict[str, int] = {}
+    for member in members or ():
+        name, number = _pool_and_number(member.name)
+        if name.startswith(f"{cluster.name}-") and number >= 0:
+            there[name] = 0
+    for each in pods:
+        name, number = _pool_and_number(each["metadata"]["name"])
+        if "deletionTimestamp" not in each["metadata"] and number >= 0:
+            there[name] = max(there.get(name, 0), number + 1)
+    for each in stateful_sets:
+        if "deletionTimestamp" not in each["metadata"]:
+            there[each["metadata"]["name"]] = each["spec"]["replicas"]
+    wanted = {
+        pool_object_name(cluster.name, each.name): each.replicas for each in cluster.spec.pools
+    }
+    return [
+        PoolSize(name=name, wanted=wanted.get(name, 0), there=there.get(name, 0))
+        for name in sorted({*wanted, *there})
+    ]
 
 
 def scaling(

@@ -54,7 +54,7 @@ from millrace.operator.plan.rolling import (
     may_be_disrupted,
     next_step,
 )
-from millrace.operator.plan.scaling import PoolSize, Scaling, scaling
+from millrace.operator.plan.scaling import Scaling, pool_sizes, scaling
 from millrace.operator.reconcile.brokers import Brokers, Found
 from millrace.operator.reconcile.outside import WAITING_S, OutsideReconciler, outside_condition
 from millrace.operator.reconcile.resources import (
@@ -199,10 +199,11 @@ class ClusterReconciler:
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, {})
         found = await self._brokers.find(cluster) if any(each.is_ready for each in pods) else None
+        members = None if found is None else found.members()
         partitions = None if found is None else found.partitions()
         scale = scaling(
-            pool_sizes(cluster, seen.stateful_sets, seen.pods, found),
-            None if found is None else found.members(),
+            pool_sizes(cluster, seen.stateful_sets, seen.pods, members),
+            members,
             () if found is None else found.placed(),
             were_leaving=(document.get("status") or {}).get("leaving") or (),
         )
@@ -438,39 +439,6 @@ class ClusterReconciler:
         before = document.get("status") or {}
         kept = {name: each for name, each in before.items() if name not in WRITTEN_ALWAYS}
         await write_status(self._api, document, [condition], kept)
-
-
-def pool_sizes(
-    cluster: Cluster,
-    stateful_sets: Sequence[Document],
-    pods: Sequence[Document],
-    found: Found | None,
-) -> list[PoolSize]:
-    """Return the pools that there should be, and those that are still there.
-
-    While a StatefulSet is made anew its pods say how many it had: none of them may go for that. One
-    that was removed is there until the last of its brokers is unregistered, its claims with it.
-    """
-    there: dict[str, int] = {}
-    for broker in () if found is None else found.members():
-        name, _, number = broker.name.rpartition("-")
-        if name.startswith(f"{cluster.name}-") and number.isdecimal():
-            there[name] = 0
-    for each in pods:
-        metadata = each["metadata"]
-        name, _, number = metadata["name"].rpartition("-")
-        if "deletionTimestamp" not in metadata and number.isdecimal():
-            there[name] = max(there.get(name, 0), int(number) + 1)
-    for each in stateful_sets:
-        if "deletionTimestamp" not in each["metadata"]:
-            there[each["metadata"]["name"]] = each["spec"]["replicas"]
-    wanted = {
-        pool_object_name(cluster.name, each.name): each.replicas for each in cluster.spec.pools
-    }
-    return [
-        PoolSize(name=name, wanted=wanted.get(name, 0), there=there.get(name, 0))
-        for name in sorted({*wanted, *there})
-    ]
 
 
 def own_pods(
