@@ -99,6 +99,8 @@ class Controllers:
             owners = each["metadata"].get("ownerReferences") or ()
             if owners and not any(owner["uid"] in alive for owner in owners):
                 self._delete(path, each["metadata"]["name"])
+                if path == "/api/v1/%s/pods":
+                    self._leave(each)
 
     def _orphan(self, stateful_set: Document) -> None:
         """End a deletion that leaves what the StatefulSet owns."""

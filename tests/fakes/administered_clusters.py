@@ -43,6 +43,7 @@ class FakeCluster:
     """
 
     def __init__(self) -> None:
+        self._ids_given = 0
         self.brokers: dict[str, BrokerInfo] = {}
         self.topics: dict[str, _Topic] = {}
         self.on_write: Callable[[str], None] = lambda what: None
@@ -50,7 +51,9 @@ class FakeCluster:
     def join(self, name: str, *, zone: str = "", media: Iterable[Media] = (Media.SSD,)) -> None:
         """A broker has started."""
         known = self.brokers.get(name)
-        number = len(self.brokers) if known is None else known.broker_id
+        if known is None:
+            self._ids_given += 1  # No id is given again, be its broker gone or not.
+        number = self._ids_given - 1 if known is None else known.broker_id
         self.brokers[name] = BrokerInfo(
             broker_id=BrokerId(number),
             name=name,

@@ -194,6 +194,24 @@ def test_a_cluster_that_is_made_again_at_once_begins_when_the_one_before_is_gone
     assert metadata_left(operated) == 0
 
 
+def rebuilt(operated: Operated, class_name: str, *, is_new: bool) -> None:
+    """Apply a Cluster and a Topic; another time, with everything else than the first time."""
+    size, image = ("2Gi", "millrace:2") if is_new else ("1Gi", "millrace:1")
+    volume = {"name": "data", "size": size, "storageClassName": class_name}
+    large = {"name": "data", "size": "5Gi", "media": "hdd", "storageClassName": class_name}
+    pools = [pool(replicas=2 if is_new else 3, volumes=[volume])]
+    pools.append(pool("h" if is_new else "g", replicas=2, volumes=[large]))
+    deletion = "Delete" if is_new else "Retain"
+    operated.apply("clusters", "c", {"pools": pools, "image": image, "volumeDeletion": deletion})
+    media = "hdd" if is_new else "ssd"
+    partitions = 4 if is_new else 3
+    operated.apply(
+        "topics",
+        "t",
+        {"clusterRef": {"name": "c"}, "partitions": partitions, "replicas": 2, "media": media},
+    )
+
+
 def is_all_settled(operated: Operated) -> bool:
     topic = operated.request(
         "GET", f"/apis/millrace.dev/v1beta1/namespaces/{operated.namespace}/topics/t"
@@ -204,6 +222,47 @@ def is_all_settled(operated: Operated) -> bool:
         and status.get("observedGeneration") == topic["metadata"]["generation"]
         and operated.conditions("topics", "t") == {"Ready": ("True", "Ready")}
     )
+
+
+@pytest.mark.timeout(300)  # Some forty lives, of which each looks at everything.
+@pytest.mark.parametrize("is_done", [True, False], ids=["with", "after"])
+def test_an_operator_that_is_killed_by_every_change_gets_there_all_the_same(
+    operated: Operated, is_done: bool
+) -> None:
+    """Each life changes one thing, and begins with what all lives before have left behind."""
+    name = storage_class(operated, grows=True)
+    rebuilt(operated, name, is_new=False)
+    begin_metadata(operated).close()
+    operated.until(lambda: is_all_settled(operated))
+    rebuilt(operated, name, is_new=True)
+    operated.api.is_done = is_done
+    lives = 0
+    while not is_all_settled(operated):
+        operated.restart(changes=1)
+        with suppress(KilledError):
+            operated.look()
+        operated.controllers.step()
+        lives += 1
+        assert lives < 120, operated.told()
+    assert lives > 20
+    operated.restart()
+    operated.until(lambda: is_all_settled(operated))
+    items = operated.controllers.items
+    assert [each["metadata"]["name"] for each in items(PODS)] == [
+        *("c-b-0", "c-b-1", "c-h-0", "c-h-1")
+    ]
+    assert {each["spec"]["containers"][0]["image"] for each in items(PODS)} == {"millrace:2"}
+    assert capacities(operated) == ["2Gi", "2Gi", "5Gi", "5Gi"]
+    assert [each["metadata"]["name"] for each in items(STATEFUL_SETS)] == ["c-b", "c-h"]
+    owned = [each["metadata"].get("ownerReferences") for path in METADATA for each in items(path)]
+    assert len(owned) == 3
+    assert all(owned)
+    brokers = operated.fake().brokers
+    assert sorted(brokers) == ["c-b-0", "c-b-1", "c-h-0", "c-h-1"]
+    assert not any(each.is_drained for each in brokers.values())
+    large = {brokers[each].broker_id for each in ("c-h-0", "c-h-1")}
+    held = operated.fake().topics[f"{operated.namespace}/t"].replicas
+    assert [set(each) for each in held] == [large] * 4
 
 
 def test_an_operator_that_has_nothing_to_do_writes_nothing(operated: Operated) -> None:
