@@ -34,7 +34,6 @@ from millrace.operator.model.objects import (
     CLUSTER_LABEL,
     Decided,
     Document,
-    bootstrap_address,
     desired_objects,
     pool_object_name,
     selector,
@@ -43,19 +42,16 @@ from millrace.operator.plan import metadata as metadata_plan
 from millrace.operator.plan import zones
 from millrace.operator.plan.growth import Growth, growth, needs_classes
 from millrace.operator.plan.lost import LostBroker, lost_brokers
-from millrace.operator.plan.outside import Outside
 from millrace.operator.plan.pods import broker_pods, is_unscheduled, why_not_made
 from millrace.operator.plan.rolling import (
-    BrokerPod,
-    Done,
     PartitionHealth,
     Restart,
-    Wait,
     may_be_disrupted,
     next_step,
 )
 from millrace.operator.plan.scaling import Scaling, pool_sizes, scaling
-from millrace.operator.reconcile.brokers import Brokers, Found
+from millrace.operator.reconcile.brokers import Brokers
+from millrace.operator.reconcile.cluster_status import Look, status_conditions, status_summary
 from millrace.operator.reconcile.outside import WAITING_S, OutsideReconciler, outside_condition
 from millrace.operator.reconcile.resources import (
     WRITTEN_ALWAYS,
@@ -95,30 +91,6 @@ class _Seen:
 
 CheckSettings = Callable[[Mapping[str, object]], None]
 """Raises `InvalidConfigError` where a broker would refuse to start with these settings."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """How a cluster was found, and what is done about it.
-
-    Attributes:
-        not_made: why pods that are missing cannot be made.
-    """
-
-    pods: Sequence[BrokerPod]
-    not_made: str
-    found: Found | None
-    scaling: Scaling
-    lost: Sequence[LostBroker]
-    step: Restart | Wait | Done
-    growth: Growth
-    is_placing: bool
-    outside: Outside | None
-
-    @property
-    def pods_wanted(self) -> int:
-        """How many brokers there are to be now."""
-        return sum(self.scaling.replicas.values())
 
 
 class ClusterReconciler:
@@ -185,16 +157,18 @@ class ClusterReconciler:
             message = f"the API server refuses what the Cluster asks for: {error.message}"
             await self._refuse(document, Reason.REFUSED, f"{message}; correct the Cluster's spec")
             return STEADY_S
-        conditions = _conditions(look)
+        conditions = status_conditions(look)
         beside = [] if look.outside is None else [outside_condition(look.outside)]
-        await write_status(self._api, document, [*conditions, *beside], _summary(cluster, look))
+        await write_status(
+            self._api, document, [*conditions, *beside], status_summary(cluster, look)
+        )
         if look.is_placing:
             return PLACING_S
         if not all(each.is_true for each in conditions):
             return BUSY_S
         return WAITING_S if look.outside is not None and look.outside.waits else STEADY_S
 
-    async def _work(self, cluster: Cluster, document: Document) -> _Look:
+    async def _work(self, cluster: Cluster, document: Document) -> Look:
         await self._own_metadata(cluster)
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, {})
@@ -237,7 +211,7 @@ class ClusterReconciler:
             failures = {"reason": "FailedCreate", "involvedObject.kind": STATEFUL_SET.name}
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
-        return _Look(pods, not_made, found, scale, lost, step, volumes, is_placing, outside)
+        return Look(pods, not_made, found, scale, lost, step, volumes, is_placing, outside)
 
     async def _own_metadata(self, cluster: Cluster) -> None:
         """Have the metadata go with the Cluster, or stay, as its volumes do."""
@@ -473,130 +447,3 @@ def _is_going(document: Document, seen: _Seen, volumes: Growth) -> bool:
 def _is_owned(document: Document, cluster: Cluster) -> bool:
     owners = document["metadata"].get("ownerReferences") or ()
     return any(each["uid"] == cluster.uid for each in owners)
-
-
-def _summary(cluster: Cluster, look: _Look) -> Mapping[str, object]:
-    found = look.found
-    return {
-        "brokers": look.pods_wanted,
-        "readyBrokers": sum(each.is_ready for each in look.pods),
-        "bootstrap": bootstrap_address(cluster),
-        "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
-        "clusterId": None if found is None else found.cluster.cluster_id,
-        "controller": None if found is None else found.controller,
-        "leaving": list(look.scaling.leaving) or None,
-    }
-
-
-def _conditions(look: _Look) -> list[Condition]:
-    return [
-        _ready(look),
-        _healthy(look),
-        _rolled_out(look),
-        _scaled(look),
-        _lost(look),
-        _sized(look),
-    ]
-
-
-def _ready(look: _Look) -> Condition:
-    ready = sum(each.is_ready for each in look.pods)
-    problems = (f"{each.name}: {each.problem}" for each in look.pods if each.problem)
-    why = next(problems, look.not_made)
-    if look.found is None:
-        return Condition("Ready", False, Reason.NO_BROKER_ANSWERS, why or "no broker answers yet")
-    if ready < look.pods_wanted:
-        told = f"{ready} of {look.pods_wanted} brokers are ready"
-        return Condition("Ready", False, Reason.BROKERS_MISSING, f"{told}; {why}" if why else told)
-    return Condition("Ready", True, Reason.BROKERS_READY, f"{ready} brokers are ready")
-
-
-def _healthy(look: _Look) -> Condition:
-    if look.found is None:
-        return Condition(
-            "Healthy", None, Reason.NO_BROKER_ANSWERS, "no broker says how partitions are"
-        )
-    if look.found.controller is None:
-        why = look.found.cluster.controller_problem or "no broker is the controller just now"
-        return Condition("Healthy", False, Reason.NO_CONTROLLER, why)
-    short = [each.place for each in look.found.partitions() if len(each.in_sync) < each.min_in_sync]
-    if short:
-        return Condition(
-            "Healthy",
-            False,
-            Reason.UNDER_MIN_IN_SYNC,
-            f"{len(short)} partitions are under min.insync.replicas, as {short[0]}: "
-            "`millrace cluster health` says what helps",
-        )
-    behind = [
-        each.place for each in look.found.partitions() if len(each.in_sync) < len(each.replicas)
-    ]
-    if behind:
-        return Condition(
-            "Healthy",
-            False,
-            Reason.UNDER_REPLICATED,
-            f"{len(behind)} partitions have replicas that are not in sync, as {behind[0]}",
-        )
-    return Condition("Healthy", True, Reason.IN_SYNC, "every replica is in sync")
-
-
-def _scaled(look: _Look) -> Condition:
-    if look.scaling.problem:
-        return Condition("Scaled", False, Reason.CANNOT_SHRINK, look.scaling.problem)
-    if look.scaling.message:
-        return Condition("Scaled", False, Reason.MOVING, look.scaling.message)
-    return Condition(
-        "Scaled", True, Reason.AS_WANTED, "there are as many brokers as there should be"
-    )
-
-
-def _lost(look: _Look) -> Condition:
-    if not look.lost:
-        return Condition(
-            "VolumesPresent", True, Reason.PRESENT, "no broker waits for a lost volume"
-        )
-    told = []
-    for each in look.lost:
-        claims = ", ".join(claim["metadata"]["name"] for claim in each.claims)
-        needed = (
-            f"; nobody else has all of {', '.join(each.needed_for[:3])}" if each.needed_for else ""
-        )
-        told.append(f"{each.name} waits for the volumes of {claims}, whose node is gone{needed}")
-    return Condition(
-        "VolumesPresent",
-        False,
-        Reason.NODE_GONE,
-        f"{'; '.join(told)}. Bring the node back; or set spec.lostVolumes to Replace, or delete "
-        "these claims and the pod: the broker then begins again and copies what others have",
-    )
-
-
-def _sized(look: _Look) -> Condition:
-    volumes = look.growth
-    if volumes.problem:
-        return Condition(
-            "VolumesSized",
-            False,
-            Reason.CANNOT_GROW,
-            f"{volumes.problem}. Where its driver can, set allowVolumeExpansion of the storage "
-            "class; or add a pool with larger volumes, and remove this one",
-        )
-    if volumes.under_way or volumes.recreate:
-        first = f", as {volumes.under_way[0]}" if volumes.under_way else ""
-        return Condition(
-            "VolumesSized", False, Reason.GROWING, f"{len(volumes.under_way)} claims grow{first}"
-        )
-    return Condition(
-        "VolumesSized", True, Reason.AS_WANTED, "volumes are as large as they should be"
-    )
-
-
-def _rolled_out(look: _Look) -> Condition:
-    match look.step:
-        case Done():
-            return Condition("RolledOut", True, Reason.CURRENT, "every broker runs what it should")
-        case Restart(pod, why):
-            return Condition("RolledOut", False, Reason.RESTARTING, f"{pod.name}: {why}")
-        case Wait(why, is_stuck):
-            return Condition("RolledOut", False, Reason.STUCK if is_stuck else Reason.WAITING, why)

@@ -1,0 +1,167 @@
+"""What the status of a Cluster says, from how the cluster was found. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.objects import bootstrap_address
+from millrace.operator.plan.growth import Growth
+from millrace.operator.plan.lost import LostBroker
+from millrace.operator.plan.outside import Outside
+from millrace.operator.plan.rolling import BrokerPod, Done, Restart, Wait
+from millrace.operator.plan.scaling import Scaling
+from millrace.operator.reconcile.brokers import Found
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a cluster was found, and what is done about it.
+
+    Attributes:
+        not_made: why pods that are missing cannot be made.
+    """
+
+    pods: Sequence[BrokerPod]
+    not_made: str
+    found: Found | None
+    scaling: Scaling
+    lost: Sequence[LostBroker]
+    step: Restart | Wait | Done
+    growth: Growth
+    is_placing: bool
+    outside: Outside | None
+
+    @property
+    def pods_wanted(self) -> int:
+        """How many brokers there are to be now."""
+        return sum(self.scaling.replicas.values())
+
+
+def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
+    """Return what the status says beside the conditions."""
+    found = look.found
+    return {
+        "brokers": look.pods_wanted,
+        "readyBrokers": sum(each.is_ready for each in look.pods),
+        "bootstrap": bootstrap_address(cluster),
+        "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
+        "clusterId": None if found is None else found.cluster.cluster_id,
+        "controller": None if found is None else found.controller,
+        "leaving": list(look.scaling.leaving) or None,
+    }
+
+
+def status_conditions(look: Look) -> list[Condition]:
+    """Return the conditions; the operator looks again soon unless all of them are true."""
+    return [
+        _ready(look),
+        _healthy(look),
+        _rolled_out(look),
+        _scaled(look),
+        _lost(look),
+        _sized(look),
+    ]
+
+
+def _ready(look: Look) -> Condition:
+    ready = sum(each.is_ready for each in look.pods)
+    problems = (f"{each.name}: {each.problem}" for each in look.pods if each.problem)
+    why = next(problems, look.not_made)
+    if look.found is None:
+        return Condition("Ready", False, Reason.NO_BROKER_ANSWERS, why or "no broker answers yet")
+    if ready < look.pods_wanted:
+        told = f"{ready} of {look.pods_wanted} brokers are ready"
+        return Condition("Ready", False, Reason.BROKERS_MISSING, f"{told}; {why}" if why else told)
+    return Condition("Ready", True, Reason.BROKERS_READY, f"{ready} brokers are ready")
+
+
+def _healthy(look: Look) -> Condition:
+    if look.found is None:
+        return Condition(
+            "Healthy", None, Reason.NO_BROKER_ANSWERS, "no broker says how partitions are"
+        )
+    if look.found.controller is None:
+        why = look.found.cluster.controller_problem or "no broker is the controller just now"
+        return Condition("Healthy", False, Reason.NO_CONTROLLER, why)
+    short = [each.place for each in look.found.partitions() if len(each.in_sync) < each.min_in_sync]
+    if short:
+        return Condition(
+            "Healthy",
+            False,
+            Reason.UNDER_MIN_IN_SYNC,
+            f"{len(short)} partitions are under min.insync.replicas, as {short[0]}: "
+            "`millrace cluster health` says what helps",
+        )
+    behind = [
+        each.place for each in look.found.partitions() if len(each.in_sync) < len(each.replicas)
+    ]
+    if behind:
+        return Condition(
+            "Healthy",
+            False,
+            Reason.UNDER_REPLICATED,
+            f"{len(behind)} partitions have replicas that are not in sync, as {behind[0]}",
+        )
+    return Condition("Healthy", True, Reason.IN_SYNC, "every replica is in sync")
+
+
+def _scaled(look: Look) -> Condition:
+    if look.scaling.problem:
+        return Condition("Scaled", False, Reason.CANNOT_SHRINK, look.scaling.problem)
+    if look.scaling.message:
+        return Condition("Scaled", False, Reason.MOVING, look.scaling.message)
+    return Condition(
+        "Scaled", True, Reason.AS_WANTED, "there are as many brokers as there should be"
+    )
+
+
+def _lost(look: Look) -> Condition:
+    if not look.lost:
+        return Condition(
+            "VolumesPresent", True, Reason.PRESENT, "no broker waits for a lost volume"
+        )
+    told = []
+    for each in look.lost:
+        claims = ", ".join(claim["metadata"]["name"] for claim in each.claims)
+        needed = (
+            f"; nobody else has all of {', '.join(each.needed_for[:3])}" if each.needed_for else ""
+        )
+        told.append(f"{each.name} waits for the volumes of {claims}, whose node is gone{needed}")
+    return Condition(
+        "VolumesPresent",
+        False,
+        Reason.NODE_GONE,
+        f"{'; '.join(told)}. Bring the node back; or set spec.lostVolumes to Replace, or delete "
+        "these claims and the pod: the broker then begins again and copies what others have",
+    )
+
+
+def _sized(look: Look) -> Condition:
+    volumes = look.growth
+    if volumes.problem:
+        return Condition(
+            "VolumesSized",
+            False,
+            Reason.CANNOT_GROW,
+            f"{volumes.problem}. Where its driver can, set allowVolumeExpansion of the storage "
+            "class; or add a pool with larger volumes, and remove this one",
+        )
+    if volumes.under_way or volumes.recreate:
+        first = f", as {volumes.under_way[0]}" if volumes.under_way else ""
+        return Condition(
+            "VolumesSized", False, Reason.GROWING, f"{len(volumes.under_way)} claims grow{first}"
+        )
+    return Condition(
+        "VolumesSized", True, Reason.AS_WANTED, "volumes are as large as they should be"
+    )
+
+
+def _rolled_out(look: Look) -> Condition:
+    match look.step:
+        case Done():
+            return Condition("RolledOut", True, Reason.CURRENT, "every broker runs what it should")
+        case Restart(pod, why):
+            return Condition("RolledOut", False, Reason.RESTARTING, f"{pod.name}: {why}")
+        case Wait(why, is_stuck):
+            return Condition("RolledOut", False, Reason.STUCK if is_stuck else Reason.WAITING, why)
