@@ -69,11 +69,13 @@ class FakeCluster:
         self.brokers[name] = replace(self.brokers[name], is_fenced=True)
 
     def arrive(self) -> None:
-        """All replicas that were to move have moved."""
+        """All replicas that were to move have moved, but those that nobody alive has."""
+        alive = {each.broker_id for each in self.brokers.values() if not each.is_fenced}
         for topic in self.topics.values():
-            for number, replicas in topic.adding.items():
-                topic.replicas[number] = replicas
-            topic.adding.clear()
+            for number, replicas in list(topic.adding.items()):
+                if alive & {*topic.replicas[number]}:
+                    topic.replicas[number] = replicas
+                    del topic.adding[number]
 
     def describe(self) -> ClusterDescription:
         """Return what brokers say of themselves."""

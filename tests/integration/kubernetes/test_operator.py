@@ -133,6 +133,25 @@ def test_brokers_that_are_being_drained_stay_while_their_stateful_set_is_made_an
     assert {broker for each in held for broker in each} <= alive
 
 
+def test_a_broker_that_has_the_only_replica_comes_back_to_have_it_copied(
+    operated: Operated,
+) -> None:
+    operated.apply("clusters", "c", {"pools": [pool(replicas=3)]})
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "partitions": 3, "replicas": 1})
+    operated.until(lambda: is_all_settled(operated))
+    operated.apply("clusters", "c", {"pools": [pool(replicas=2)]})
+    operated.look()
+    stateful_set = f"{STATEFUL_SETS % f'namespaces/{operated.namespace}'}/c-b"
+    operated.request("DELETE", stateful_set, {"propagationPolicy": "Background"})
+    operated.settle()
+    brokers = operated.fake().brokers
+    assert sorted(brokers) == ["c-b-0", "c-b-1"]
+    held = operated.fake().topics[f"{operated.namespace}/t"].replicas
+    assert {broker for each in held for broker in each} <= {
+        each.broker_id for each in brokers.values()
+    }
+
+
 METADATA = (
     "/apis/millrace.dev/v1/%s/clusterstates",
     "/apis/millrace.dev/v1/%s/stateshards",

@@ -32,11 +32,14 @@ def placed(
     number: int,
     *replicas: int,
     is_moving: bool = False,
+    moves_off: int | None = None,
     media: TopicMedia = TopicMedia.ANY,
 ) -> Placed:
+    new = tuple(map(BrokerId, replicas))
     return Placed(
         place=("t", number),
-        replicas=tuple(map(BrokerId, replicas)),
+        replicas=new,
+        holders=new if moves_off is None else (*new, BrokerId(moves_off)),
         is_moving=is_moving,
         media=media,
     )
@@ -193,13 +196,24 @@ def test_a_broker_whose_stateful_set_is_gone_goes_after_its_claims() -> None:
 def test_a_broker_whose_stateful_set_is_gone_stays_registered_while_it_holds_replicas() -> None:
     members = [*THREE, replace(REMOVED, is_fenced=True)]
     step = scaling(sizes(members), members, [placed(0, 3, 1, 2)])
-    assert (step.unregister, step.empty, step.replicas["c-g"]) == ((), (), 0)
+    assert (step.unregister, step.empty, step.replicas["c-g"]) == ((), (), 1)
     assert set(step.moves["t", 0]) == {0, 1, 2}
 
 
 def test_a_stateful_set_that_is_made_anew_has_as_many_brokers_as_pods() -> None:
     pods = [f"c-b-{number}" for number in range(4)]
     assert sizes(FOUR, stateful_sets=[], pods=pods) == [pool(3, 4)]
+
+
+def test_a_broker_that_holds_replicas_has_a_pod_again_whatever_became_of_it() -> None:
+    members = [*THREE, member(3, is_drained=True, is_fenced=True)]
+    pods = [f"c-b-{number}" for number in range(3)]
+    held, moving = placed(0, 3), placed(0, 1, moves_off=3, is_moving=True)
+    for stateful_sets in ([], [("c-b", 3)]):
+        pools = sizes(members, stateful_sets=stateful_sets, pods=pods)
+        assert scaling(pools, members, [held]).replicas == {"c-b": 4}
+        assert scaling(pools, members, [moving]).replicas == {"c-b": 4}
+        assert scaling(pools, members, [placed(0, 1, is_moving=True)]).replicas == {"c-b": 3}
 
 
 def test_brokers_that_are_no_pods_make_no_pool() -> None:

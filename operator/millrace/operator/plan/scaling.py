@@ -3,7 +3,8 @@
 A broker that is to go is drained first: it gives up what it leads and gets nothing new. Then its
 replicas move to brokers that stay. Only when it holds none its pod goes, is unregistered, and its
 claims are deleted. Where replicas do not fit on the brokers that stay, nothing is removed, and the
-condition says what would help.
+condition says what would help. One that holds replicas and lost its pod gets it again, so that they
+can be copied.
 
 Brokers that come get their share: a broker that holds nothing, while others hold at least two
 replicas, makes everything be evened out once, by the same plan as `millrace reassign plan`.
@@ -21,7 +22,7 @@ from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.placement import Candidate
 from millrace.core.metadata.reassignment_plan import planned
-from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.cluster import REPLICAS_MAX, Cluster
 from millrace.operator.model.objects import Document, pool_object_name
 
 Place = tuple[str, int]
@@ -63,11 +64,13 @@ class Placed:
 
     Attributes:
         replicas: who holds it when nothing moves any more.
+        holders: who holds it now, those that it moves off too.
         media: what these are to lie on.
     """
 
     place: Place
     replicas: tuple[BrokerId, ...]
+    holders: tuple[BrokerId, ...]
     is_moving: bool
     media: TopicMedia = TopicMedia.ANY
 
@@ -153,6 +156,11 @@ def scaling(
     staying = [each for each in members if each.broker_id not in leaving_ids]
     names = tuple(each.name for each in leaving)
     drain = tuple(each.broker_id for each in leaving if not each.is_drained)
+    holders = {broker for each in partitions for broker in each.holders}
+    for each in leaving:
+        pool, number = _pool_and_number(each.name)
+        if each.broker_id in holders and number < REPLICAS_MAX:
+            kept[pool] = max(kept[pool], number + 1)
     if any(each.is_moving for each in partitions):
         return Scaling(
             replicas=kept,

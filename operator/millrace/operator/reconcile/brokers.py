@@ -51,6 +51,7 @@ class Found:
             Placed(
                 place=(topic.name, each.partition),
                 replicas=each.target_replicas,
+                holders=each.replicas,
                 is_moving=each.is_reassigning,
                 media=topic.media,
             )
