@@ -22,7 +22,7 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 
 test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first, on all cores
 	$(INSTALL) bench spark demo java faults cluster
-	@$(PYTHON_RUN) -m pytest --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
+	@$(PYTHON_RUN) -m pytest --numprocesses=auto --dist=loadscope --no-loadscope-reorder
 	@$(PYTHON_RUN) -m pytest e2e/tests/test_first_cluster.py
 
 test-spark: setup ## The tests of Spark's data source and of its jobs alone
