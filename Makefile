@@ -20,9 +20,10 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.flights
 	@$(PYTHON_RUN) -m demo.pipeline
 
-test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first, on all cores
+test: lint api-server go-client ## Everything that `make check` does, then all tests, the fastest layer first
 	$(INSTALL) bench spark demo java faults cluster
-	@$(PYTHON_RUN) -m pytest --numprocesses=auto --dist=loadscope --no-loadscope-reorder
+	@$(PYTHON_RUN) -m pytest --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
+	@$(PYTHON_RUN) -m pytest tests/interop tests/integration
 	@$(PYTHON_RUN) -m pytest e2e/tests/test_first_cluster.py
 
 test-spark: setup ## The tests of Spark's data source and of its jobs alone

@@ -63,19 +63,29 @@ class RunningBroker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "RunningBroker":
-        """Start it and return once clients can connect."""
-        process = self._process = self.spawn()
-        assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], START_SECONDS_MAX)
-        line = process.stdout.readline() if ready else b""
-        if not line:
+        """Start it and return once clients can connect.
+
+        It comes back on the port that it had. Meanwhile somebody may have it for a moment: a client
+        that tried to connect, from that very port of all.
+        """
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not (line := self._first_line(deadline - time.monotonic())):
             self.abandon()
-            raise RuntimeError("the broker did not start; its log ends with\n" + self.log_end())
+            last = self.log_end()
+            if "Address already in use" not in last or time.monotonic() > deadline - 10:
+                raise RuntimeError(f"the broker did not start; its log ends with\n{last}")
         said = json.loads(line)
         self.address, self.metrics_address = said["address"], said["metrics_address"]
         self.outside_address = said["outside_address"] or ""
         self.pid = said["pid"]
         return self
+
+    def _first_line(self, seconds: float) -> bytes:
+        """Start the process and return what it says once it serves; nothing: it does not."""
+        process = self._process = self.spawn()
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], seconds)
+        return process.stdout.readline() if ready else b""
 
     def spawn(self) -> "subprocess.Popen[bytes]":
         """Start the process without waiting for anything."""

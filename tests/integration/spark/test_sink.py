@@ -96,7 +96,7 @@ def test_a_topic_can_be_copied_as_it_is_read(
     spark: Any, shared_broker: RunningBroker, topic_name: str
 ) -> None:
     copy = f"{topic_name}-copy"
-    create(shared_broker, topic_name, copy)
+    create(shared_broker, topic_name, copy, retention_ms="-1")  # The records are of 1970.
     rows = spark.range(100).selectExpr(
         "CAST(id AS STRING) AS value", "timestamp_millis(id) AS timestamp",
         "array(named_struct('key', 'n', 'value', CAST(CAST(id AS STRING) AS BINARY))) AS headers",

@@ -25,10 +25,10 @@ DOCUMENTS = [
     "docs/performance.md",
     "docs/spark.md",
 ]
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 COMMAND_LINE = re.compile(r"`millrace ([^`]+)`|^ {4}(?:.*\| )?millrace (.+)$", re.MULTILINE)
-MAKE_LINE = re.compile(r"(?:`|^ {4})make ([a-z-]+)", re.MULTILINE)
+MAKE_LINE = re.compile(r"(?:`|^ {4})make ([a-z0-9-]+)", re.MULTILINE)
 
 
 def command_lines(text: str) -> Iterator[str]:
