@@ -46,7 +46,7 @@ def test_rows_have_their_keys_headers_times_partitions_and_topics(
     spark: Any, shared_broker: RunningBroker, topic_name: str
 ) -> None:
     one, two = f"{topic_name}-one", f"{topic_name}-two"
-    create(shared_broker, one, two)
+    create(shared_broker, one, two, retention_ms="-1")  # The records are of 2023.
     frame = (
         spark.range(COUNT, numPartitions=3)
         .selectExpr("id", "CAST(CAST(id AS STRING) AS BINARY) AS text")
