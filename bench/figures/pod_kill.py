@@ -1,5 +1,5 @@
 """A broker's pod is killed: seconds until a partition that it led acknowledges the next write, the
-median over partitions and rounds.
+median over partitions and kills. Every third kill takes the controller, as in `failover`.
 
 The time is that between the last acknowledged write to the partition before the kill and the first
 one after it, which is a little more than what the kill costs. The broker gets a SIGKILL on its
@@ -18,7 +18,8 @@ from e2e.installed import Namespace, until
 from e2e.load.pod import LoadPod
 
 SECONDS_MAX = 1.5
-_BROKERS = [f"logs-brokers-{number}" for number in range(3)]
+KILLS_PER_ROUND = 3
+CONTROLLER_EVERY = 3
 
 
 def measure(bench: Bench) -> Outcome:
@@ -27,28 +28,47 @@ def measure(bench: Bench) -> Outcome:
         if not isinstance(kubernetes, NativeCluster):
             raise LoadFailedError("the native provider alone kills what runs on its nodes")
         namespace.make_client("logs")
-        led = []
-        for number in range(bench.rounds):
-            led.append(_kill(kubernetes, namespace, load, _BROKERS[number % len(_BROKERS)]))
-            say(f"round {number + 1}/{bench.rounds}: it led {len(led[-1])} partitions")
+        led, victims = [], []
+        for number in range(1, KILLS_PER_ROUND * bench.rounds + 1):
+            victims.append(_victim(namespace, is_controller=number % CONTROLLER_EVERY == 0))
+            led.append(_kill(kubernetes, namespace, load, victims[-1]))
+            say(f"kill {number}: {victims[-1]} led {len(led[-1])} partitions")
         history = load.finish()
     found = writes(history)
     kills = [op.at_ns for op in history if op.f == "fault"]
-    if len(kills) != bench.rounds:
-        raise LoadFailedError(f"{bench.rounds} kills were marked, and {len(kills)} were seen")
-    rounds = [
+    if len(kills) != len(led):
+        raise LoadFailedError(f"{len(led)} kills were marked, and {len(kills)} were seen")
+    by_kill = [
         [_gap_s(found, partition, at_ns) for partition in partitions]
         for at_ns, partitions in zip(kills, led, strict=True)
     ]
-    gaps = [gap for each in rounds for gap in each]
+    gaps = [gap for each in by_kill for gap in each]
     failed = sum(not each.is_acknowledged for each in found)
     return Outcome(
         bounds=[
             Bound(what="median in s", value=median(gaps), at_most=SECONDS_MAX),
             Bound(what="writes that failed", value=failed, at_most=0),
         ],
-        detail={"slowest_s": max(gaps), "rounds": rounds},
+        detail={
+            "slowest_s": max(gaps),
+            "of_controllers_median_s": median(
+                gap for each in by_kill[CONTROLLER_EVERY - 1 :: CONTROLLER_EVERY] for gap in each
+            ),
+            "kills": [
+                {"broker": name, "s": each} for name, each in zip(victims, by_kill, strict=True)
+            ],
+        },
     )
+
+
+def _victim(namespace: Namespace, *, is_controller: bool) -> str:
+    """Return the controller, or the broker beside it that leads most."""
+    controller: str = namespace.get("cluster.millrace.dev", "logs")["status"]["controller"]
+    if is_controller:
+        return controller
+    others = [f"logs-brokers-{number}" for number in range(3)]
+    others.remove(controller)
+    return max(others, key=lambda each: len(namespace.led_by(TOPIC, each)))
 
 
 def _kill(kubernetes: NativeCluster, namespace: Namespace, load: LoadPod, broker: str) -> list[int]:
