@@ -625,6 +625,21 @@ CLUSTERS: Final = (
     ),
     # Pods.
     Case(
+        name="a version that is no tag",
+        resource=cluster(version="0.1.0 or later"),
+        says=("spec.version", "should match"),
+    ),
+    Case(
+        name="a version beside an image",
+        resource=cluster(version="0.2.0", image="registry.example.org/millrace:0.1.0"),
+        says=("version is the tag of the operator's own image", "name the tag there"),
+    ),
+    Case(
+        name="a volume's name that is part of a cluster's",
+        resource=cluster(volume(name="data-a")),
+        says=("spec.pools[0].volumes[0].name", "should match"),
+    ),
+    Case(
         name="an image with spaces",
         resource=cluster(image="millrace 0.1.0"),
         says=("spec.image", "should match"),

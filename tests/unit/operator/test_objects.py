@@ -9,6 +9,7 @@ import pytest
 
 from millrace.broker import config as broker_config
 from millrace.operator.model.cluster import POD_VOLUMES
+from millrace.operator.model.images import version_of
 from millrace.operator.model.objects import CONFIG_ANNOTATION, Decided, desired_objects
 from millrace.operator.reconcile.resources import cluster_of
 
@@ -61,7 +62,7 @@ def test_a_broker_takes_the_settings_that_are_written_for_it(tmp_path: Path) -> 
 def test_a_broker_knows_what_its_volumes_lie_on(tmp_path: Path) -> None:
     volumes = [
         {"name": "fast", "size": "1Gi"},
-        {"name": "large-0", "size": "9Gi", "media": "hdd"},
+        {"name": "large0", "size": "9Gi", "media": "hdd"},
     ]
     made = objects(pools=[{"name": "b", "volumes": volumes}])
     path = tmp_path / "broker.toml"
@@ -160,3 +161,24 @@ def test_volumes_stay_unless_the_cluster_says_that_they_go() -> None:
 
     assert retention() == "Retain"
     assert retention(volumeDeletion="Delete") == "Delete"
+
+
+@pytest.mark.parametrize(
+    ("own", "release", "image"),
+    [
+        ("millrace", "0.2.0", "millrace:0.2.0"),
+        ("millrace:0.1.0", "0.2.0", "millrace:0.2.0"),
+        ("registry:5000/team/millrace", "0.2.0", "registry:5000/team/millrace:0.2.0"),
+        ("registry:5000/millrace:0.1.0@sha256:12ab", "0.2.0", "registry:5000/millrace:0.2.0"),
+    ],
+)
+def test_a_release_is_a_tag_of_the_operators_own_image(own: str, release: str, image: str) -> None:
+    found = objects(decided=Decided(image=own), version=release)
+    (container,) = pod_of(found["StatefulSet", "c-b"])["containers"]
+    assert container["image"] == image
+    assert version_of(image) == release
+
+
+def test_what_an_image_is_told_by_without_a_tag() -> None:
+    assert version_of("registry:5000/millrace") == "latest"
+    assert version_of("millrace:0.1.0@sha256:12ab") == "sha256:12ab"

@@ -9,10 +9,12 @@ from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.operator.model.fields import (
     DnsLabel,
     ImageName,
+    ImageTag,
     LabelValue,
     PartName,
     Quantity,
     Rule,
+    VolumeName,
 )
 from millrace.operator.model.listeners import Listeners
 from millrace.operator.model.scheduling import (
@@ -98,7 +100,7 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
     )
 
     name: Annotated[
-        PartName, Meta(description="Its name in the pool. Claims are called `<name>-<broker>`.")
+        VolumeName, Meta(description="Its name in the pool. Claims are called `<name>-<broker>`.")
     ]
     media: Annotated[
         Media,
@@ -279,13 +281,25 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "listeners.outside.brokers names a broker of no pool: they are called "
             "<cluster>-<pool>-<number>",
         ),
+        Rule(
+            "!has(self.version) || !has(self.image)",
+            "version is the tag of the operator's own image: with `image`, name the tag there",
+        ),
     )
 
+    version: Annotated[
+        ImageTag | None,
+        Meta(
+            description="Release of the brokers, as `0.1.0`: the tag of their image, which is the "
+            "operator's otherwise. Unset: the operator's own release. Another one is rolled out, a "
+            "broker at a time."
+        ),
+    ] = None
     image: Annotated[
         ImageName | None,
         Meta(
-            description="Image of the brokers. Unset: the operator's own. Another one is rolled "
-            "out, a broker at a time."
+            description="Image of the brokers, in place of `version`, where it is another one than "
+            "the operator's."
         ),
     ] = None
     image_pull_policy: Annotated[

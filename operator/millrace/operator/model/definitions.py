@@ -83,6 +83,11 @@ def cluster_definition(broker_config: type) -> Schema:
         spec=structural_schema(ClusterSpec, {"config": {"type": "object", "properties": sections}}),
         status={
             "brokers": {"description": "Brokers that should be there.", "type": "integer"},
+            "version": {
+                "description": "Release that the brokers run, by the tag of their image; all of "
+                "them while another one is rolled out.",
+                "type": "string",
+            },
             "readyBrokers": {"description": "Brokers that are ready.", "type": "integer"},
             "clusterId": {"description": "Identity of the cluster.", "type": "string"},
             "controller": {
@@ -106,6 +111,7 @@ def cluster_definition(broker_config: type) -> Schema:
         columns=[
             ("Brokers", "integer", ".status.brokers"),
             ("Up", "integer", ".status.readyBrokers"),
+            ("Version", "string", ".status.version"),
             ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
             ("Healthy", "string", ".status.conditions[?(@.type=='Healthy')].status"),
             ("Rolled Out", "string", ".status.conditions[?(@.type=='RolledOut')].status"),

@@ -10,12 +10,20 @@ DnsLabel = Annotated[
 """The name of an object (RFC 1123)."""
 
 PartName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=20)]
-"""A name that is part of the names of pods and claims."""
+"""A name that is part of the names of pods."""
+
+VolumeName = Annotated[str, Meta(pattern=r"^[a-z0-9]+$", max_length=20)]
+"""The name of a volume. Without a hyphen: claims are called `<volume>-<cluster>-<pool>-<number>`,
+and volume `data-a` of cluster `b` must not take the claims of `data` of `a-b`.
+"""
 
 ImageName = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$", min_length=1, max_length=512)
 ]
 """An image: `registry.example.org/millrace:0.1.0`."""
+
+ImageTag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$", max_length=128)]
+"""The tag of an image: `0.1.0`."""
 
 Quantity = Annotated[
     int | str,

@@ -21,7 +21,8 @@ from typing import Any, Final
 import msgspec
 
 from millrace.core.metadata.model import SHARD_KEYS
-from millrace.operator.model.cluster import Cluster, Pool, Volume, VolumeDeletion
+from millrace.operator.model.cluster import Cluster, ClusterSpec, Pool, Volume, VolumeDeletion
+from millrace.operator.model.images import with_version
 
 Document = dict[str, Any]
 
@@ -482,7 +483,7 @@ def _of_every_container(cluster: Cluster, pool: Pool, decided: Decided) -> Docum
     resources = {name: each for name, each in msgspec.to_builtins(pool.resources).items() if each}
     chosen = {"imagePullPolicy": cluster.spec.image_pull_policy, "resources": resources}
     return {
-        "image": cluster.spec.image or decided.image,
+        "image": _image(cluster.spec, decided.image),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -491,6 +492,12 @@ def _of_every_container(cluster: Cluster, pool: Pool, decided: Decided) -> Docum
         },
         **{name: value for name, value in chosen.items() if value},
     }
+
+
+def _image(spec: ClusterSpec, own: str) -> str:
+    if spec.image is not None:
+        return spec.image
+    return own if spec.version is None else with_version(own, spec.version)
 
 
 def _open_outside(cluster: Cluster, pod: Document) -> None:

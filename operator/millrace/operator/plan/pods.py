@@ -93,6 +93,7 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod
         uid=metadata["uid"],
         is_current=revision is None or runs == revision,
         is_ready=is_ready,
+        image=pod["spec"]["containers"][0]["image"],
         is_terminating="deletionTimestamp" in metadata,
         is_broken=is_broken,
         is_unscheduled=is_unscheduled(status),

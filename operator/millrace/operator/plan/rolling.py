@@ -28,6 +28,7 @@ class BrokerPod:
     """A broker's pod as it was found.
 
     Attributes:
+        image: that it runs.
         uid: of the pod, so that no other one of its name is deleted.
         is_current: it runs its StatefulSet's newest revision, and has no other reason to be
             restarted.
@@ -41,6 +42,7 @@ class BrokerPod:
     uid: str
     is_current: bool
     is_ready: bool
+    image: str = ""
     is_terminating: bool = False
     is_broken: bool = False
     is_unscheduled: bool = False

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.images import version_of
 from millrace.operator.model.objects import bootstrap_address
 from millrace.operator.plan.growth import Growth
 from millrace.operator.plan.lost import LostBroker
@@ -43,6 +44,7 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
     found = look.found
     return {
         "brokers": look.pods_wanted,
+        "version": ", ".join(sorted({version_of(each.image) for each in look.pods})) or None,
         "readyBrokers": sum(each.is_ready for each in look.pods),
         "bootstrap": bootstrap_address(cluster),
         "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
