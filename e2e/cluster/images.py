@@ -8,6 +8,7 @@ brought, so that three nodes have it for the price of none.
 
 import fcntl
 import hashlib
+import importlib.metadata
 import io
 import json
 import platform
@@ -28,7 +29,10 @@ from e2e.cluster.places import ROOT, cache
 BASE = "localhost/millrace-base"
 PAUSE = "localhost/millrace-pause:1"
 COREDNS = "localhost/millrace-coredns:1"
-PRODUCT = "localhost/millrace:dev"
+REPOSITORY = "localhost/millrace"
+PRODUCT = f"{REPOSITORY}:dev"
+VERSION = importlib.metadata.version("millrace")
+"""Of this checkout."""
 
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
@@ -153,6 +157,27 @@ def build_product() -> str:
             ROOT,
         )
         _remember(image, recipe)
+    return image
+
+
+def build_release(version: str) -> str:
+    """Build the product's image as if it were of another release, unless it is there.
+
+    It is this checkout's code, whose package says that it is of that version.
+    """
+    product = build_product()
+    image = f"{product}-{version}"
+    with _locked():
+        if image not in _recipes():
+            container = _buildah("from", product).strip()
+            root = Path(_buildah("mount", container).strip(), "opt/millrace/lib")
+            (metadata,) = root.glob("python3*/site-packages/millrace-*.dist-info/METADATA")
+            lines = metadata.read_text().splitlines(keepends=True)
+            lines[lines.index(f"Version: {VERSION}\n")] = f"Version: {version}\n"
+            metadata.write_text("".join(lines))
+            _buildah("umount", container)
+            _buildah("commit", "--quiet", "--rm", container, image)
+            _remember(image, f"{_recipes()[product]} {version}")
     return image
 
 

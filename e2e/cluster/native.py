@@ -145,13 +145,15 @@ class NativeCluster:
             maxsize=4,
         )
 
-    def load_image(self, name: str = images.PRODUCT) -> None:
-        """Build the product's image from the checkout, and load it on every node that is on.
+    def load_image(self) -> None:
+        """Build the product's image from the checkout, and load it on every node that is on."""
+        self._load(images.build_product(), images.PRODUCT)
 
-        Args:
-            name: what nodes know it as.
-        """
-        image = images.build_product()
+    def load_release(self, version: str) -> None:
+        """Load the product's image as if it were of a release, whose version is its tag."""
+        self._load(images.build_release(version), f"{images.REPOSITORY}:{version}")
+
+    def _load(self, image: str, name: str) -> None:
         with tempfile.TemporaryDirectory(dir=self.folder) as made:
             nodes = [node for node in self.nodes if node.machine.pid is not None]
             archive = Path(made, "image.tar")

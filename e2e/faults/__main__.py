@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from e2e.cluster import providers
-from e2e.cluster.images import PRODUCT
+from e2e.cluster.images import VERSION
 from e2e.cluster.native import NativeCluster
 from e2e.faults import (  # noqa: F401  # They add their faults.
     api_server,
@@ -30,7 +30,7 @@ from e2e.faults.round import NAMESPACE_DELETED, Done, Outcome, Wish, play
 from e2e.installed import install_operator
 from tests.checkers.history import to_json
 
-_IMAGES: Final = ("localhost/millrace:faults-a", "localhost/millrace:faults-b")
+_RELEASES: Final = (f"{VERSION}.post1", f"{VERSION}.post2")
 _AFTER: Final = {
     "scale-down": "scale-up",
     "operator-killed-in-scale-down": "operator-killed-in-scale-up",
@@ -48,8 +48,9 @@ def main() -> int:
     ran_before = kubernetes.is_up()
     try:
         kubernetes.up(_say)
-        for image in (PRODUCT, *_IMAGES):
-            kubernetes.load_image(image)
+        kubernetes.load_image()
+        for release in _RELEASES:
+            kubernetes.load_release(release)
         install_operator(kubernetes)
         outcomes = _rounds(kubernetes, arguments)
     finally:
@@ -68,7 +69,9 @@ def _rounds(kubernetes: NativeCluster, arguments: argparse.Namespace) -> list[Ou
         seed = arguments.seed + number
         _say(f"round of seed {seed}")
         plan = arguments.faults.split(",") if arguments.faults else _plan(seed)
-        wish = Wish(plan=plan, seed=seed, images=_IMAGES, deadline=deadline, keeps=arguments.keep)
+        wish = Wish(
+            plan=plan, seed=seed, releases=_RELEASES, deadline=deadline, keeps=arguments.keep
+        )
         outcome = play(kubernetes, wish, _say)
         outcomes.append(outcome)
         _tell(outcome, seed, arguments.folder)

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from e2e.faults.fault import CLUSTER, PARTITIONS, POOL, NotSeenError, Scene, fault
+from e2e.faults.fault import BROKERS, CLUSTER, PARTITIONS, POOL, NotSeenError, Scene, fault
 from e2e.installed import topic
 
 _ROLL_SECONDS = 300.0
 _SCALE_SECONDS = 300.0
+_MORE = 2
 
 
 def load_topic(replicas: int = 3) -> dict[str, Any]:
@@ -27,16 +28,16 @@ def restart_all(scene: Scene) -> str:
     return _rolled(scene, before)
 
 
-@fault("upgrade", "another image is set: the same release under another name")
+@fault("upgrade", "another version is set, whose image has this code under that version")
 def upgrade(scene: Scene) -> str:
     before = scene.uids()
-    scene.images.reverse()
-    wanted = scene.images[0]
-    scene.apply(image=wanted)
+    old, new = scene.releases
+    scene.releases.reverse()
+    scene.apply(version=new)
     seen = _rolled(scene, before)
-    used = {pod["spec"]["containers"][0]["image"] for pod in scene.pods().values()}
-    assert used == {wanted}, used
-    return f"{seen}, with {wanted.rpartition(':')[2]}"
+    told = {pod: scene.namespace("exec", pod, "--", "millrace", "--version") for pod in before}
+    assert all(new in each.split() for each in told.values()), told
+    return f"{seen}, of version {new} after {old}"
 
 
 @fault("setting-changed", "a setting of the brokers is changed in the Cluster")
@@ -47,35 +48,35 @@ def change_a_setting(scene: Scene) -> str:
     return f"{_rolled(scene, before)}, with file_handles_max {3000 - old} after {old}"
 
 
-@fault("bad-image", "an image that no registry has is set; then the good one again")
+@fault("bad-image", "a version of which there is no image is set; then the good one again")
 def roll_out_a_bad_image(scene: Scene) -> str:
-    good, before = scene.spec["image"], scene.uids()
-    scene.apply(image="localhost/millrace:no-such-tag")
+    good, before = scene.spec["version"], scene.uids()
+    scene.apply(version="no-such-version")
     try:
         message = scene.wait_for_condition("RolledOut", "Stuck")
         left = {name for name, uid in scene.uids().items() if before.get(name) == uid}
         assert len(left) == len(before) - 1, f"only {left} are left"
     finally:
-        scene.apply(image=good)
+        scene.apply(version=good)
     return f"it stopped at the first one: {message[:80]}"
 
 
-@fault("scale-up", "a fourth broker is asked for")
+@fault("scale-up", "two more brokers are asked for")
 def scale_up(scene: Scene) -> str:
     brokers = len(scene.view.cluster.brokers)
-    scene.scale(scene.wanted + 1)
-    wait_for_share(scene, brokers + 1)
-    return f"{brokers} brokers, then {brokers + 1}, and the new one holds replicas"
+    scene.scale(scene.wanted + _MORE)
+    wait_for_share(scene, brokers + _MORE)
+    return f"{brokers} brokers, then {brokers + _MORE}, and the new ones hold replicas"
 
 
-@fault("scale-down", "the fourth broker is not asked for any more")
+@fault("scale-down", "two brokers less are asked for")
 def scale_down(scene: Scene) -> str:
     brokers = len(scene.view.cluster.brokers)
-    if scene.wanted <= 3:
-        raise NotSeenError("there is no fourth one")
-    scene.scale(scene.wanted - 1)
-    wait_until_gone(scene, brokers - 1)
-    return f"{brokers} brokers, then {brokers - 1}, and no claim is left of the other"
+    if brokers < BROKERS + _MORE:
+        raise NotSeenError(f"there are only {brokers}")
+    scene.scale(scene.wanted - _MORE)
+    wait_until_gone(scene, brokers - _MORE)
+    return f"{brokers} brokers, then {brokers - _MORE}, and no claim is left of the others"
 
 
 def wait_for_share(scene: Scene, brokers: int) -> None:

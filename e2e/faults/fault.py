@@ -49,7 +49,7 @@ class Scene:
 
     Attributes:
         home: name of the node that the load is on, which is not broken.
-        images: two names of one image of the product; brokers run the first of them.
+        releases: versions of two images of the product; brokers run the first of them.
         spec: of the Cluster, as it was applied last.
     """
 
@@ -59,7 +59,7 @@ class Scene:
     watcher: Watcher
     dice: random.Random
     home: str
-    images: list[str]
+    releases: list[str]
     spec: dict[str, Any] = field(default_factory=dict)
 
     # --- The Cluster -------------------------------------------------------------------------

@@ -104,14 +104,14 @@ class Wish:
     Attributes:
         plan: names of faults, in order.
         seed: of the dice, and part of the namespace's name.
-        images: two names of the product's image.
+        releases: versions of two images of the product.
         deadline: of `time.monotonic()`, after which no fault begins.
         keeps: whether the namespace stays when something went wrong.
     """
 
     plan: Sequence[str]
     seed: int
-    images: Sequence[str]
+    releases: Sequence[str]
     deadline: float
     keeps: bool
 
@@ -147,15 +147,15 @@ def _play(
         partitions=PARTITIONS,
         seed=wish.seed,
     )
-    dice, images = random.Random(wish.seed), list(wish.images)
+    dice, releases = random.Random(wish.seed), list(wish.releases)
     home = dice.choice(kubernetes.nodes).name
-    load = LoadPod(namespace, settings, node=home, image=images[0])
+    load = LoadPod(namespace, settings, node=home)
     metadata = History()
     watcher = Watcher(kubernetes, namespace.name, CLUSTER, places, metadata)
-    scene = Scene(kubernetes, namespace, load, watcher, dice, home, images)
+    scene = Scene(kubernetes, namespace, load, watcher, dice, home, releases)
     volume = {"name": "data", "size": "700Mi", "storageClassName": "local-ssd"}
     scene.apply(
-        image=images[0],
+        version=releases[0],
         pools=[{"name": POOL, "replicas": BROKERS, "volumes": [volume]}],
         lostVolumes="Replace",
         volumeDeletion="Delete",

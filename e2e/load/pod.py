@@ -35,7 +35,6 @@ class LoadPod:
         namespace: where it is made; topics are called `<namespace>/<topic>`.
         settings: what it does.
         node: where it must run; empty: anywhere.
-        image: the product's, with its clients.
     """
 
     def __init__(
@@ -45,13 +44,11 @@ class LoadPod:
         *,
         name: str = "load",
         node: str = "",
-        image: str = PRODUCT,
     ) -> None:
         self.name = name
         self._namespace = namespace
         self._settings = settings
         self._node = node
-        self._image = image
 
     def start(self) -> None:
         """Start it; return once every partition has taken writes."""
@@ -135,7 +132,7 @@ class LoadPod:
         items = [{"key": key, "path": path} for key, path in paths.items()]
         container = {
             "name": "load",
-            "image": self._image,
+            "image": PRODUCT,
             "imagePullPolicy": "IfNotPresent",
             "command": ["python", "-m", "e2e.load.program", f"{_AT}/{_SETTINGS}", _FOLDER],
             "env": [
