@@ -1,6 +1,8 @@
-"""A client outside of the pods' network writes and reads by node ports."""
+"""A client outside of the pods' network writes and reads by node ports, and by load balancers."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from e2e.installed import Namespace, until
@@ -10,35 +12,67 @@ pytestmark = pytest.mark.timeout(900)
 CLUSTER = "cluster.millrace.dev/logs"
 
 
-def test_a_client_outside_of_the_pods_network_writes_and_reads(namespace: Namespace) -> None:
-    namespace.make_cluster(listeners={"outside": {"type": "NodePort"}})
-    namespace.wait(CLUSTER, "OutsideAddressed")
-    bootstrap = namespace.get(CLUSTER)["status"]["outsideBootstrap"]
-    nodes = {
+def _node_ports(namespace: Namespace) -> dict[str, str]:
+    """Return the name of each broker's Service by the addresses that clients may be told."""
+    nodes = [
         address["address"]
         for node in namespace.get("nodes")["items"]
         for address in node["status"]["addresses"]
         if address["type"] == "InternalIP"
+    ]
+    return {
+        f"{node}:{service['spec']['ports'][0]['nodePort']}": service["metadata"]["name"]
+        for service in _services(namespace)
+        for node in nodes
     }
-    assert {each.rpartition(":")[0] for each in bootstrap.split(",")} <= nodes
+
+
+def _load_balancers(namespace: Namespace) -> dict[str, str]:
+    """Give each Service an address as a cloud would, and return its name by that.
+
+    The addresses are of those for documentation (RFC 5737): kube-proxy leads whoever connects to
+    one, on any node, to the Service.
+    """
+    until(lambda: len(_services(namespace)) == 4, "each broker has a Service, and all have one")
+    given = {}
+    for number, service in enumerate(_services(namespace), start=1):
+        name, address = service["metadata"]["name"], f"203.0.113.{number}"
+        status = {"status": {"loadBalancer": {"ingress": [{"ip": address}]}}}
+        namespace("patch", "service", name, "--subresource=status", f"--patch={json.dumps(status)}")
+        given[f"{address}:{service['spec']['ports'][0]['port']}"] = name
+    return given
+
+
+def _services(namespace: Namespace) -> list[dict[str, Any]]:
+    found = namespace.get("services", "--selector=app.kubernetes.io/component=outside")
+    return list(found["items"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "addresses"), [("NodePort", _node_ports), ("LoadBalancer", _load_balancers)]
+)
+def test_a_client_outside_of_the_pods_network_writes_and_reads(
+    namespace: Namespace, kind: str, addresses: Callable[[Namespace], dict[str, str]]
+) -> None:
+    namespace.make_cluster(listeners={"outside": {"type": kind}})
+    services = addresses(namespace)
+    namespace.wait(CLUSTER, "OutsideAddressed")
+    bootstrap = namespace.get(CLUSTER)["status"]["outsideBootstrap"]
+    assert {services[each] for each in bootstrap.split(",")} == {"logs-outside"}
     namespace.make_topic("orders", partitions=6)
     namespace.make_client(outside=bootstrap)
     topic = f"{namespace.name}/orders"
-    ports = {
-        service["spec"]["ports"][0]["nodePort"]: service["metadata"]["name"]
-        for service in namespace.get("services")["items"]
-        if service["spec"]["type"] == "NodePort"
-    }
 
     def leaders() -> list[str]:
         """Of the partitions, the Service by which each is reached."""
         described = namespace.millrace("topic", "describe", topic, "--output", "json")
         found = [each["leader_address"] for each in json.loads(described)["partitions"]]
-        assert {each.rpartition(":")[0] for each in found if each} <= nodes
-        return [ports[int(each.rpartition(":")[2])] for each in found if each]
+        return [services[each] for each in found if each]
 
-    # A broker tells of its address with its first heartbeat, before it is ready.
-    assert set(leaders()) == {f"logs-brokers-{number}-outside" for number in range(3)}
+    # A broker tells of its address with its first heartbeat, before it is ready, or, where that
+    # is not known by then, with the one after the file with it has changed.
+    every_one = {f"logs-brokers-{number}-outside" for number in range(3)}
+    until(lambda: set(leaders()) == every_one, "each broker is reached by its Service")
     fruits = [f"fruit {number}" for number in range(100)]
     namespace.produce(topic, fruits)
     assert sorted(namespace.consume(topic, 100)) == sorted(fruits)

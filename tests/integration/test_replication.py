@@ -88,6 +88,38 @@ def test_a_broker_that_is_stopped_hands_over_first_and_comes_back(cluster: Runni
     assert read_all(cluster.bootstrap, "t", 4) == [b"before"] + [b"meanwhile"] * 3
 
 
+def test_a_broker_that_clients_may_not_find_yet_leads_what_nobody_else_can(tmp_path: Path) -> None:
+    cluster = RunningCluster(tmp_path, {"cluster.address_settle_ms": 5000})
+    gauge = 'millrace_reluctance{reason="new address"}'
+    try:
+        cluster.start()
+        restarted = cluster[1]
+        with SyncAdmin(cluster.bootstrap) as admin:
+            admin.create_topic("t", partitions=3, replication_factor=3)
+            wait_until(
+                lambda: all(each.state == "alive" for each in admin.describe_cluster().brokers),
+                "all have settled",
+            )
+            restarted.stop()
+            restarted.start()
+            wait_until(
+                lambda: all(len(each.isr) == 3 for each in admin.describe_topic("t").partitions),
+                "it is in sync again",
+            )
+            assert admin.describe_cluster().brokers[1].state == "new address"
+            assert restarted.metrics()[gauge] == 1
+            assert admin.describe_health().is_healthy
+            assert {each.leader for each in admin.describe_topic("t").partitions} == {0, 2}
+
+            def leaders() -> list[int]:
+                return [each.leader for each in admin.describe_topic("t").partitions]
+
+            wait_until(lambda: sorted(leaders()) == [0, 1, 2], "it leads again")
+            assert restarted.metrics()[gauge] == 0
+    finally:
+        cluster.abandon()
+
+
 def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluster) -> None:
     with (
         SyncAdmin(cluster.bootstrap) as admin,

@@ -37,6 +37,7 @@ from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
+from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.descriptors import connections_allowed
 from millrace.broker.runtime.disk_watch import DiskWatch
 from millrace.broker.runtime.duties import Duties
@@ -58,7 +59,7 @@ from millrace.core import settings
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
-from millrace.core.metadata.model import BrokerLife, Listener
+from millrace.core.metadata.model import BrokerLife, Listener, Reluctance
 from millrace.core.metadata.requests import RegisterBroker
 
 _log = logging.getLogger(__name__)
@@ -411,8 +412,18 @@ class Broker:
         duties = self._duties
         channel.log_ends = partitions.log_ends
         channel.offline = partitions.replicas.offline
-        watch = DiskWatch(partitions.directories, self._reader, self._config.storage, self._metrics)
-        channel.reluctance = lambda: watch.reluctance
+        watch = DiskWatch(partitions.directories, self._reader, self._config.storage)
+        settled_ms = monotonic_now() + self._config.cluster.address_settle_ms
+
+        def reluctance() -> Reluctance:
+            is_settled = monotonic_now() >= settled_ms
+            return watch.reluctance or (Reluctance.NONE if is_settled else Reluctance.NEW_ADDRESS)
+
+        channel.reluctance = reluctance
+        for reason in filter(None, Reluctance):
+            self._metrics.reluctance.labels(reason).set_function(
+                lambda reason=reason: reluctance() is reason  # type: ignore[misc]
+            )
         channel.media = partitions.working_media
         channel.on_image = partitions.on_image
         partitions.on_image(channel.metadata)

@@ -15,6 +15,7 @@ _CURES: Final = {
         "Lower the retention, delete topics, or move replicas to other brokers. What was deleted "
         f"or moved away {IN_TRASH}"
     ),
+    "new address": "It has just started, and clients may look for it at a former address",
 }
 
 

@@ -11,6 +11,7 @@ from millrace.client._descriptions import (
 )
 from millrace.client._wire import BrokerInfo
 from millrace.core.ids import BrokerId
+from millrace.core.metadata.model import Reluctance
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,7 +79,9 @@ def health_of(
 ) -> ClusterHealth:
     """Judge a cluster by what it says of itself."""
     reluctant = tuple(each for each in cluster.brokers if each.reluctance and not each.is_fenced)
-    with_bad_disks = {each.broker_id for each in reluctant}
+    with_bad_disks = {
+        each.broker_id for each in reluctant if each.reluctance != Reluctance.NEW_ADDRESS
+    }
     partitions = [
         (_judge(topic, partition), partition) for topic in topics for partition in topic.partitions
     ]

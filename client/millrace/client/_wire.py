@@ -55,7 +55,8 @@ class BrokerInfo:
     is_drained: bool = False
     """An operator drained it; it stays so until it is taken back."""
     reluctance: str = ""
-    """Why it leads only what nobody else can, as `slow disk` or `full disk`; empty: it does not."""
+    """Why it leads only what nobody else can: `slow disk`, `full disk`, or `new address`, while
+    clients may look for it where it was before its start; empty: it does not."""
     media: tuple[Media, ...] = ()
     """Of its log directories that work; empty: it does not say."""
 

@@ -25,7 +25,10 @@ def partition(*in_sync: str, min_in_sync: int = 2, place: str = "t-0") -> Partit
 
 
 def step(
-    *pods: BrokerPod, partitions: list[PartitionHealth] | None = None, controller: str | None = ""
+    *pods: BrokerPod,
+    partitions: list[PartitionHealth] | None = None,
+    controller: str | None = "",
+    settling: tuple[str, ...] = (),
 ) -> Restart | Wait | Done:
     healthy = [partition(*NAMES)] if partitions is None else partitions
     return next_step(
@@ -33,6 +36,7 @@ def step(
         healthy,
         pods_wanted=len(NAMES),
         controller=controller if controller != "" else NAMES[0],
+        settling=settling,
     )
 
 
@@ -121,3 +125,17 @@ def test_no_broker_may_be_evicted_while_one_is_away_or_a_replica_is_behind() -> 
     assert not may_be_disrupted(pods, None, pods_wanted=3)
     away = [*pods[:2], replace(pods[2], is_ready=False)]
     assert not may_be_disrupted(away, [partition(*NAMES)], pods_wanted=3)
+
+
+def test_a_restart_waits_until_clients_find_somebody_who_leads_instead() -> None:
+    pods = [pod("c-b-0", is_current=True), pod("c-b-1", is_current=True), pod("c-b-2")]
+    one = step(*pods, settling=("c-b-1",))
+    assert isinstance(one, Restart), "the other one leads"
+    both = step(*pods, settling=("c-b-0", "c-b-1"))
+    assert isinstance(both, Wait)
+    assert both.why == (
+        "c-b-2 waits: clients may not find c-b-0, c-b-1 yet, which would lead t-0 for it"
+    )
+    assert not both.is_stuck
+    alone = step(*pods, settling=("c-b-0", "c-b-1"), partitions=[partition("c-b-2", min_in_sync=1)])
+    assert not isinstance(alone, Restart), "another replica has to be in sync first"

@@ -53,6 +53,7 @@ _RELUCTANCE_TO_PROTO: Final = {
     Reluctance.NONE: pb.RELUCTANCE_UNSPECIFIED,
     Reluctance.SLOW_DISK: pb.RELUCTANCE_SLOW_DISK,
     Reluctance.FULL_DISK: pb.RELUCTANCE_FULL_DISK,
+    Reluctance.NEW_ADDRESS: pb.RELUCTANCE_NEW_ADDRESS,
 }
 _RELUCTANCE_FROM_PROTO: Final = {number: each for each, number in _RELUCTANCE_TO_PROTO.items()}
 

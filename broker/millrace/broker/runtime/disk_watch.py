@@ -13,7 +13,6 @@ from millrace.broker.config import StorageConfig
 from millrace.broker.runtime.clock import monotonic_now
 from millrace.broker.runtime.open_directory import OpenDirectory
 from millrace.broker.runtime.reader import LogReader
-from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.metadata.model import Reluctance
 from millrace.core.replication.disk_health import DiskHealth
 
@@ -26,7 +25,7 @@ class DiskWatch:
     """See the module.
 
     Attributes:
-        reluctance: why this broker would rather not lead.
+        reluctance: why this broker would rather not lead, as far as its disks are concerned.
     """
 
     def __init__(
@@ -34,13 +33,11 @@ class DiskWatch:
         directories: Sequence[OpenDirectory],
         reader: LogReader,
         config: StorageConfig,
-        metrics: BrokerMetrics,
     ) -> None:
         self.reluctance = Reluctance.NONE
         self._watched = [(each, DiskHealth(config.slow_flush_ms)) for each in directories]
         self._reader = reader
         self._free_bytes_min = config.ballast_bytes
-        self._gauges = {each: metrics.reluctance.labels(each) for each in Reluctance if each.value}
 
     async def run(self) -> None:
         """Take a reading a second, for as long as the broker runs."""
@@ -51,8 +48,6 @@ class DiskWatch:
                     await self._read(opened, health)
             reasons = {health.reluctance for each, health in self._watched if each.failure is None}
             self.reluctance = next(filter(None, sorted(reasons)), Reluctance.NONE)
-            for reason, gauge in self._gauges.items():
-                gauge.set(reason is self.reluctance)
 
     async def _read(self, opened: OpenDirectory, health: DiskHealth) -> None:
         before = health.reluctance

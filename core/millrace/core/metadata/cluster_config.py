@@ -129,6 +129,15 @@ class ClusterConfig:
         "place among the in-sync ones. It stops without that after so long.",
         unit=Unit.MILLISECONDS,
     )
+    address_settle_ms: int = setting(
+        0,
+        "How long after a broker's start clients may still take its host name for a former "
+        "address, as answers of DNS are kept. Until then it leads nothing that another in-sync "
+        "broker can lead. For brokers whose address changes with each start: the operator for "
+        "Kubernetes sets 30 s.",
+        unit=Unit.MILLISECONDS,
+        maximum=600_000,
+    )
     leader_balance_interval_ms: int = setting(
         500,
         "How often the controller looks for leaderships to move: back to preferred leaders, and "

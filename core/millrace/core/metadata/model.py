@@ -230,11 +230,12 @@ class Listener(StrEnum):
 
 
 class Reluctance(StrEnum):
-    """Why a broker that lives would rather not lead (F22, F33), in words for people."""
+    """Why a broker that lives would rather not lead (F22, F33, F53), in words for people."""
 
     NONE = ""
     SLOW_DISK = "slow disk"
     FULL_DISK = "full disk"
+    NEW_ADDRESS = "new address"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,10 @@ _OUTSIDE: Final = "/etc/millrace-outside"
 _PLACED: Final = "/etc/millrace-placed"
 _ZONE_WAITS_MAX: Final = 600
 """Of a tenth of a second each, before a broker starts without knowing its zone."""
+_ADDRESS_SETTLE_MS: Final = 30_000
+"""A pod that is made again has another address; so long CoreDNS tells the old one as it is usually
+set up (`ttl 30` and `cache 30`).
+"""
 _STOP_SECONDS: Final = 120
 """How long a broker may take to hand over and to close its logs before it is killed."""
 
@@ -282,6 +286,10 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
         "replica_listener": {"host": "0.0.0.0", "port": REPLICA_PORT},
         "metrics": {"host": "0.0.0.0", "port": METRICS_PORT},
         **cluster.spec.config,
+        "cluster": {
+            "address_settle_ms": _ADDRESS_SETTLE_MS,
+            **cluster.spec.config.get("cluster", {}),
+        },
     }
     lines = [f"log_dirs = {json.dumps([_log_dir(each) for each in pool.volumes])}"]
     for section, settings in sections.items():

@@ -95,12 +95,14 @@ def next_step(
     *,
     pods_wanted: int,
     controller: str | None,
+    settling: Collection[str] = (),
 ) -> Restart | Wait | Done:
     """Return what to do about the pods.
 
     Args:
         partitions: None: the brokers did not say.
         controller: name of the broker that is the controller; None: there is none now.
+        settling: brokers that clients may not find yet, as they have just started.
     """
     outdated = [each for each in pods if not each.is_current and not each.is_terminating]
     for each in outdated:
@@ -119,12 +121,10 @@ def next_step(
     for pod in ordered:
         if pod.name == controller and len(ordered) > 1:
             break
-        needing = [each.place for each in partitions if _needs(each, pod.name)]
-        if not needing:
+        why_not = _why_not(pod.name, partitions, settling)
+        if not why_not:
             return Restart(pod, pod.why_outdated)
-        blocked = blocked or (
-            f"{pod.name} waits: without it {_some(needing)} would fall under min.insync.replicas"
-        )
+        blocked = blocked or f"{pod.name} waits: {why_not}"
     return Wait(blocked)
 
 
@@ -135,6 +135,18 @@ def may_be_disrupted(
     if partitions is None or len(pods) < pods_wanted or not all(each.is_ready for each in pods):
         return False
     return not any(_needs(each, name) for each in partitions for name in each.replicas)
+
+
+def _why_not(broker: str, partitions: Sequence[PartitionHealth], settling: Collection[str]) -> str:
+    """Return why a broker cannot be restarted now; empty: it can."""
+    if needing := [each.place for each in partitions if _needs(each, broker)]:
+        return f"without it {_some(needing)} would fall under min.insync.replicas"
+    for each in partitions:
+        heirs = set(each.in_sync) - {broker}
+        if broker in each.in_sync and heirs and heirs.issubset(settling):
+            found = ", ".join(sorted(heirs))
+            return f"clients may not find {found} yet, which would lead {each.place} for it"
+    return ""
 
 
 def _needs(partition: PartitionHealth, broker: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from millrace.client import Admin, ClusterDescription, TopicDescription
 from millrace.core.errors import MillraceError
+from millrace.core.metadata.model import Reluctance
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.objects import bootstrap_address
 from millrace.operator.plan.rolling import PartitionHealth
@@ -30,6 +31,15 @@ class Found:
     def controller(self) -> str | None:
         """Name of the broker that is the controller; None: there is none now."""
         return self.names.get(self.cluster.controller_id)
+
+    @property
+    def settling(self) -> frozenset[str]:
+        """Names of brokers that clients may not find yet."""
+        return frozenset(
+            each.name
+            for each in self.cluster.brokers
+            if each.reluctance == Reluctance.NEW_ADDRESS and not each.is_fenced
+        )
 
     def members(self) -> list[Member]:
         """Return the brokers as the plan for their number knows them."""

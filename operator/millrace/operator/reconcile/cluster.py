@@ -202,6 +202,7 @@ class ClusterReconciler:
             partitions,
             pods_wanted=wanted,
             controller=None if found is None else found.controller,
+            settling=frozenset() if found is None else found.settling,
         )
         if isinstance(step, Restart):
             await self._restart(document, step)

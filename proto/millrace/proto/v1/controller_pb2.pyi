@@ -14,9 +14,11 @@ class Reluctance(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RELUCTANCE_UNSPECIFIED: _ClassVar[Reluctance]
     RELUCTANCE_SLOW_DISK: _ClassVar[Reluctance]
     RELUCTANCE_FULL_DISK: _ClassVar[Reluctance]
+    RELUCTANCE_NEW_ADDRESS: _ClassVar[Reluctance]
 RELUCTANCE_UNSPECIFIED: Reluctance
 RELUCTANCE_SLOW_DISK: Reluctance
 RELUCTANCE_FULL_DISK: Reluctance
+RELUCTANCE_NEW_ADDRESS: Reluctance
 
 class SessionRequest(_message.Message):
     __slots__ = ("opening", "request")
