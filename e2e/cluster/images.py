@@ -33,11 +33,11 @@ REPOSITORY = "localhost/millrace"
 PRODUCT = f"{REPOSITORY}:dev"
 VERSION = importlib.metadata.version("millrace")
 """Of this checkout."""
+DOCKERFILE = ROOT / "images" / "Dockerfile"
 
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _OCI_IMAGE = "application/vnd.oci.image.manifest.v1+json"
-_DOCKERFILE = ROOT / "images" / "Dockerfile"
 _IGNORED = ROOT / "images" / "Dockerfile.dockerignore"
 _INIT_SOURCE = Path(__file__).with_name("init.c")
 
@@ -147,13 +147,10 @@ def build_product() -> str:
         image = PRODUCT.replace(":dev", f":{recipe[:12]}")
         if image in _recipes():
             return image
-        secrets = []
-        for name, content in _pip_settings().items():
-            Path(made, name).write_bytes(content)
-            secrets.append(f"--secret=id={name},src={Path(made, name)}")
         _buildah(
             *("bud", "--quiet", "--layers", "--isolation=chroot", f"--build-arg=BASE_IMAGE={base}"),
-            *(*secrets, f"--tag={image}", f"--ignorefile={_IGNORED}", f"--file={_DOCKERFILE}"),
+            *(f"--tag={image}", f"--ignorefile={_IGNORED}", f"--file={DOCKERFILE}"),
+            *pip_secrets(Path(made)),
             ROOT,
         )
         _remember(image, recipe)
@@ -193,8 +190,19 @@ def _product_recipe(base: str) -> str:
     return digest.hexdigest()
 
 
+def pip_secrets(folder: Path) -> list[str]:
+    """Return the options that let the build of `DOCKERFILE`, and it alone, see pip's settings.
+
+    Args:
+        folder: where files for it may be; the build needs them.
+    """
+    for name, content in _pip_settings().items():
+        Path(folder, name).write_bytes(content)
+    return [f"--secret=id={path.name},src={path}" for path in sorted(folder.iterdir())]
+
+
 def _pip_settings() -> dict[str, bytes]:
-    """Return what this machine's pip goes by, as files that the build alone sees."""
+    """Return what this machine's pip goes by, as files."""
     listed = run(sys.executable, "-m", "pip", "config", "list")
     pairs = {}
     for line in listed.splitlines():

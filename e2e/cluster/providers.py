@@ -3,16 +3,19 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from e2e.cluster import places
 from e2e.cluster.commands import CommandError, run
-from e2e.cluster.images import PRODUCT
+from e2e.cluster.images import DOCKERFILE, PRODUCT, pip_secrets
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.native import NODES, NativeCluster
 from e2e.cluster.node import ZONES
+
+_DOWNLOAD_SECONDS_MAX = 1800.0
 
 
 class Cluster(Protocol):
@@ -54,12 +57,16 @@ class ExistingCluster:
 
 
 class KindCluster:
-    """One of kind's, where a Docker engine answers."""
+    """One of kind's, where a Docker engine answers.
+
+    MILLRACE_KIND_IMAGE names the image of its nodes; unset: the one that kind pulls by itself.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._folder = places.state(name)
         self.kubectl = Kubectl(self._folder / "kubeconfig", "kubectl")
+        self._named = (f"--name={name}", f"--kubeconfig={self.kubectl.kubeconfig}")
 
     def up(self, say: Callable[[str], None]) -> None:
         """Start it, unless it runs, and load the image.
@@ -79,10 +86,12 @@ class KindCluster:
                 "apiVersion": "kind.x-k8s.io/v1alpha4",
                 "nodes": [{"role": "control-plane"}, *workers],
             }
+            image = os.environ.get("MILLRACE_KIND_IMAGE")
             run(
-                *("kind", "create", "cluster", f"--name={self._name}", "--config=-"),
-                *("--wait=120s", f"--kubeconfig={self.kubectl.kubeconfig}"),
+                *("kind", "create", "cluster", *self._named, "--config=-", "--wait=120s"),
+                *((f"--image={image}",) if image else ()),
                 input=json.dumps(configuration),
+                seconds_max=_DOWNLOAD_SECONDS_MAX,
             )
         for media in ("ssd", "hdd"):
             storage_class = {
@@ -98,13 +107,19 @@ class KindCluster:
 
     def down(self) -> None:
         """Remove it."""
-        run("kind", "delete", "cluster", f"--name={self._name}")
+        run("kind", "delete", "cluster", *self._named)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def load_image(self) -> None:
         """Build the product's image from the checkout, and load it."""
-        file = places.ROOT / "images" / "Dockerfile"
-        run("docker", "build", f"--tag={PRODUCT}", f"--file={file}", places.ROOT)
+        with tempfile.TemporaryDirectory() as made:
+            run(
+                *("env", "DOCKER_BUILDKIT=1"),  # Docker 20.10 has it, and does not take it unasked.
+                *("docker", "build", f"--tag={PRODUCT}", f"--file={DOCKERFILE}"),
+                *pip_secrets(Path(made)),
+                places.ROOT,
+                seconds_max=_DOWNLOAD_SECONDS_MAX,
+            )
         run("kind", "load", "docker-image", PRODUCT, f"--name={self._name}")
 
 
