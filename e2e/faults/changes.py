@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from e2e.faults.fault import BROKERS, CLUSTER, PARTITIONS, POOL, NotSeenError, Scene, fault
+from e2e.faults.fault import (
+    BROKERS,
+    CLUSTER,
+    PARTITIONS,
+    POOL,
+    SETTINGS,
+    NotSeenError,
+    Scene,
+    fault,
+)
 from e2e.installed import topic
 
 _ROLL_SECONDS = 300.0
@@ -43,8 +52,8 @@ def upgrade(scene: Scene) -> str:
 @fault("setting-changed", "a setting of the brokers is changed in the Cluster")
 def change_a_setting(scene: Scene) -> str:
     before = scene.uids()
-    old = scene.spec.get("config", {}).get("storage", {}).get("file_handles_max", 1000)
-    scene.apply(config={"storage": {"file_handles_max": 3000 - old}})
+    old = scene.spec["config"].get("storage", {}).get("file_handles_max", 1000)
+    scene.apply(config=SETTINGS | {"storage": {"file_handles_max": 3000 - old}})
     return f"{_rolled(scene, before)}, with file_handles_max {3000 - old} after {old}"
 
 

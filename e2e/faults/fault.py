@@ -29,6 +29,8 @@ BROKERS: Final = 3
 TOPICS: Final = ("t0", "t1", "t2")
 PARTITIONS: Final = 3
 """Of each topic of the load."""
+SETTINGS: Final = {"cluster": {"address_settle_ms": 12_000}}
+"""Of the brokers: this cluster's DNS tells an address for 10 s."""
 
 _WHOLE_SECONDS_MAX: Final = 300.0
 _SEEN_SECONDS_MAX: Final = 60.0
@@ -108,6 +110,9 @@ class Scene:
             return "no metadata"
         if missing := view.what_is_missing():
             return missing
+        for broker in view.cluster.brokers.values():
+            if broker.reluctance:
+                return f"{broker.name} would rather not lead: {broker.reluctance}"
         try:
             for node in self.kubernetes.kubectl.get("nodes")["items"]:
                 if not _is_true(node, "Ready"):

@@ -22,6 +22,7 @@ from e2e.faults.fault import (
     FAULTS,
     PARTITIONS,
     POOL,
+    SETTINGS,
     TOPICS,
     NotSeenError,
     Scene,
@@ -156,6 +157,7 @@ def _play(
     volume = {"name": "data", "size": "700Mi", "storageClassName": "local-ssd"}
     scene.apply(
         version=releases[0],
+        config=SETTINGS,
         pools=[{"name": POOL, "replicas": BROKERS, "volumes": [volume]}],
         lostVolumes="Replace",
         volumeDeletion="Delete",

@@ -10,7 +10,8 @@ from unittest.mock import patch
 
 from tests.bad_resources.cases import GOOD
 
-from millrace.broker.config import check_settings
+from millrace.broker.config import LoggingConfig, check_settings
+from millrace.broker.telemetry.logs import configure_logging
 from millrace.operator import app
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.reconcile import brokers
@@ -32,6 +33,7 @@ def main() -> None:
         check_settings=check_settings,
         port=0,
     )
+    configure_logging(LoggingConfig())
     with patch.object(brokers, "bootstrap_address", address_of):
         app.run(config)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import kopf
+from structlog.contextvars import bound_contextvars
 
 from millrace.operator import handlers
 from millrace.operator.kube.api import Api, ApiError
@@ -80,7 +81,6 @@ def config_from_environment(
 
 def run(config: OperatorConfig) -> None:
     """Run the operator until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)
     asyncio.run(Operator(config).run())
 
@@ -158,7 +158,7 @@ class Operator:
             try:
                 clusters, topics = await self._api.list(CLUSTER), await self._api.list(TOPIC)
             except ApiError as error:
-                _log.warning("resources cannot be listed: %s", error)
+                _log.warning("resources cannot be listed", extra={"why": str(error)})
                 await asyncio.sleep(_SILENT_S_MAX / 10)
                 continue
             self._judge_watches([*clusters, *topics])
@@ -184,22 +184,21 @@ class Operator:
                 self._queue.done(key, None)  # Whoever acts looks at everything first.
                 continue
             work = self._metrics.reconcile_seconds.labels(key.work)
-            try:
-                with work.time():
-                    again_after_s = await self._reconcile[key.work](key.namespace, key.name)
-            except Exception as error:
-                pause_s = self._queue.failed(key)
-                self._metrics.failures.labels(key.work).inc()
-                _log.warning(
-                    "%s is tried again in %g s: %s",
-                    "/".join(key),
-                    pause_s,
-                    error,
-                    exc_info=None if isinstance(error, ApiError) else error,
-                )
-            else:
-                self._queue.done(key, again_after_s)
-                self._metrics.last_success.labels(*key).set(time.time())
+            with bound_contextvars(cluster=f"{key.namespace}/{key.name}"):
+                try:
+                    with work.time():
+                        again_after_s = await self._reconcile[key.work](key.namespace, key.name)
+                except Exception as error:
+                    pause_s = self._queue.failed(key)
+                    self._metrics.failures.labels(key.work).inc()
+                    _log.warning(
+                        "it failed, and is tried again",
+                        extra={"work": key.work, "in_s": pause_s, "why": str(error)},
+                        exc_info=None if isinstance(error, ApiError) else error,
+                    )
+                else:
+                    self._queue.done(key, again_after_s)
+                    self._metrics.last_success.labels(*key).set(time.time())
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

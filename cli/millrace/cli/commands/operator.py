@@ -27,18 +27,27 @@ from millrace.cli.failures import ExitCode, Failure
     help="Where the operator keeps its Lease.  [default: the pod's, or `default`]",
 )
 @click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    envvar="MILLRACE_OPERATOR_LOG_LEVEL",
+    default="info",
+    show_default=True,
+    help="The least level that is logged: for people on a terminal, JSON lines elsewhere.",
+)
+@click.option(
     "--check",
     is_flag=True,
     help="Only look whether the API server has the definitions, and whether an operator acts.",
 )
-def command(image: str, namespace: str | None, check: bool) -> None:
+def command(image: str, namespace: str | None, log_level: str, check: bool) -> None:
     """Keep clusters and topics as their resources in Kubernetes say.
 
     In a pod it uses the service account, elsewhere the current context of the kubeconfig. It needs
     what `pip install 'millrace[operator]'` installs. Several may run: one of them acts.
     """
     try:
-        from millrace.broker.config import check_settings
+        from millrace.broker.config import LoggingConfig, LogLevel, check_settings
+        from millrace.broker.telemetry.logs import configure_logging
         from millrace.operator import app, installation
     except ImportError as error:
         raise Failure(
@@ -48,6 +57,7 @@ def command(image: str, namespace: str | None, check: bool) -> None:
     # The operator knows no broker from within: the settings' own checks are handed to it.
     config = app.config_from_environment(image, namespace, check_settings)
     if not check:
+        configure_logging(LoggingConfig(level=LogLevel(log_level)))
         app.run(config)
         return
     problem = installation.problem(config.namespace)

@@ -315,12 +315,14 @@ class ClusterReconciler:
         for broker in scale.undrain:
             await admin.undrain_broker(broker)
         if scale.moves:
-            _log.info("moving replicas of %d partitions", len(scale.moves))
+            _log.info("replicas move", extra={"partitions": len(scale.moves)})
             refused = await admin.reassign_partitions(scale.moves)
             await self._tell(document, "ReplicasMove", scale.message or "new brokers get a share")
             for place, error in refused.items():
                 if error is not None:
-                    _log.warning("%s cannot be moved: %s", place, error)
+                    _log.warning(
+                        "a replica cannot move", extra={"place": str(place), "why": str(error)}
+                    )
         for each in seen.stateful_sets:
             if scale.replicas.get(each["metadata"]["name"]) == 0:
                 await self._remove_pool(cluster, each)
