@@ -26,6 +26,7 @@ from millrace.operator.model.objects import Document
 FIELD_MANAGER: Final = "millrace-operator"
 TIMEOUT_S: Final = 10.0
 _THREADS: Final = 8
+_PAGE: Final = 100
 
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
@@ -96,21 +97,30 @@ class Api:
         *,
         is_metadata_enough: bool = False,
     ) -> list[Document]:
-        """Return all objects of a kind; without `kind` and `apiVersion`, as lists have them.
+        """Return all objects of a kind; without `kind` and `apiVersion`, as lists have them, and
+        without what says who set which field.
+
+        They come in pages, so that many of them need little memory beside their own.
 
         Args:
             labels: that they have.
             fields: that are so; of most kinds the API server knows few.
             is_metadata_enough: nothing else of them is sent.
         """
-        query = {}
+        query = {"limit": str(_PAGE)}
         for name, wanted in (("labelSelector", labels), ("fieldSelector", fields)):
             if wanted:
                 query[name] = ",".join(f"{key}={value}" for key, value in wanted.items())
         accept = _METADATA if is_metadata_enough else _PLAIN
-        answer = await self._call("GET", kind.path(namespace), query, accept=accept)
-        items: list[Document] = answer["items"] or []
-        return items
+        found: list[Document] = []
+        while True:
+            answer = await self._call("GET", kind.path(namespace), query, accept=accept)
+            for each in answer["items"] or ():
+                each["metadata"].pop("managedFields", None)
+                found.append(each)
+            query["continue"] = answer["metadata"].get("continue", "")
+            if not query["continue"]:
+                return found
 
     async def apply(self, document: Document, *, subresource: str = "") -> Document:
         """Have the object be so in the fields that are named; make it if need be."""
