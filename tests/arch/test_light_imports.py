@@ -1,4 +1,6 @@
-"""What a broker's process must not load: pyarrow takes pandas in by itself, where there is one."""
+"""What processes must not load: a broker no pandas, which pyarrow takes in by itself where there is
+one; the operator no pyarrow, which it does not need and which is a third of its memory.
+"""
 
 import subprocess
 import sys
@@ -32,3 +34,8 @@ def test_a_broker_that_opens_batches_does_not_load_pandas(tmp_path: Path) -> Non
         text=True,
     )
     assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def test_the_operator_does_without_arrow() -> None:
+    code = "import sys, millrace.operator.app; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,9 +15,11 @@ their `appended` tells whether a failed write may be in the log. A client belong
 that made it: fork first and make clients afterwards, or start processes by "spawn".
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from millrace.client._admin import Admin
 from millrace.client._cluster import software_version as _software_version
-from millrace.client._consumer import Consumer
 from millrace.client._descriptions import (
     ClusterDescription,
     ConfigValue,
@@ -27,19 +29,9 @@ from millrace.client._descriptions import (
     PartitionDescription,
     TopicDescription,
 )
-from millrace.client._handles import (
-    AppendedRange,
-    BatchHandle,
-    BatchMetadata,
-    RecordHandle,
-    RecordMetadata,
-)
 from millrace.client._health import ClusterHealth, PartitionHealth
 from millrace.client._offsets import AfterBytes, OffsetAndTimestamp
 from millrace.client._plans import plan_reassignment
-from millrace.client._producer import Producer
-from millrace.client._records import FetchedRecords, Record, Records
-from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
 from millrace.client._wire import BrokerInfo
 from millrace.core.errors import (
     Appended,
@@ -80,6 +72,45 @@ from millrace.core.errors import (
 )
 from millrace.core.media import Media, TopicMedia
 from millrace.core.positions.position import Position
+
+_LOADED_LATER: Final = {
+    "Consumer": "_consumer",
+    "AppendedRange": "_handles",
+    "BatchHandle": "_handles",
+    "BatchMetadata": "_handles",
+    "RecordHandle": "_handles",
+    "RecordMetadata": "_handles",
+    "Producer": "_producer",
+    "FetchedRecords": "_records",
+    "Record": "_records",
+    "Records": "_records",
+    "SyncAdmin": "_sync",
+    "SyncConsumer": "_sync",
+    "SyncProducer": "_sync",
+}
+"""What needs Arrow's libraries, and its module: they are loaded when it is named first (PEP 562).
+Administration does without them, and so do the processes that do nothing else.
+"""
+if TYPE_CHECKING:
+    from millrace.client._consumer import Consumer
+    from millrace.client._handles import (
+        AppendedRange,
+        BatchHandle,
+        BatchMetadata,
+        RecordHandle,
+        RecordMetadata,
+    )
+    from millrace.client._producer import Producer
+    from millrace.client._records import FetchedRecords, Record, Records
+    from millrace.client._sync import SyncAdmin, SyncConsumer, SyncProducer
+else:
+
+    def __getattr__(name: str) -> object:
+        if name not in _LOADED_LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_LOADED_LATER[name]}"), name)
+        return found
+
 
 __version__ = _software_version()
 """The release; `millrace` itself is a namespace of several folders, and has none."""

@@ -15,8 +15,9 @@ import grpc.aio
 from millrace.client import _wire
 from millrace.client._cluster import Connection, is_cancelled_by
 from millrace.core.errors import MillraceError
-from millrace.core.ids import BrokerId, LeaderEpoch
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset, WallMs
 from millrace.core.producer.batch import ProducerBatch
+from millrace.core.producer.delivery import Acknowledged
 from millrace.core.producer.sender import Answer, Refusal
 from millrace.proto import codec
 from millrace.proto.errors import error_from_wire
@@ -167,7 +168,7 @@ class ProduceStream:
             error = error_from_wire(response.error)
             answers = [Refusal(error, error.retriable)] * count
         else:
-            answers = [_wire.answer_from_wire(result) for result in response.results]
+            answers = [_answer(result) for result in response.results]
         if len(answers) != count:
             self._break(f"{len(answers)} results came for {count} batches")
             return
@@ -184,3 +185,10 @@ class ProduceStream:
         if isinstance(reason, grpc.RpcError):
             reason = _wire.error_from_rpc(reason, self.connection.address).message
         self._on_broken(self.broker_id, self, str(reason))
+
+
+def _answer(result: produce_pb2.ProduceResult) -> Answer:
+    if result.HasField("error") and result.error.code:
+        error = error_from_wire(result.error)
+        return Refusal(error, error.retriable or result.error.retriable)
+    return Acknowledged(Offset(result.base_offset), WallMs(result.append_timestamp))

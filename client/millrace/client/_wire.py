@@ -13,18 +13,14 @@ from millrace.core.ids import (
     BrokerId,
     Leader,
     LeaderEpoch,
-    Offset,
     TopicId,
     TopicPartition,
-    WallMs,
 )
 from millrace.core.media import Media
-from millrace.core.producer.delivery import Acknowledged
-from millrace.core.producer.sender import Answer, Refusal
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_from_trailers, error_from_wire
 from millrace.proto.media import media_set_from_wire
-from millrace.proto.v1 import cluster_pb2, common_pb2, produce_pb2
+from millrace.proto.v1 import cluster_pb2, common_pb2
 
 Place = tuple[str, int]
 """A partition as users name it: topic and number."""
@@ -114,14 +110,6 @@ def refusal_from_rpc(error: grpc.RpcError) -> MillraceError | None:
     if not isinstance(error, grpc.aio.AioRpcError):
         return None
     return error_from_trailers(error.trailing_metadata(), error.details() or "")
-
-
-def answer_from_wire(result: produce_pb2.ProduceResult) -> Answer:
-    """Return the answer for one batch."""
-    if result.HasField("error") and result.error.code:
-        error = error_from_wire(result.error)
-        return Refusal(error, error.retriable or result.error.retriable)
-    return Acknowledged(Offset(result.base_offset), WallMs(result.append_timestamp))
 
 
 def broker_from_wire(broker: cluster_pb2.BrokerMetadata) -> BrokerInfo:
