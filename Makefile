@@ -47,7 +47,7 @@ e2e: setup ## All end-to-end tests, on the cluster of `make cluster-up`, or on o
 	$(INSTALL) cluster
 	@$(PYTHON_RUN) -m pytest --verbose e2e/tests
 
-e2e-faults: setup ## Break a real Kubernetes under load, about 40 minutes a round: docs/kubernetes-faults.md (ARGS='--count 2')
+e2e-faults: setup ## Break a real Kubernetes under load, about half an hour a round: docs/kubernetes-faults.md (ARGS='--count 2')
 	$(INSTALL) cluster
 	@$(PYTHON_RUN) -m e2e.faults $(ARGS)
 

@@ -3,7 +3,7 @@ and all came in order.
 
 A fault counts when its effect was seen. Every pass applies a Cluster of its own and does each fault
 of `e2e.faults` once; the checkers judge everything that the clients saw. Two passes reach the goal,
-and take more than an hour: `--rounds` has no say in it.
+and take about an hour: `--rounds` has no say in it.
 """
 
 import json
