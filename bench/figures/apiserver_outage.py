@@ -22,21 +22,30 @@ def measure(bench: Bench) -> Outcome:
     with running_kubernetes() as kubernetes, cluster_under_load(kubernetes) as (namespace, load):
         if not isinstance(kubernetes, NativeCluster):
             raise LoadFailedError("the native provider alone takes the API server away")
+        outages = []
         for number in range(1, bench.rounds + 1):
-            before = load.status().acknowledged
             with kubernetes.api_server_away():
+                began_ns = time.monotonic_ns()
                 time.sleep(bench.seconds)
-                during = load.status().acknowledged - before
+                outages.append((began_ns, time.monotonic_ns()))
             namespace.wait("cluster.millrace.dev/logs", "Healthy")
             load.wait_for_all()
-            say(f"round {number}/{bench.rounds}: {during} records were acknowledged meanwhile")
+            say(f"round {number}/{bench.rounds}: {load.status().acknowledged} records so far")
         found = writes(load.finish())
     longest = longest_by_key(found)
     failed = sum(not each.is_acknowledged for each in found)
+    acknowledged = [
+        sum(each.is_acknowledged and begin < each.ended_ns < end for each in found)
+        for begin, end in outages
+    ]
     return Outcome(
-        bounds=[Bound(what="writes that failed", value=failed, at_most=FAILURES_MAX)],
+        bounds=[
+            Bound(what="writes that failed", value=failed, at_most=FAILURES_MAX),
+            Bound(what="fewest writes done in an outage", value=min(acknowledged), at_least=1),
+        ],
         detail={
             "writes": len(found),
+            "done_in_each_outage": acknowledged,
             "longest_wait_s": max(each.seconds for each in longest.values()),
         },
     )
