@@ -180,4 +180,4 @@ def _produce(scene: Scene, place: str, records: list[str]) -> None:
 def _rolled(scene: Scene, before: dict[str, str]) -> str:
     scene.wait_for_other_pods(before, _ROLL_SECONDS)
     scene.wait_for_condition("RolledOut", "Current")
-    return f"{len(before)} pods were made anew, one at a time"
+    return f"{len(before)} pods were replaced, one at a time"

@@ -249,7 +249,7 @@ def _delete(namespace: Namespace, outcome: Outcome) -> Done:
 
 
 def _merged(*histories: Sequence[Op]) -> Iterator[Op]:
-    """Yield the operations of several histories that have one clock, numbered anew."""
+    """Yield the operations of several histories that have one clock, numbered from 0 again."""
     ops = sorted((op for history in histories for op in history), key=lambda op: op.at_ns)
     for index, op in enumerate(ops):
         yield replace(op, index=index)

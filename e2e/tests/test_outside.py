@@ -30,8 +30,8 @@ def _node_ports(namespace: Namespace) -> dict[str, str]:
 def _load_balancers(namespace: Namespace) -> dict[str, str]:
     """Give each Service an address as a cloud would, and return its name by that.
 
-    The addresses are of those for documentation (RFC 5737): kube-proxy leads whoever connects to
-    one, on any node, to the Service.
+    The addresses come from the range for documentation (RFC 5737). kube-proxy forwards a connection
+    to one of them, from any node, to the Service.
     """
     until(lambda: len(_services(namespace)) == 4, "each broker has a Service, and all have one")
     given = {}
