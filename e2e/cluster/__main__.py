@@ -1,6 +1,6 @@
 """A Kubernetes for tests and for people: see CONTRIBUTING.md.
 
-    python -m e2e.cluster up | down | status | load-image
+    python -m e2e.cluster up | down | status | load-image | load-spark-image
 
 MILLRACE_PROVIDER says which kind of cluster, MILLRACE_CLUSTER names it where one is not enough.
 """
@@ -16,7 +16,9 @@ from e2e.cluster.commands import CommandError
 def main() -> int:
     """Do what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m e2e.cluster")
-    parser.add_argument("command", choices=("up", "down", "status", "load-image"))
+    parser.add_argument(
+        "command", choices=("up", "down", "status", "load-image", "load-spark-image")
+    )
     command = parser.parse_args().command
     begun = time.monotonic()
 
@@ -35,6 +37,9 @@ def main() -> int:
                 say("gone")
             case "load-image":
                 cluster.load_image()
+                say("loaded")
+            case "load-spark-image":
+                cluster.load_spark_image()
                 say("loaded")
             case "status":
                 if not cluster.kubectl.is_ready():

@@ -33,12 +33,13 @@ REPOSITORY = "localhost/millrace"
 PRODUCT = f"{REPOSITORY}:dev"
 VERSION = importlib.metadata.version("millrace")
 """Of this checkout."""
+SPARK = f"{REPOSITORY}-spark:dev"
 DOCKERFILE = ROOT / "images" / "Dockerfile"
+SPARK_DOCKERFILE = ROOT / "spark-on-k8s" / "image" / "Dockerfile"
 
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _OCI_IMAGE = "application/vnd.oci.image.manifest.v1+json"
-_IGNORED = ROOT / "images" / "Dockerfile.dockerignore"
 _INIT_SOURCE = Path(__file__).with_name("init.c")
 
 
@@ -141,16 +142,28 @@ def build_product() -> str:
 
     Nodes know it as `PRODUCT`. Here other checkouts have images too.
     """
-    base = build_base()
+    return _build(PRODUCT, DOCKERFILE, BASE_IMAGE=build_base())
+
+
+def build_spark() -> str:
+    """Build the image of Spark's pods, as `build_product` does; nodes know it as `SPARK`."""
+    bases = {"BASE_IMAGE": build_base(), "MILLRACE_IMAGE": build_product()}
+    return _build(SPARK, SPARK_DOCKERFILE, **bases)
+
+
+def _build(name: str, dockerfile: Path, **bases: str) -> str:
+    """Build what a Dockerfile of this checkout says, unless it is there; return its name here."""
     with _locked(), tempfile.TemporaryDirectory(dir=_folder()) as made:
-        recipe = _product_recipe(base)
-        image = PRODUCT.replace(":dev", f":{recipe[:12]}")
+        ignored = _ignored_by(dockerfile)
+        recipe = _recipe(dockerfile, ignored, bases)
+        image = name.replace(":dev", f":{recipe[:12]}")
         if image in _recipes():
             return image
         _buildah(
-            *("bud", "--quiet", "--layers", "--isolation=chroot", f"--build-arg=BASE_IMAGE={base}"),
-            *(f"--tag={image}", f"--ignorefile={_IGNORED}", f"--file={DOCKERFILE}"),
-            *pip_secrets(Path(made)),
+            *("bud", "--quiet", "--layers", "--isolation=chroot", f"--tag={image}"),
+            *(f"--build-arg={argument}={base}" for argument, base in bases.items()),
+            *(f"--ignorefile={ignored}", f"--file={dockerfile}"),
+            *build_secrets(Path(made)),
             ROOT,
         )
         _remember(image, recipe)
@@ -178,11 +191,15 @@ def build_release(version: str) -> str:
     return image
 
 
-def _product_recipe(base: str) -> str:
-    """Return a digest of all that the product's image is made from."""
-    digest = hashlib.sha256(base.encode())
-    kept = [line[1:] for line in _IGNORED.read_text().splitlines() if line.startswith("!")]
-    for name in ["images/Dockerfile", *kept]:
+def _ignored_by(dockerfile: Path) -> Path:
+    return dockerfile.with_name("Dockerfile.dockerignore")
+
+
+def _recipe(dockerfile: Path, ignored: Path, bases: dict[str, str]) -> str:
+    """Return a digest of all that an image is made from."""
+    digest = hashlib.sha256(json.dumps(bases, sort_keys=True).encode())
+    digest.update(dockerfile.read_bytes())
+    for name in [line[1:] for line in ignored.read_text().splitlines() if line.startswith("!")]:
         for path in [ROOT / name, *sorted((ROOT / name).rglob("*"))]:
             if path.is_file() and path.parent.name != "__pycache__":
                 digest.update(f"{path.relative_to(ROOT)}\0".encode())
@@ -190,14 +207,16 @@ def _product_recipe(base: str) -> str:
     return digest.hexdigest()
 
 
-def pip_secrets(folder: Path) -> list[str]:
-    """Return the options that let the build of `DOCKERFILE`, and it alone, see pip's settings.
+def build_secrets(folder: Path) -> list[str]:
+    """Return the options that let a build alone see this machine's settings of pip and apt.
 
     Args:
         folder: where files for it may be; the build needs them.
     """
     for name, content in _pip_settings().items():
         Path(folder, name).write_bytes(content)
+    if _mirror():
+        Path(folder, "sources.list").write_text(f"deb {_mirror()} {_SUITE} main\n")
     return [f"--secret=id={path.name},src={path}" for path in sorted(folder.iterdir())]
 
 

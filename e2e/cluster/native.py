@@ -149,6 +149,10 @@ class NativeCluster:
         """Build the product's image from the checkout, and load it on every node that is on."""
         self._load(images.build_product(), images.PRODUCT)
 
+    def load_spark_image(self) -> None:
+        """Do the same with the image of Spark's pods."""
+        self._load(images.build_spark(), images.SPARK)
+
     def load_release(self, version: str) -> None:
         """Load the product's image as if it were of a release, whose version is its tag."""
         self._load(images.build_release(version), f"{images.REPOSITORY}:{version}")

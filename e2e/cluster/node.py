@@ -45,7 +45,7 @@ class Node:
         cluster: its name.
         number: the node's, from 1.
         nodes: how many the cluster has.
-        folder: of what the node writes.
+        folder: of what the node writes; beside it is that of the volumes that all nodes have.
         certificates: of the cluster.
     """
 
@@ -57,6 +57,7 @@ class Node:
         self.machine = Machine(cluster, self.name, folder, ("containerd", "kubelet"))
         self._hub = f"{cluster}-control-plane"
         self._nodes = nodes
+        self._shared = folder.with_name("shared")
         self._certificates = certificates
         self.cgroup = f"/{cluster}/{self.name}"
 
@@ -85,7 +86,7 @@ class Node:
         images.clone_store(self.machine.folder / "disk" / "containerd")
         self.machine.boot(images.init_program())
         self._write_configuration()
-        for image in self._volume_images():
+        for image in (*self._volume_images(), *sorted(self._shared.glob("*.xfs"))):
             self._mount(image)
         self.machine.start("containerd", "containerd", f"--config={self._file('containerd.toml')}")
         wait_until(self._has_containerd, f"containerd answers on {self.name}")
@@ -131,7 +132,16 @@ class Node:
 
     def make_volume(self, name: str, size_bytes: int) -> str:
         """Make a volume with a file system of its own, unless it is there; return its path."""
-        image = self._volume_image(name)
+        return self._make_volume(self._volume_image(name), size_bytes)
+
+    def share_volume(self, name: str, size_bytes: int) -> str:
+        """Let the node have a volume that all nodes have, at the same path; return that.
+
+        The kernel is one, so it is one file system, however many nodes have it.
+        """
+        return self._make_volume(self._shared / f"{name}.xfs", size_bytes)
+
+    def _make_volume(self, image: Path, size_bytes: int) -> str:
         if not image.exists():
             image.parent.mkdir(exist_ok=True)
             made = image.with_suffix(".new")
@@ -141,7 +151,7 @@ class Node:
             self.machine.run("mkfs.xfs", "-q", "-K", made)
             made.rename(image)
         self._mount(image)
-        return self.volume_path(name)
+        return self.volume_path(image.stem)
 
     def volume_path(self, name: str) -> str:
         """Return where a volume is mounted."""
@@ -156,7 +166,8 @@ class Node:
         if self.machine.pid is not None:
             unmount = '! mountpoint -q "$0" || umount "$0"; rm -rf "$0"'
             self.machine.run("sh", "-ec", unmount, f"{_VOLUMES}/{name}")
-        self._volume_image(name).unlink(missing_ok=True)
+        for image in (self._volume_image(name), self._shared / f"{name}.xfs"):
+            image.unlink(missing_ok=True)
 
     def grow_volume(self, name: str, size_bytes: int) -> None:
         """Let a volume have more room, while it is used."""

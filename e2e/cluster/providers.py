@@ -10,7 +10,7 @@ from typing import Protocol
 
 from e2e.cluster import places
 from e2e.cluster.commands import CommandError, run
-from e2e.cluster.images import DOCKERFILE, PRODUCT, pip_secrets
+from e2e.cluster.images import DOCKERFILE, PRODUCT, SPARK, SPARK_DOCKERFILE, build_secrets
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.native import NODES, NativeCluster
 from e2e.cluster.node import ZONES
@@ -31,6 +31,9 @@ class Cluster(Protocol):
 
     def load_image(self) -> None:
         """Build the product's image from the checkout, and let the nodes have it."""
+
+    def load_spark_image(self) -> None:
+        """Do the same with the image of Spark's pods."""
 
 
 class ExistingCluster:
@@ -54,6 +57,8 @@ class ExistingCluster:
     def load_image(self) -> None:
         """Fail: the way that an image takes there is its own."""
         raise CommandError("push the image to the registry that this cluster pulls from")
+
+    load_spark_image = load_image
 
 
 class KindCluster:
@@ -112,15 +117,24 @@ class KindCluster:
 
     def load_image(self) -> None:
         """Build the product's image from the checkout, and load it."""
+        self._load(PRODUCT, DOCKERFILE)
+
+    def load_spark_image(self) -> None:
+        """Do the same with the image of Spark's pods, which is made with the product's."""
+        self.load_image()
+        self._load(SPARK, SPARK_DOCKERFILE, f"--build-arg=MILLRACE_IMAGE={PRODUCT}")
+
+    def _load(self, image: str, dockerfile: Path, *arguments: str) -> None:
         with tempfile.TemporaryDirectory() as made:
             run(
                 *("env", "DOCKER_BUILDKIT=1"),  # Docker 20.10 has it, and does not take it unasked.
-                *("docker", "build", f"--tag={PRODUCT}", f"--file={DOCKERFILE}"),
-                *pip_secrets(Path(made)),
+                *("docker", "build", f"--tag={image}", f"--file={dockerfile}"),
+                *arguments,
+                *build_secrets(Path(made)),
                 places.ROOT,
                 seconds_max=_DOWNLOAD_SECONDS_MAX,
             )
-        run("kind", "load", "docker-image", PRODUCT, f"--name={self._name}")
+        run("kind", "load", "docker-image", image, f"--name={self._name}")
 
 
 def choose() -> Cluster:

@@ -4,7 +4,8 @@
 
 A claim waits for its first pod, and the scheduler says which node that is on; there a volume of the
 size that was asked for is made, with a file system of its own: it is full when it is full. When its
-claim is gone the volume goes too, and it grows when its claim does.
+claim is gone the volume goes too, and it grows when its claim does. A claim of the class `shared`
+gets one that all nodes have, as from a server of files; it does not grow.
 
 It looks at all claims and volumes twice a second, and knows nothing from the time before.
 """
@@ -21,10 +22,12 @@ from e2e.cluster.commands import CommandError
 from e2e.cluster.native import NativeCluster
 
 PROVISIONER = "e2e.millrace.dev/local"
+SHARED_PROVISIONER = "e2e.millrace.dev/shared"
 
 _MINE = "pv.kubernetes.io/provisioned-by"
 _WANTED_OF = "volume.kubernetes.io/storage-provisioner"
 _NODE = "volume.kubernetes.io/selected-node"
+_PROVISIONERS = (PROVISIONER, SHARED_PROVISIONER)
 _SECONDS_BETWEEN = 0.5
 _SIZE_BYTES_MIN = 300 << 20  # Of XFS.
 _UNITS = {
@@ -68,7 +71,7 @@ class Provisioner:
         volumes = {
             volume["metadata"]["name"]: volume
             for volume in self._list("/api/v1/persistentvolumes")
-            if volume["metadata"].get("annotations", {}).get(_MINE) == PROVISIONER
+            if volume["metadata"].get("annotations", {}).get(_MINE) in _PROVISIONERS
         }
         for claim in claims:
             with _reported():
@@ -80,20 +83,28 @@ class Provisioner:
     def _serve_claim(self, claim: Object, volumes: dict[str, Object]) -> None:
         metadata = claim["metadata"]
         annotations = metadata.get("annotations", {})
-        if annotations.get(_WANTED_OF) != PROVISIONER or "deletionTimestamp" in metadata:
+        wanted_of = annotations.get(_WANTED_OF)
+        if wanted_of not in _PROVISIONERS or "deletionTimestamp" in metadata:
             return
         volume = volumes.get(f"pvc-{metadata['uid']}")
-        if volume is not None:
+        if wanted_of == SHARED_PROVISIONER:
+            if volume is None:
+                self._provide(claim, SHARED_PROVISIONER, list(self._nodes))
+        elif volume is not None:
             self._grow(claim, volume)
         elif annotations.get(_NODE) in self._nodes:
-            self._provide(claim, annotations[_NODE])
+            self._provide(claim, PROVISIONER, [annotations[_NODE]])
 
-    def _provide(self, claim: Object, node: str) -> None:
+    def _provide(self, claim: Object, provisioner: str, nodes: list[str]) -> None:
         metadata, spec = claim["metadata"], claim["spec"]
         name = f"pvc-{metadata['uid']}"
         requested = spec["resources"]["requests"]["storage"]
-        path = self._nodes[node].make_volume(name, max(size_bytes(requested), _SIZE_BYTES_MIN))
-        named = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        size = max(size_bytes(requested), _SIZE_BYTES_MIN)
+        if provisioner == SHARED_PROVISIONER:
+            (path,) = {self._nodes[node].share_volume(name, size) for node in nodes}
+        else:
+            (path,) = (self._nodes[node].make_volume(name, size) for node in nodes)
+        named = {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
         of_claim = {key: metadata[key] for key in ("name", "namespace", "uid")}
         self._send(
             "POST",
@@ -101,7 +112,7 @@ class Provisioner:
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolume",
-                "metadata": {"name": name, "annotations": {_MINE: PROVISIONER}},
+                "metadata": {"name": name, "annotations": {_MINE: provisioner}},
                 "spec": {
                     "capacity": {"storage": requested},
                     "accessModes": spec["accessModes"],
@@ -122,7 +133,8 @@ class Provisioner:
         if size_bytes(requested) <= size_bytes(volume["spec"]["capacity"]["storage"]):
             return
         name = volume["metadata"]["name"]
-        self._nodes[node_of(volume)].grow_volume(name, size_bytes(requested))
+        (node,) = nodes_of(volume)
+        self._nodes[node].grow_volume(name, size_bytes(requested))
         capacity = {"capacity": {"storage": requested}}
         self._send("PATCH", f"/api/v1/persistentvolumes/{name}", {"spec": capacity})
         namespace, claim_name = claim["metadata"]["namespace"], claim["metadata"]["name"]
@@ -133,7 +145,8 @@ class Provisioner:
         name = volume["metadata"]["name"]
         is_wanted = volume["spec"]["persistentVolumeReclaimPolicy"] != "Delete"
         if not is_wanted and volume.get("status", {}).get("phase") in ("Released", "Failed"):
-            self._nodes[node_of(volume)].remove_volume(name)
+            for node in nodes_of(volume):
+                self._nodes[node].remove_volume(name)
             self._send("DELETE", f"/api/v1/persistentvolumes/{name}", {})
 
     def _list(self, path: str) -> list[Object]:
@@ -150,11 +163,11 @@ class Provisioner:
         return result
 
 
-def node_of(volume: Object) -> str:
-    """Return the name of the node that a volume is on."""
+def nodes_of(volume: Object) -> list[str]:
+    """Return the names of the nodes that have a volume."""
     term = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]
-    name: str = term["matchExpressions"][0]["values"][0]
-    return name
+    names: list[str] = term["matchExpressions"][0]["values"]
+    return names
 
 
 @contextlib.contextmanager

@@ -11,8 +11,8 @@ PACKAGES = {root: root for root in IMPORT_ROOTS} | {"spark-on-k8s": "spark"}
 """The part of `millrace` that each holds."""
 SCRIPTS = ("spark-on-k8s", "jobs")
 """Programs, each a file of its own: they are no package, and the wheel leaves them out."""
-BESIDE = {"spark-on-k8s": {"pyspark_millrace", "jobs"}}
-"""What else an import root holds: Spark looks for modules of such names."""
+BESIDE = {"spark-on-k8s": {"pyspark_millrace", "jobs", "image"}}
+"""What else an import root holds: a module that Spark looks for, and what is no module."""
 
 GENERATED_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 

@@ -1,0 +1,109 @@
+"""A Spark job in pods, as a user runs it: a release of the chart `charts/spark-job`."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.images import SPARK
+from e2e.cluster.native import NativeCluster
+from e2e.cluster.places import ROOT
+from e2e.installed import READY_S, Namespace, helm, until
+from tests.spark_jobs.written import Written
+
+CHART = ROOT / "charts" / "spark-job"
+JOBS = "/opt/millrace/jobs"
+
+
+class SparkJob:
+    """See the module.
+
+    Args:
+        kubernetes: where the shared volume can be read from outside.
+        namespace: of the pods.
+        name: of the release.
+    """
+
+    def __init__(self, kubernetes: NativeCluster, namespace: Namespace, name: str) -> None:
+        self.name = name
+        self._kubernetes = kubernetes
+        self._namespace = namespace
+
+    def install(self, program: str, *arguments: str, **values: Any) -> None:
+        """Install it, or change it; it need not be ready when this returns.
+
+        Args:
+            program: a file of `spark-on-k8s/jobs`, without its suffix.
+            arguments: of the program, beside where it keeps what it writes.
+            values: further ones of the chart; `__` stands for a dot.
+        """
+        repository, _, tag = SPARK.partition(":")
+        places = ("--output=/data/out", "--checkpoint=/data/checkpoint")
+        chosen = {
+            "image.repository": repository,
+            "image.tag": tag,
+            "job.file": f"{JOBS}/{program}.py",
+            "storage.storageClassName": "shared",
+            "storage.size": "1Gi",
+            "driver.cpu": "200m",
+            "executor.cpu": "200m",
+            **{name.replace("__", "."): value for name, value in values.items()},
+        }
+        listed = ",".join(each.replace(",", "\\,") for each in (*places, *arguments))
+        helm(
+            self._kubernetes,
+            *("upgrade", "--install", self.name, CHART, "--namespace", self._namespace.name),
+            *(part for name, value in chosen.items() for part in ("--set", f"{name}={value}")),
+            *("--set", f"job.arguments={{{listed}}}"),
+        )
+
+    def uninstall(self) -> None:
+        """Uninstall it; its volume stays."""
+        helm(
+            self._kubernetes, "uninstall", self.name, "--namespace", self._namespace.name, "--wait"
+        )
+
+    def pods(self, component: str) -> list[dict[str, Any]]:
+        """Return its pods that are not being deleted: `spark-driver` or `spark-executor`."""
+        labels = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
+        items = self._namespace.get("pods", f"--selector={labels}")["items"]
+        return [each for each in items if "deletionTimestamp" not in each["metadata"]]
+
+    def driver(self) -> str:
+        """Return the name of the driver's pod, once there is one."""
+        until(lambda: len(self.pods("spark-driver")) == 1, f"{self.name} has one driver")
+        name: str = self.pods("spark-driver")[0]["metadata"]["name"]
+        return name
+
+    def executors(self) -> list[str]:
+        """Return the names of the executors' pods that run."""
+        pods = self.pods("spark-executor")
+        return [each["metadata"]["name"] for each in pods if each["status"]["phase"] == "Running"]
+
+    def written(self) -> Written:
+        """Return what it has written, as the nodes see it."""
+        node, path = self._kubernetes.volume_of(f"{self.name}-data", self._namespace.name)
+        return Written(Path(f"{node.machine.root}{path}"))
+
+    def wait_for_batch(self, after: int | None = None, seconds: float = READY_S) -> int:
+        """Return the last batch that is committed, once it is a later one.
+
+        Args:
+            after: than this; None: than the last one now.
+            seconds: for that.
+        """
+        written = self.written()
+        last = written.committed() if after is None else after
+        until(
+            lambda: written.committed() > last,
+            f"{self.name} commits a batch after {last}: {self.last_words()}",
+            seconds,
+        )
+        return written.committed()
+
+    def last_words(self) -> str:
+        """Return the end of the driver's log, or why there is none."""
+        with contextlib.suppress(Exception):
+            return self._namespace(
+                "logs", "--tail=15", f"--selector=app.kubernetes.io/instance={self.name}"
+            )
+        return "no driver"
