@@ -1,17 +1,20 @@
-"""Writes what is made from the chart by helm: the manifests of `charts/kustomize`, and the outputs
-that a test holds the chart against: `make manifests`.
+"""Writes what is made from the charts by helm: manifests for kustomize, and the outputs that a test
+holds the operator's chart against: `make manifests`.
 """
 
 import subprocess
 from pathlib import Path
 from typing import Final
 
+import yaml
 from e2e import programs
 
 CHART: Final = Path(__file__).with_name("millrace")
 KUSTOMIZE: Final = Path(__file__).with_name("kustomize")
 EXPECTED: Final = Path(__file__).resolve().parents[1] / "tests" / "data" / "chart"
 KUBERNETES: Final = "1.34.4"
+SPARK_JOB: Final = Path(__file__).with_name("spark-job")
+SPARK_JOBS: Final = Path(__file__).resolve().parents[1] / "spark-on-k8s" / "manifests"
 
 _HEADER: Final = "# Made from the chart by `make manifests`.\n"
 
@@ -30,11 +33,19 @@ def rendered(*arguments: str) -> str:
     Raises:
         ValueError: helm refuses; says why.
     """
-    done = helm(
-        *("template", "millrace", str(CHART), "--namespace", "millrace-system"),
-        *("--kube-version", KUBERNETES, "--api-versions", "millrace.dev/v1beta1/Cluster"),
-        *arguments,
+    return _template(
+        *("millrace", str(CHART), "--namespace", "millrace-system"),
+        *("--api-versions", "millrace.dev/v1beta1/Cluster", *arguments),
     )
+
+
+def rendered_job(name: str, *arguments: str) -> str:
+    """Return the manifests of a Spark job; as `rendered`."""
+    return _template(name, str(SPARK_JOB), "--namespace", "default", *arguments)
+
+
+def _template(*arguments: str) -> str:
+    done = helm("template", "--kube-version", KUBERNETES, *arguments)
     if done.returncode:
         raise ValueError(done.stderr)
     return done.stdout
@@ -49,7 +60,20 @@ def files() -> dict[Path, str]:
         KUSTOMIZE / "operator.yaml": _HEADER + operator,
         EXPECTED / "default.yaml": _HEADER + by_default,
         EXPECTED / "all.yaml": _HEADER + rendered("--values", str(EXPECTED / "values.yaml")),
+        **{
+            folder / "job.yaml": _HEADER + _kustomized(folder)
+            for folder in sorted(path.parent for path in SPARK_JOBS.glob("*/values.yaml"))
+        },
     }
+
+
+def _kustomized(folder: Path) -> str:
+    values = folder / "values.yaml"
+    name = yaml.safe_load(values.read_text())["job"]["file"]
+    release = Path(name).stem.replace("_", "-")
+    return rendered_job(release, "--values", str(values)).replace(
+        "managed-by: Helm", "managed-by: kustomize"
+    )
 
 
 def main() -> None:

@@ -11,8 +11,10 @@ PACKAGES = {root: root for root in IMPORT_ROOTS} | {"spark-on-k8s": "spark"}
 """The part of `millrace` that each holds."""
 SCRIPTS = ("spark-on-k8s", "jobs")
 """Programs, each a file of its own: they are no package, and the wheel leaves them out."""
-BESIDE = {"spark-on-k8s": {"pyspark_millrace", "jobs", "image"}}
-"""What else an import root holds: a module that Spark looks for, and what is no module."""
+UNSHIPPED = {SCRIPTS, ("spark-on-k8s", "image"), ("spark-on-k8s", "manifests")}
+"""Folders of import roots that the wheel leaves out."""
+BESIDE = {"spark-on-k8s": {"pyspark_millrace", *(name for _, name in UNSHIPPED)}}
+"""What else an import root holds: `pyspark_millrace`, as Spark looks for modules of such names."""
 
 GENERATED_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 
