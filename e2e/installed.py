@@ -93,8 +93,9 @@ class Namespace:
         self.wait(f"topic.millrace.dev/{name}", "Ready")
 
     def wait(self, resource: str, condition: str, seconds: int = READY_S) -> None:
-        """Wait for a condition of a resource."""
-        self("wait", resource, f"--for=condition={condition}", f"--timeout={seconds}s")
+        """Wait for a condition of a resource, or for what `jsonpath=` says."""
+        what = condition if condition.startswith("jsonpath=") else f"condition={condition}"
+        self("wait", resource, f"--for={what}", f"--timeout={seconds}s")
 
     def make_client(self, cluster: str = "logs", *, outside: str = "") -> None:
         """Start a pod in which `millrace` finds the cluster's brokers.

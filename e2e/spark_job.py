@@ -81,7 +81,9 @@ class SparkJob:
 
     def written(self) -> Written:
         """Return what it has written, as the nodes see it."""
-        node, path = self._kubernetes.volume_of(f"{self.name}-data", self._namespace.name)
+        claim = f"{self.name}-data"
+        self._namespace.wait(f"pvc/{claim}", "jsonpath={.status.phase}=Bound")
+        node, path = self._kubernetes.volume_of(claim, self._namespace.name)
         return Written(Path(f"{node.machine.root}{path}"))
 
     def wait_for_batch(self, after: int | None = None, seconds: float = READY_S) -> int:

@@ -41,7 +41,12 @@ def test_a_stream_writes_what_plain_arrow_computes(
 ) -> None:
     job = SparkJob(with_spark, with_flights, "delays")
     sent = produce_days(with_flights, source, 0, DAYS)
-    job.install("carrier_delays", "--every=0 seconds", f"--topic={with_flights.name}/{FLIGHTS}")
+    job.install(
+        "carrier_delays",
+        "--bootstrap=logs-bootstrap:7092",
+        "--every=0 seconds",
+        f"--topic={with_flights.name}/{FLIGHTS}",
+    )
     wanted = expected.carrier_delays(sent)
     job.wait_for_batch(after=-1)
     until(

@@ -210,7 +210,6 @@ spec:
   "spark.executor.cores" .Values.executor.cores
   "spark.executor.memory" .Values.executor.memory
   "spark.executor.memoryOverhead" .Values.executor.memoryOverhead
-  "spark.local.dir" "/tmp"
   "spark.ui.enabled" "false"
   "spark.ui.showConsoleProgress" "false"
   "spark.python.unix.domain.socket.enabled" "true"
