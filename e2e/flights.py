@@ -1,27 +1,78 @@
-"""Flights that a pod produces, day by day, as `millrace produce` reads them."""
+"""Flights that a pod produces while other things happen."""
+
+import threading
+import time
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from e2e.installed import Namespace
 from tests.spark_jobs.flights import FLIGHTS, Source
 
+_TICK_S: Final = 0.1
+_END_SECONDS_MAX: Final = 180.0
 
-def produce_days(namespace: Namespace, source: Source, first: int, end: int) -> pa.Table:
-    """Produce the flights of some days from the client's pod; return them as a table.
+
+class FlightsStream:
+    """A `millrace produce` in the client's pod that is given flight after flight.
 
     Args:
         namespace: whose topic `flights` they go to.
-        source: of the flights.
-        first: of the days, from 0.
-        end: the day after the last one.
+        source: of the flights, in the order of their times.
+        per_second: how many; 0: all at once.
     """
-    begin, stop = source.days[first][0], source.days[end - 1][1]
-    flights = source.flights
-    keys = flights.keys.slice(begin, stop - begin)
-    values = flights.values.slice(begin, stop - begin)
-    lines = pc.binary_join_element_wise(keys.cast(pa.binary()), values.cast(pa.binary()), b"\t")
-    text = b"\n".join([*lines.to_pylist(), b""]).decode()
-    namespace.millrace(
-        "produce", f"{namespace.name}/{FLIGHTS}", "--key-separator", "\t", input=text
-    )
-    return flights.table.slice(begin, stop - begin)
+
+    def __init__(self, namespace: Namespace, source: Source, per_second: int = 0) -> None:
+        self._table = source.flights.table
+        keys = source.flights.keys.cast(pa.binary())
+        values = source.flights.values.cast(pa.binary())
+        self._lines: list[bytes] = pc.binary_join_element_wise(keys, values, b"\t").to_pylist()
+        self._per_tick = int(per_second * _TICK_S) or len(self._lines)
+        self._given = 0
+        self._over = threading.Event()
+        self._failure: BaseException | None = None
+        self._process = namespace.start(
+            *("exec", "--stdin", "client", "--", "millrace", "produce"),
+            *(f"{namespace.name}/{FLIGHTS}", "--key-separator", "\t"),
+        )
+        self._thread = threading.Thread(target=self._give)
+        self._thread.start()
+
+    def end(self, *, early: bool = True) -> pa.Table:
+        """Return the flights that were produced, once all of them are acknowledged.
+
+        Args:
+            early: give no more of them; else wait until all were given.
+
+        Raises:
+            RuntimeError: not all were.
+        """
+        if early:
+            self._over.set()
+        self._thread.join()
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+            code = self._process.wait(_END_SECONDS_MAX)
+        finally:
+            self._process.kill()
+        if code or self._failure:
+            raise RuntimeError(f"`millrace produce` ended with {code}: {self._failure}")
+        return self._table.slice(0, self._given)
+
+    def _give(self) -> None:
+        assert self._process.stdin is not None
+        try:
+            while self._given < len(self._lines) and not self._over.is_set():
+                lines = self._lines[self._given : self._given + self._per_tick]
+                self._process.stdin.write(b"\n".join([*lines, b""]))
+                self._process.stdin.flush()
+                self._given += len(lines)
+                time.sleep(_TICK_S)
+        except BaseException as error:
+            self._failure = error
+
+
+def produce_all(namespace: Namespace, source: Source) -> pa.Table:
+    """Produce all flights of a source; return them once they are acknowledged."""
+    return FlightsStream(namespace, source).end(early=False)

@@ -1,6 +1,7 @@
 """What a user does: installs the operator, then in a namespace makes clusters, topics, clients."""
 
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -71,6 +72,10 @@ class Namespace:
     def __call__(self, *arguments: str, input: str | None = None) -> str:
         """Run kubectl in the namespace."""
         return self.kubectl(f"--namespace={self.name}", *arguments, input=input)
+
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        """Start kubectl in the namespace, and leave it to the caller, who gives it its input."""
+        return self.kubectl.start(f"--namespace={self.name}", *arguments)
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Return an object, or a list."""

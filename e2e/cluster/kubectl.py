@@ -1,6 +1,7 @@
 """A cluster as its user sees it: through kubectl."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,14 @@ class Kubectl:
         """
         config = f"--kubeconfig={self.kubeconfig}"
         return run(self._program, config, *arguments, input=input, seconds_max=seconds_max)
+
+    def start(self, *arguments: str | Path) -> "subprocess.Popen[bytes]":
+        """Start kubectl, and leave it to the caller, who gives it its input."""
+        return subprocess.Popen(
+            [self._program, f"--kubeconfig={self.kubeconfig}", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Return an object, or a list of them, as `kubectl get` finds it.

@@ -1,13 +1,15 @@
 """Spark's drivers and executors as pods, beside the brokers that they read."""
 
 import pytest
+from e2e import spark_kills
 from e2e.cluster.native import NativeCluster
 from e2e.cluster.providers import Cluster
-from e2e.flights import produce_days
+from e2e.flights import produce_all
 from e2e.installed import Namespace, until
 from e2e.spark_job import SparkJob
+from e2e.spark_kills import Victim
 from tests.spark_jobs import expected
-from tests.spark_jobs.flights import FLIGHTS, Source, read_source
+from tests.spark_jobs.flights import DAYS_OF_YEAR, FLIGHTS, Source, read_source
 
 pytestmark = pytest.mark.timeout(900)
 DAYS = 30
@@ -40,7 +42,7 @@ def test_a_stream_writes_what_plain_arrow_computes(
     with_spark: NativeCluster, with_flights: Namespace, source: Source
 ) -> None:
     job = SparkJob(with_spark, with_flights, "delays")
-    sent = produce_days(with_flights, source, 0, DAYS)
+    sent = produce_all(with_flights, source)
     job.install(
         "carrier_delays",
         "--bootstrap=logs-bootstrap:7092",
@@ -54,3 +56,11 @@ def test_a_stream_writes_what_plain_arrow_computes(
         f"all hours are written: {job.last_words()}",
     )
     assert expected.difference(job.written().table(), wanted) == ""
+
+
+def test_whatever_is_killed_the_stream_goes_on_by_itself_and_is_right(
+    with_spark: NativeCluster, namespace: Namespace
+) -> None:
+    outcome = spark_kills.run(with_spark, namespace, read_source(DAYS_OF_YEAR), list(Victim))
+    assert outcome.difference == ""
+    assert outcome.rows > 0

@@ -1,0 +1,54 @@
+"""Drivers, executors and brokers of a Spark job on Kubernetes are killed and nodes drained, one
+after another, while flights stream in: how many of these the job survived with its output exact.
+
+See `e2e/spark_kills.py`. When the output differs in the end, none counts.
+"""
+
+from statistics import median
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.processes import LoadFailedError
+from bench.real_kubernetes import fresh_namespace, running_kubernetes
+from e2e import spark_kills
+from e2e.cluster.native import NativeCluster
+from e2e.spark_kills import Victim
+from tests.spark_jobs.flights import DAYS_OF_YEAR, read_source
+
+KILLS_PER_ROUND = 6
+SEED = 19
+
+
+def measure(bench: Bench) -> Outcome:
+    """Kill so many things a round, under one job."""
+    plan = spark_kills.plan_of(KILLS_PER_ROUND * bench.rounds, SEED)
+    with running_kubernetes() as kubernetes:
+        if not isinstance(kubernetes, NativeCluster):
+            raise LoadFailedError("the native provider alone kills what runs on its nodes")
+        kubernetes.load_spark_image()
+        with fresh_namespace(kubernetes) as namespace:
+            source = read_source(DAYS_OF_YEAR)
+            outcome = spark_kills.run(kubernetes, namespace, source, plan, say)
+    if outcome.difference:
+        say(outcome.difference)
+    exact = 0 if outcome.difference else len(outcome.back_s)
+    return Outcome(
+        bounds=[Bound(what="kills and drains with exact output", value=exact, at_least=30)],
+        detail={
+            "rows": outcome.rows,
+            "difference": outcome.difference,
+            "median_s": {
+                str(victim): round(median(seconds), 1)
+                for victim in Victim
+                if (seconds := outcome.seconds_of(victim))
+            },
+            "slowest_s": {
+                str(victim): round(max(seconds), 1)
+                for victim in Victim
+                if (seconds := outcome.seconds_of(victim))
+            },
+        },
+    )
+
+
+if __name__ == "__main__":
+    figure("spark_k8s_kills", unit="kills", goal=">= 30", measure=measure)
