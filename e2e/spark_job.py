@@ -37,7 +37,7 @@ class SparkJob:
             values: further ones of the chart; `__` stands for a dot.
         """
         repository, _, tag = SPARK.partition(":")
-        places = ("--output=/data/out", "--checkpoint=/data/checkpoint")
+        places = ("--output=/data/out", "--checkpoint=/data/checkpoint", "--pages=0.0.0.0:8099")
         chosen = {
             "image.repository": repository,
             "image.tag": tag,

@@ -97,12 +97,7 @@ class _Story:
         self._job = SparkJob(kubernetes, namespace, "delays")
 
     def begin(self) -> None:
-        self._job.install(
-            "carrier_delays",
-            "--bootstrap=logs-bootstrap:7092",
-            "--every=1 second",
-            f"--topic={self._namespace.name}/{FLIGHTS}",
-        )
+        self._job.install("carrier_delays", "--every=1 second")
         self._job.wait_for_batch(after=-1)
 
     def kill(self, victim: Victim) -> float:

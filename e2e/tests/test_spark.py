@@ -43,12 +43,7 @@ def test_a_stream_writes_what_plain_arrow_computes(
 ) -> None:
     job = SparkJob(with_spark, with_flights, "delays")
     sent = produce_all(with_flights, source)
-    job.install(
-        "carrier_delays",
-        "--bootstrap=logs-bootstrap:7092",
-        "--every=0 seconds",
-        f"--topic={with_flights.name}/{FLIGHTS}",
-    )
+    job.install("carrier_delays", "--every=0 seconds")
     wanted = expected.carrier_delays(sent)
     job.wait_for_batch(after=-1)
     until(

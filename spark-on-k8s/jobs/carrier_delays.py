@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import avg, col, concat_ws, count, window
 from pyspark.sql.functions import max as greatest
 
+from millrace.spark import job
 from millrace.spark.stopping import await_queries
 from millrace.spark.values import columns_to_json, json_to_columns
 
@@ -79,11 +80,13 @@ def main() -> None:
         writer = rows.writeStream.format("parquet").option("path", options.output)
     query = (
         writer.outputMode("append")
+        .queryName("carrier_delays")
         .option("checkpointLocation", options.checkpoint)
         .trigger(**trigger)
         .start()
     )
-    await_queries(query)
+    with job.watched(spark, options):
+        await_queries(query)
 
 
 def arguments() -> argparse.Namespace:
@@ -92,7 +95,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--bootstrap", default="localhost:7092", metavar="HOST:PORT", help="brokers, with commas")
+    job.add_options(parser)
     add("--topic", default="flights", help="flights as JSON (default: flights)")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--output", metavar="FOLDER", help="where the Parquet files go")
@@ -130,4 +133,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    job.run(main)

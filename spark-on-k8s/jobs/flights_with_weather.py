@@ -13,6 +13,7 @@ import argparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast
 
+from millrace.spark import job
 from millrace.spark.stopping import await_queries
 from millrace.spark.values import json_to_columns
 
@@ -63,11 +64,13 @@ def main() -> None:
         with_weather(rows(flights, FLIGHT), table)
         .writeStream.format("parquet")
         .option("path", options.output)
+        .queryName("flights_with_weather")
         .option("checkpointLocation", options.checkpoint)
         .trigger(**trigger)
         .start()
     )
-    await_queries(query)
+    with job.watched(spark, options):
+        await_queries(query)
 
 
 def arguments() -> argparse.Namespace:
@@ -76,7 +79,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--bootstrap", default="localhost:7092", metavar="HOST:PORT", help="brokers, with commas")
+    job.add_options(parser)
     add("--topic", default="flights", help="flights as JSON (default: flights)")
     add("--weather", default="weather", metavar="TOPIC", help="weather as JSON (default: weather)")
     add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
@@ -106,4 +109,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    job.run(main)

@@ -13,6 +13,7 @@ import argparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, from_json, when
 
+from millrace.spark import job
 from millrace.spark.stopping import await_queries
 
 FLIGHT = (
@@ -59,11 +60,13 @@ def main() -> None:
         flights_of(records)
         .writeStream.format("parquet")
         .option("path", options.output)
+        .queryName("ingest_flights")
         .option("checkpointLocation", options.checkpoint)
         .trigger(availableNow=True)
         .start()
     )
-    await_queries(query)
+    with job.watched(spark, options):
+        await_queries(query)
 
 
 def arguments() -> argparse.Namespace:
@@ -72,7 +75,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--bootstrap", default="localhost:7092", metavar="HOST:PORT", help="brokers, with commas")
+    job.add_options(parser)
     add("--topic", default="flights", help="flights as JSON (default: flights)")
     add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
     add(
@@ -98,4 +101,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    job.run(main)

@@ -13,6 +13,7 @@ from tests.arch.repository import GENERATED_SUFFIXES, ROOT, modules
 PUBLIC = {
     "millrace.client",
     "millrace.spark",
+    "millrace.spark.job",
     "millrace.spark.progress",
     "millrace.spark.stopping",
     "millrace.spark.values",

@@ -37,8 +37,12 @@ POSITIONS_TOPIC: Final = TopicName(DEFAULT_NAMESPACE, "__positions")
 """Where positions are kept, see `core/positions`."""
 
 
-def parse_topic_name(text: str) -> TopicName:
+def parse_topic_name(text: str, default: str = DEFAULT_NAMESPACE) -> TopicName:
     """Read `name` or `namespace/name`.
+
+    Args:
+        text: the name.
+        default: the namespace of a name without one.
 
     Raises:
         InvalidTopicError: the text is not a topic's name; says which rule it breaks.
@@ -47,7 +51,7 @@ def parse_topic_name(text: str) -> TopicName:
         raise InvalidTopicError(f"topic {text[:40]!r}...: its name has {len(text)} characters")
     namespace, slash, name = text.rpartition("/")
     if not slash:
-        namespace = DEFAULT_NAMESPACE
+        namespace = default
     if len(namespace) > NAMESPACE_LENGTH_MAX or not _NAMESPACE.fullmatch(namespace):
         raise InvalidTopicError(
             f"topic {text!r}: the namespace {namespace!r} must be 1 to {NAMESPACE_LENGTH_MAX} "

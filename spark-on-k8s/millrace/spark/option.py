@@ -7,7 +7,9 @@ from enum import Flag, auto
 from typing import Any, Final, TypeVar
 
 from millrace.core.addresses import parse_addresses
+from millrace.core.errors import InvalidTopicError
 from millrace.core.settings import INT64_MAX
+from millrace.core.topics import DEFAULT_NAMESPACE, parse_topic_name
 
 _T = TypeVar("_T")
 METADATA: Final = "option"
@@ -54,6 +56,24 @@ def option(
 def brokers(text: str) -> str:
     parse_addresses(text)
     return text
+
+
+def namespace(text: str) -> str:
+    try:
+        return parse_topic_name("topic", text).namespace
+    except InvalidTopicError as error:
+        raise ValueError(
+            "it is a Kubernetes namespace: lower case letters, digits and hyphens"
+        ) from error
+
+
+def namespace_option() -> Any:
+    """Declare the option that readers and writers share."""
+    return option(
+        "namespace", namespace, DEFAULT_NAMESPACE,
+        "Of topics that are named without one, wherever options name topics. Not in Kafka.",
+        default="`MILLRACE_NAMESPACE` of the driver, else default",
+    )  # fmt: skip
 
 
 def yes_or_no(text: str) -> bool:

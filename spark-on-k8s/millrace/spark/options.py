@@ -5,15 +5,18 @@ format only.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
+from millrace.core.errors import InvalidTopicError
 from millrace.core.settings import INT32_MAX, INT64_MAX
 from millrace.spark import where
+from millrace.spark.errors import InvalidOptionError
 from millrace.spark.option import (
     Use,
     brokers,
     duration,
+    namespace_option,
     number,
     one_of,
     option,
@@ -39,9 +42,10 @@ class SourceOptions:
     )  # fmt: skip
     subscribe_pattern: where.TopicPattern | None = option(
         "subscribePattern", where.pattern, None,
-        "A regular expression of Python's that the whole name of a topic matches. A stream takes "
-        "in topics that come.",
+        "A regular expression of Python's that the whole name of a topic matches, with its "
+        "namespace unless that is `default`. A stream takes in topics that come.",
     )  # fmt: skip
+    namespace: str = namespace_option()
     assign: where.Partitions | None = option(
         "assign", where.partitions, None, 'Partitions to read: `{"clicks":[0,1]}`.'
     )
@@ -238,9 +242,29 @@ def parse_options(given: Mapping[str, str], use: Use) -> SourceOptions:
         InvalidOptionError: one is unknown, malformed, or contradicts another. Says all that is
             wrong.
     """
-    return parse_table(
+    options = parse_table(
         SourceOptions, given, use, REFUSED, lambda options: _contradictions(options, use)
     )
+    try:
+        return _within_namespace(options)
+    except InvalidTopicError as error:
+        raise InvalidOptionError(error.message) from error
+
+
+def _within_namespace(options: SourceOptions) -> SourceOptions:
+    """Return the options with the names of topics as brokers tell them."""
+    named: dict[str, Any] = {
+        each: value.within(options.namespace)
+        for each in _NAMING_TOPICS
+        if (value := getattr(options, each)) is not None
+    }
+    return replace(options, **named)
+
+
+_NAMING_TOPICS: Final = (
+    "subscribe", "subscribe_pattern", "assign", "starting_offsets", "starting_offsets_by_timestamp",
+    "ending_offsets", "ending_offsets_by_timestamp",
+)  # fmt: skip
 
 
 def _chosen_subscriptions(options: SourceOptions) -> list[where.Subscription]:

@@ -194,7 +194,8 @@ class _Writing:
         """Write all rows; return how many they are."""
         context = TaskContext.get()
         task = "a task" if context is None else f"task {context.partitionId()}"
-        rows = RowsOfTask(self._options.topic, task, self._options.buffer_bytes)
+        options = self._options
+        rows = RowsOfTask(options.topic, options.namespace, task, options.buffer_bytes)
         for batch in batches:
             parts = rows.parts(batch, time.time_ns() // 1_000_000)
             for part in parts:

@@ -1,22 +1,24 @@
 """The options of writers; names are Kafka's wherever Kafka has the option."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.core.errors import InvalidTopicError
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
-from millrace.spark.option import Use, brokers, duration, number, one_of, option, size
+from millrace.spark.option import (
+    Use,
+    brokers,
+    duration,
+    namespace_option,
+    number,
+    one_of,
+    option,
+    size,
+)
 from millrace.spark.option_table import NO_BROKERS, options_of, parse_table
 from millrace.spark.options import SourceOptions
-
-
-def _topic(text: str) -> str:
-    try:
-        return str(parse_topic_name(text.strip()))
-    except InvalidTopicError as error:
-        raise ValueError(error.message) from error
 
 
 def _guarantee(text: str) -> str:
@@ -37,8 +39,9 @@ class SinkOptions:
         "`host:port` of brokers, separated by commas. Must be given.",
         aliases=("kafka.bootstrap.servers",),
     )  # fmt: skip
+    namespace: str = namespace_option()
     topic: str | None = option(
-        "topic", _topic, None,
+        "topic", str.strip, None,
         "Where all rows go, whatever a column `topic` says. Without it that column must be there.",
     )  # fmt: skip
     delivery_guarantee: str = option(
@@ -123,12 +126,20 @@ def parse_sink_options(given: Mapping[str, str], use: Use) -> SinkOptions:
     }
     if use is Use.STREAM:
         given = {name: text for name, text in given.items() if name.lower() not in _SPARKS_OWN}
-    return parse_table(SinkOptions, given, use, {**of_readers, **REFUSED}, _contradictions)
+    options = parse_table(SinkOptions, given, use, {**of_readers, **REFUSED}, _contradictions)
+    if options.topic is None:
+        return options
+    return replace(options, topic=str(parse_topic_name(options.topic, options.namespace)))
 
 
 def _contradictions(options: SinkOptions) -> Iterator[str]:
     if not options.bootstrap_servers:
         yield NO_BROKERS
+    if options.topic is not None:
+        try:
+            parse_topic_name(options.topic, options.namespace)
+        except InvalidTopicError as error:
+            yield f"topic={options.topic!r}: {error.message}"
     if options.linger_ms >= options.delivery_timeout_ms:
         yield (
             f"lingerMs={options.linger_ms} is not less than "

@@ -132,12 +132,14 @@ class RowsOfTask:
 
     Args:
         topic: the option; None: each row says it.
+        namespace: of topics that rows name without one.
         task: what errors call the task.
         row_bytes_max: more can never be sent.
     """
 
-    def __init__(self, topic: str | None, task: str, row_bytes_max: int) -> None:
+    def __init__(self, topic: str | None, namespace: str, task: str, row_bytes_max: int) -> None:
         self._topic = topic
+        self._namespace = namespace
         self._task = task
         self._row_bytes_max = row_bytes_max
         self.count = 0
@@ -183,7 +185,7 @@ class RowsOfTask:
     def _part(self, name: str, records: pa.RecordBatch, rows: Any) -> Part:
         part = Part(name, records, self._task, rows)
         try:
-            topic = str(parse_topic_name(name))
+            topic = str(parse_topic_name(name, self._namespace))
         except InvalidTopicError as error:
             raise InvalidTopicError(
                 f"{part.name_row(0)}: {error.message}. Nothing of its Arrow batch was sent"

@@ -5,6 +5,7 @@ each driver imports this module when it looks up its first format, whichever tha
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -28,6 +29,8 @@ from millrace.spark.sink_options import parse_sink_options
 _TABLE_PROPERTY: Final = "provider"
 """What Spark says of each table that is created; before its options it writes `option.`."""
 
+_NAMESPACE_VARIABLE: Final = "MILLRACE_NAMESPACE"
+
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +53,7 @@ class MillraceDataSource(DataSource):
         """
         if _TABLE_PROPERTY in self.options:
             _check_table(self.options)
-        elif (options := _options_of_batch(self.options)) is not None:
+        elif (options := _options_of_batch(_given(self.options))) is not None:
             self._extent = _extent_now(options)
         return source_schema(with_headers=_wants_headers(self.options))
 
@@ -62,7 +65,7 @@ class MillraceDataSource(DataSource):
         """
         from millrace.spark.batch_reader import make_batch_reader
 
-        options = parse_options(self.options, Use.BATCH)
+        options = parse_options(_given(self.options), Use.BATCH)
         check_schema(schema, with_headers=options.include_headers)
         return make_batch_reader(options, schema, self._extent)
 
@@ -71,7 +74,7 @@ class MillraceDataSource(DataSource):
         from millrace.spark.stream_reader import RefusedStreamReader, StreamReader
 
         try:
-            options = parse_options(self.options, Use.STREAM)
+            options = parse_options(_given(self.options), Use.STREAM)
             check_schema(schema, with_headers=options.include_headers)
         except InvalidOptionError as refusal:
             return RefusedStreamReader(refusal)
@@ -85,7 +88,7 @@ class MillraceDataSource(DataSource):
         """
         from millrace.spark.sink import make_batch_sink
 
-        return make_batch_sink(self.options, schema, overwrite=overwrite)
+        return make_batch_sink(_given(self.options), schema, overwrite=overwrite)
 
     def streamWriter(  # Spark's.
         self, schema: StructType, overwrite: bool
@@ -97,7 +100,13 @@ class MillraceDataSource(DataSource):
         """
         from millrace.spark.sink import make_stream_sink
 
-        return make_stream_sink(self.options, schema)
+        return make_stream_sink(_given(self.options), schema)
+
+
+def _given(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with what the environment says; it is the driver's, whatever executes."""
+    namespace = os.environ.get(_NAMESPACE_VARIABLE)
+    return {"namespace": namespace, **options} if namespace else dict(options)
 
 
 def _wants_headers(options: Mapping[str, str]) -> bool:

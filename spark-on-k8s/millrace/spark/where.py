@@ -51,6 +51,15 @@ class Topics:
 
     names: tuple[str, ...]
 
+    def within(self, namespace: str) -> "Topics":
+        """Return them by their names as brokers tell them; those without a namespace are of this.
+
+        Raises:
+            InvalidTopicError: one is no topic's name.
+        """
+        names = (str(parse_topic_name(each, namespace)) for each in self.names)
+        return Topics(tuple(dict.fromkeys(names)))
+
     def matches(self, name: str) -> bool:
         """Return whether a topic is one of them, by its name as brokers tell it."""
         return name in {str(parse_topic_name(each)) for each in self.names}
@@ -65,6 +74,10 @@ class TopicPattern:
 
     pattern: str
 
+    def within(self, namespace: str) -> "TopicPattern":
+        """Return the same: it matches names as brokers tell them, in whatever namespace."""
+        return self
+
     def matches(self, name: str) -> bool:
         """Return whether a topic is one of them."""
         return re.fullmatch(self.pattern, name) is not None
@@ -78,6 +91,10 @@ class Partitions:
     """Exactly these partitions."""
 
     places: frozenset[Place]
+
+    def within(self, namespace: str) -> "Partitions":
+        """Return them with the names of topics as `Topics.within`."""
+        return Partitions(frozenset(_place_within(each, namespace) for each in self.places))
 
     def matches(self, name: str) -> bool:
         """Return whether a topic has one of them."""
@@ -97,6 +114,11 @@ class Where:
     everywhere: At | None = None
     places: Mapping[Place, At] = field(default_factory=dict)
 
+    def within(self, namespace: str) -> "Where":
+        """Return it with the names of topics as `Topics.within`."""
+        places = {_place_within(place, namespace): at for place, at in self.places.items()}
+        return Where(self.everywhere, places)
+
     def of(self, option: str, places: frozenset[Place]) -> dict[Place, At]:
         """Return the position of each of these partitions.
 
@@ -112,6 +134,11 @@ class Where:
                 f"{_listed(missing)}; not read: {_listed(unknown)}"
             )
         return {place: self.places[place] for place in places}
+
+
+def _place_within(place: Place, namespace: str) -> Place:
+    topic, partition = place
+    return str(parse_topic_name(topic, namespace)), partition
 
 
 def topics(text: str) -> Topics:

@@ -165,3 +165,29 @@ def test_a_stream_that_begins_at_the_latest_offset_needs_a_name() -> None:
 def test_the_page_about_options_is_what_the_code_says() -> None:
     assert SPARK_OPTIONS.read_text(encoding="utf-8") == spark_options(), "run `make docs`"
     assert re.search(r"\| `maxPartitions` \|", spark_options())
+
+
+def test_topics_without_a_namespace_are_of_that_of_the_query() -> None:
+    found = parsed(
+        subscribe="clicks, other/clicks,default/clicks,shop/clicks",
+        namespace="shop",
+        startingOffsets='{"clicks":{"0":7},"other/clicks":{"0":-2}}',
+    )
+    assert found.subscription == Topics(("shop/clicks", "other/clicks", "clicks"))
+    assert found.starting_offsets == Where(
+        places={("shop/clicks", 0): AtOffset(7), ("other/clicks", 0): "earliest"}
+    )
+    brokers = {"bootstrap.servers": "localhost:7092"}
+    assigned = parse_options(
+        {**brokers, "namespace": "shop", "assign": '{"clicks":[0],"default/clicks":[1]}'}, Use.BATCH
+    )
+    assert assigned.subscription == Partitions(frozenset({("shop/clicks", 0), ("clicks", 1)}))
+    pattern = {**brokers, "namespace": "shop", "subscribePattern": "shop/.*"}
+    assert parse_options(pattern, Use.BATCH).subscription == TopicPattern("shop/.*")
+
+
+def test_a_namespace_that_cannot_be_is_told() -> None:
+    assert "namespace='Shop': it is a Kubernetes namespace" in refusal(
+        {**LEAST, "namespace": "Shop"}
+    )
+    assert "must be 1 to 249 ASCII letters" in refusal({**LEAST, "subscribe": "a b"})

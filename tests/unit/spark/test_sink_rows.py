@@ -26,8 +26,8 @@ WHOLE = {
 }
 
 
-def rows(topic: str | None = None) -> RowsOfTask:
-    return RowsOfTask(topic, "task 3", 1000)
+def rows(topic: str | None = None, namespace: str = "default") -> RowsOfTask:
+    return RowsOfTask(topic, namespace, "task 3", 1000)
 
 
 def batch(**columns: Any) -> pa.RecordBatch:
@@ -185,3 +185,10 @@ def test_an_error_keeps_its_class_and_names_the_first_row() -> None:
     assert error.message.startswith("row 20 of task 3 for topic 'clicks' was not written: one of")
     both = dict.fromkeys((0, 1), NotEnoughReplicasError("one of two"))
     assert "row 10 of task 3 for topic 'clicks' and 1 more of" in not_written(part, both).message
+
+
+def test_a_topic_without_a_namespace_is_of_that_of_the_sink() -> None:
+    names = ["clicks", "other/clicks", "default/clicks", "clicks"]
+    of = batch(value=[b"1", b"2", b"3", b"4"], topic=names)
+    found = {part.topic: part.rows.tolist() for part in rows(namespace="shop").parts(of, NOW)}
+    assert found == {"shop/clicks": [0, 3], "other/clicks": [1], "clicks": [2]}
