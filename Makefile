@@ -44,7 +44,7 @@ cluster-down: setup ## Remove it, and all that it has made but the caches
 	@$(PYTHON_RUN) -m e2e.cluster down
 
 e2e: setup ## All end-to-end tests, on the cluster of `make cluster-up`, or on one for them alone
-	$(INSTALL) cluster
+	$(INSTALL) cluster demo
 	@$(PYTHON_RUN) -m pytest --verbose e2e/tests
 
 e2e-faults: setup ## Break a real Kubernetes under load, about half an hour a round: docs/kubernetes-faults.md (ARGS='--count 2')
@@ -86,7 +86,8 @@ bench: ## Side by side with Apache Kafka: table, JSON and picture in docs/bench
 	@$(PYTHON_RUN) -m bench.side_by_side $(ARGS)
 
 ON_KUBERNETES := cluster_ready topic_ready topics_500 rolling_restart pod_kill apiserver_outage operator_idle \
-  e2e_faults bad_resources
+  e2e_faults bad_resources $(SPARK_ON_KUBERNETES)
+SPARK_ON_KUBERNETES := spark_k8s_start spark_k8s_kills spark_k8s_recovery
 
 figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 --seconds 2' for a quick look)
 	@test -f 'bench/figures/$(NAME).py' || { \

@@ -30,7 +30,8 @@ FIGURES = (
     "start_2000", "faults", "sim_hours", "sim_speed", "mutants", "spark_read_100b",
     "spark_read_1kb", "spark_latency", "spark_memory", "spark_write", "spark_kills",
     "cluster_ready", "topic_ready", "topics_500", "rolling_restart", "pod_kill",
-    "apiserver_outage", "operator_idle", "bad_resources", "e2e_faults",
+    "apiserver_outage", "operator_idle", "bad_resources", "e2e_faults", "spark_k8s_start",
+    "spark_k8s_kills", "spark_k8s_recovery",
 )  # fmt: skip
 
 Run = Callable[[str, Sequence[str]], "subprocess.CompletedProcess[str]"]

@@ -17,12 +17,15 @@ class FlightsStream:
     """A `millrace produce` in the client's pod that is given flight after flight.
 
     Args:
-        namespace: whose topic `flights` they go to.
+        namespace: of the client's pod.
         source: of the flights, in the order of their times.
         per_second: how many; 0: all at once.
+        to: whose topic `flights` they go to; empty: that of the client's own namespace.
     """
 
-    def __init__(self, namespace: Namespace, source: Source, per_second: int = 0) -> None:
+    def __init__(
+        self, namespace: Namespace, source: Source, per_second: int = 0, *, to: str = ""
+    ) -> None:
         self._table = source.flights.table
         keys = source.flights.keys.cast(pa.binary())
         values = source.flights.values.cast(pa.binary())
@@ -33,7 +36,7 @@ class FlightsStream:
         self._failure: BaseException | None = None
         self._process = namespace.start(
             *("exec", "--stdin", "client", "--", "millrace", "produce"),
-            *(f"{namespace.name}/{FLIGHTS}", "--key-separator", "\t"),
+            *(f"{to or namespace.name}/{FLIGHTS}", "--key-separator", "\t"),
         )
         self._thread = threading.Thread(target=self._give)
         self._thread.start()
@@ -73,6 +76,6 @@ class FlightsStream:
             self._failure = error
 
 
-def produce_all(namespace: Namespace, source: Source) -> pa.Table:
+def produce_all(namespace: Namespace, source: Source, *, to: str = "") -> pa.Table:
     """Produce all flights of a source; return them once they are acknowledged."""
-    return FlightsStream(namespace, source).end(early=False)
+    return FlightsStream(namespace, source, to=to).end(early=False)

@@ -1,6 +1,7 @@
 """A Spark job in pods, as a user runs it: a release of the chart `charts/spark-job`."""
 
 import contextlib
+import time
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,21 @@ class SparkJob:
         """
         written = self.written()
         last = written.committed() if after is None else after
-        until(
-            lambda: written.committed() > last,
-            f"{self.name} commits a batch after {last}: {self.last_words()}",
-            seconds,
-        )
+        deadline = time.monotonic() + seconds
+        while written.committed() <= last:
+            assert time.monotonic() < deadline, (
+                f"{self.name} commits no batch after {last}: {self.last_words()}"
+            )
+            time.sleep(0.2)
         return written.committed()
+
+    def wait_for_rows(self, count: int, seconds: float = READY_S) -> None:
+        """Wait until its output has so many rows."""
+        self.wait_for_batch(after=-1, seconds=seconds)
+        deadline = time.monotonic() + seconds
+        while self.written().table().num_rows < count:
+            assert time.monotonic() < deadline, f"{self.name} wrote less: {self.last_words()}"
+            time.sleep(0.5)
 
     def last_words(self) -> str:
         """Return the end of the driver's log, or why there is none."""

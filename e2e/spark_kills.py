@@ -124,11 +124,7 @@ class _Story:
     def finish(self, sent: pa.Table) -> None:
         wanted = expected.carrier_delays(sent)
         assert wanted.num_rows, "more flights are needed: no hour is over"
-        until(
-            lambda: self._job.written().table().num_rows >= wanted.num_rows,
-            f"all hours are written; the driver said {self._job.last_words()}",
-            _DONE_SECONDS_MAX,
-        )
+        self._job.wait_for_rows(wanted.num_rows, _DONE_SECONDS_MAX)
         found = self._job.written().table()
         self.outcome.rows = found.num_rows
         self.outcome.difference = expected.difference(found, wanted)

@@ -1,11 +1,12 @@
 """Spark's drivers and executors as pods, beside the brokers that they read."""
 
+import pyarrow as pa
 import pytest
 from e2e import spark_kills
 from e2e.cluster.native import NativeCluster
 from e2e.cluster.providers import Cluster
 from e2e.flights import produce_all
-from e2e.installed import Namespace, until
+from e2e.installed import Namespace
 from e2e.spark_job import SparkJob
 from e2e.spark_kills import Victim
 from tests.spark_jobs import expected
@@ -45,11 +46,7 @@ def test_a_stream_writes_what_plain_arrow_computes(
     sent = produce_all(with_flights, source)
     job.install("carrier_delays", "--every=0 seconds")
     wanted = expected.carrier_delays(sent)
-    job.wait_for_batch(after=-1)
-    until(
-        lambda: job.written().table().num_rows >= wanted.num_rows,
-        f"all hours are written: {job.last_words()}",
-    )
+    job.wait_for_rows(wanted.num_rows)
     assert expected.difference(job.written().table(), wanted) == ""
 
 
@@ -59,3 +56,58 @@ def test_whatever_is_killed_the_stream_goes_on_by_itself_and_is_right(
     outcome = spark_kills.run(with_spark, namespace, read_source(DAYS_OF_YEAR), list(Victim))
     assert outcome.difference == ""
     assert outcome.rows > 0
+
+
+def test_a_cron_job_goes_on_exactly_where_its_last_run_ended(
+    with_spark: NativeCluster, with_flights: Namespace
+) -> None:
+    """The second run is killed on its way, and its Job runs it again."""
+    source = read_source(2 * DAYS)
+    halves = source.parts(2)
+    job = SparkJob(with_spark, with_flights, "ingest")
+    job.install("ingest_flights", "--batch-size=100k", schedule="0 0 1 1 *")
+    sent = [produce_all(with_flights, halves[0])]
+    with_flights("create", "job", "first", "--from=cronjob/ingest")
+    with_flights.wait("job/first", "Complete")
+    first = job.written().table()
+    assert expected.difference(first.select(expected.INGESTED), _ingested(sent)) == ""
+
+    sent.append(produce_all(with_flights, halves[1]))
+    with_flights("create", "job", "second", "--from=cronjob/ingest")
+    job.wait_for_batch()
+    with_spark.signal_pod(job.driver(), "SIGKILL", with_flights.name)
+    with_flights.wait("job/second", "Complete")
+    found = job.written().table()
+    assert expected.difference(found.select(expected.INGESTED), _ingested(sent)) == ""
+    places = set(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+    assert len(places) == found.num_rows
+
+
+def _ingested(sent: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(sent).select(expected.INGESTED)
+
+
+def test_two_tenants_read_their_own_topics_of_one_cluster(
+    with_spark: NativeCluster, namespace: Namespace
+) -> None:
+    """Both jobs name the topic `flights`, and no namespace."""
+    other = Namespace(with_spark.kubectl, f"{namespace.name}-b")
+    other.create()
+    try:
+        namespace.make_cluster(allowedTopics={"namespaces": {"from": "All"}})
+        namespace.make_client()
+        there = {"name": "logs", "namespace": namespace.name}
+        halves = read_source(2 * DAYS).parts(2)
+        jobs = []
+        for tenant, half in zip((namespace, other), halves, strict=True):
+            tenant.make_topic(FLIGHTS, partitions=4, replicas=3, clusterRef=there)
+            sent = produce_all(namespace, half, to=tenant.name)
+            job = SparkJob(with_spark, tenant, "delays")
+            bootstrap = f"logs-bootstrap.{namespace.name}:7092"
+            job.install("carrier_delays", bootstrap=bootstrap, executor__instances=1)
+            jobs.append((job, expected.carrier_delays(sent)))
+        for job, wanted in jobs:
+            job.wait_for_rows(wanted.num_rows)
+            assert expected.difference(job.written().table(), wanted) == ""
+    finally:
+        other.delete()

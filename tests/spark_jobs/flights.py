@@ -27,6 +27,22 @@ class Source:
     days: list[tuple[int, int]]
     """Of each day its first row and the one after its last."""
 
+    def parts(self, count: int) -> list["Source"]:
+        """Return the source in so many parts of as many days each."""
+        size = len(self.days) // count
+        parts = []
+        for number in range(count):
+            days = self.days[number * size : (number + 1) * size]
+            begin, end = days[0][0], days[-1][1]
+            flights = Records(
+                self.flights.table.slice(begin, end - begin),
+                self.flights.keys.slice(begin, end - begin),
+                self.flights.values.slice(begin, end - begin),
+            )
+            bounds = [(first - begin, last - begin) for first, last in days]
+            parts.append(Source(flights, self.weather, bounds))
+        return parts
+
 
 DAYS_OF_YEAR = 366
 """In UTC: New York's last evening is the first day of 2014."""

@@ -1,0 +1,49 @@
+"""A streaming job is applied to Kubernetes, its images present: seconds until its first micro-batch
+is done, from nothing but a topic with a month of flights.
+
+Driver, executors and the shared volume are made, Spark starts, and plans and commits a batch.
+"""
+
+import time
+from statistics import median
+
+from bench.measure import Bench, Bound, Outcome, figure, say
+from bench.processes import LoadFailedError
+from bench.real_kubernetes import fresh_namespace, running_kubernetes
+from e2e.cluster.native import NativeCluster
+from e2e.flights import produce_all
+from e2e.spark_job import SparkJob
+from tests.spark_jobs.flights import FLIGHTS, PARTITIONS, REPLICAS, read_source
+
+SECONDS_MAX = 40.0
+DAYS = 30
+
+
+def measure(bench: Bench) -> Outcome:
+    """Start one job after another, one a round."""
+    seconds = []
+    with running_kubernetes() as kubernetes:
+        if not isinstance(kubernetes, NativeCluster):
+            raise LoadFailedError("what Spark writes is read on the nodes of a native cluster")
+        kubernetes.load_spark_image()
+        with fresh_namespace(kubernetes) as namespace:
+            namespace.make_cluster()
+            namespace.make_topic(FLIGHTS, partitions=PARTITIONS, replicas=REPLICAS)
+            namespace.make_client()
+            produce_all(namespace, read_source(DAYS))
+            for number in range(1, bench.rounds + 1):
+                job = SparkJob(kubernetes, namespace, f"delays-{number}")
+                begun = time.monotonic()
+                job.install("carrier_delays")
+                job.wait_for_batch(after=-1)
+                seconds.append(time.monotonic() - begun)
+                say(f"round {number}/{bench.rounds}: {seconds[-1]:.1f} s")
+                job.uninstall()
+    return Outcome(
+        bounds=[Bound(what="median in s", value=median(seconds), at_most=SECONDS_MAX)],
+        detail={"slowest_s": max(seconds), "fastest_s": min(seconds)},
+    )
+
+
+if __name__ == "__main__":
+    figure("spark_k8s_start", unit="s", goal="<= 40", measure=measure)
