@@ -53,9 +53,17 @@ class SparkJob:
         helm(
             self._kubernetes,
             *("upgrade", "--install", self.name, CHART, "--namespace", self._namespace.name),
-            *(part for name, value in chosen.items() for part in ("--set", f"{name}={value}")),
+            *(
+                part
+                for name, value in chosen.items()
+                for part in ("--set", f"{name}={str(value).lower() if value is True else value}")
+            ),
             *("--set", f"job.arguments={{{listed}}}"),
         )
+
+    def start(self) -> None:
+        """Let the driver of a stopped job run."""
+        self._namespace("scale", f"deployment/{self.name}", "--replicas=1")
 
     def uninstall(self) -> None:
         """Uninstall it; its volume stays."""

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 import pytest
 from e2e.cluster import providers
 from e2e.cluster.commands import UnableError
+from e2e.cluster.native import NativeCluster
 from e2e.cluster.providers import Cluster
 from e2e.installed import Namespace, install_operator
+from tests.spark_jobs.flights import FLIGHTS
 
 
 def _say(text: str) -> None:
@@ -50,3 +52,21 @@ def namespace(operator: Cluster) -> Iterator[Namespace]:
     made.create()
     yield made
     made.delete()
+
+
+@pytest.fixture(scope="session")
+def with_spark(operator: Cluster) -> NativeCluster:
+    """The cluster, whose nodes have the image of Spark's pods."""
+    if not isinstance(operator, NativeCluster):
+        pytest.skip("what Spark writes is read on the nodes of a native cluster")
+    operator.load_spark_image()
+    return operator
+
+
+@pytest.fixture
+def with_flights(with_spark: NativeCluster, namespace: Namespace) -> Namespace:
+    """A namespace with three brokers and a topic for flights, and a client's pod."""
+    namespace.make_cluster()
+    namespace.make_topic(FLIGHTS, partitions=4, replicas=3)
+    namespace.make_client()
+    return namespace

@@ -4,7 +4,6 @@ import pyarrow as pa
 import pytest
 from e2e import spark_kills
 from e2e.cluster.native import NativeCluster
-from e2e.cluster.providers import Cluster
 from e2e.flights import produce_all
 from e2e.installed import Namespace
 from e2e.spark_job import SparkJob
@@ -19,24 +18,6 @@ DAYS = 30
 @pytest.fixture(scope="session")
 def source() -> Source:
     return read_source(DAYS)
-
-
-@pytest.fixture(scope="session")
-def with_spark(operator: Cluster) -> NativeCluster:
-    """The cluster, whose nodes have the image of Spark's pods."""
-    if not isinstance(operator, NativeCluster):
-        pytest.skip("what Spark writes is read on the nodes of a native cluster")
-    operator.load_spark_image()
-    return operator
-
-
-@pytest.fixture
-def with_flights(with_spark: NativeCluster, namespace: Namespace) -> Namespace:
-    """A namespace with three brokers and a topic for flights, and a client's pod."""
-    namespace.make_cluster()
-    namespace.make_topic(FLIGHTS, partitions=4, replicas=3)
-    namespace.make_client()
-    return namespace
 
 
 def test_a_stream_writes_what_plain_arrow_computes(

@@ -1,0 +1,90 @@
+"""What cannot run says so: the driver ends non-zero, and the pod's status has its last words."""
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from e2e.cluster.native import NativeCluster
+from e2e.flights import produce_all
+from e2e.installed import Namespace
+from e2e.spark_job import SparkJob
+from tests.spark_jobs.flights import FLIGHTS, read_source
+
+pytestmark = pytest.mark.timeout(900)
+SECONDS_MAX = 240.0
+
+
+def last_words(job: SparkJob, seconds: float = SECONDS_MAX) -> str:
+    """Return what the status says of a driver that has ended, once one has."""
+    deadline = time.monotonic() + seconds
+    while True:
+        for pod in job.pods("spark-driver"):
+            for status in pod["status"].get("containerStatuses", []):
+                for state in (status["state"], status.get("lastState", {})):
+                    if ended := state.get("terminated"):
+                        assert ended["exitCode"] != 0, json.dumps(ended)
+                        return str(ended["message"]).strip().splitlines()[-1]
+        assert time.monotonic() < deadline, f"no driver ended: {job.last_words()}"
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"topicNamespace": "nowhere"}, "error: UnknownTopicOrPartitionError: nowhere/flights"),
+        (
+            {"bootstrap": "wrong-name:7092"},
+            "error: ConnectionFailedError: no broker can be reached",
+        ),
+        ({"job__file": "/opt/millrace/jobs/gone.py"}, "gone.py"),
+        ({"image__repository": "localhost/millrace"}, "python"),
+    ],
+    ids=["no topic", "no such Service", "no such program", "an image without Spark"],
+)
+def test_a_wrong_value_is_told_by_the_pod(
+    with_spark: NativeCluster, with_flights: Namespace, values: dict[str, str], said: str
+) -> None:
+    job = SparkJob(with_spark, with_flights, "wrong")
+    job.install("carrier_delays", **values)
+    assert said in last_words(job)
+
+
+def test_missing_rights_are_told(with_spark: NativeCluster, with_flights: Namespace) -> None:
+    job = SparkJob(with_spark, with_flights, "wrong")
+    job.install("carrier_delays", stopped=True)
+    with_flights("delete", "rolebinding", "wrong")
+    job.start()
+    assert "forbidden" in last_words(job).lower()
+
+
+def _make_anew(job: SparkJob, kubernetes: NativeCluster, namespace: Namespace) -> None:
+    namespace("delete", f"topic.millrace.dev/{FLIGHTS}", "--timeout=60s")
+    namespace.make_topic(FLIGHTS, partitions=4, replicas=3)
+
+
+def _fill(job: SparkJob, kubernetes: NativeCluster, namespace: Namespace) -> None:
+    node, path = kubernetes.volume_of(f"{job.name}-data", namespace.name)
+    node.machine.run("sh", "-c", 'dd if=/dev/zero of="$0/filler" bs=1M 2>/dev/null || true', path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [(_make_anew, "error: TopicRecreatedError"), (_fill, "No space left on device")],
+    ids=["a topic made anew", "a full volume"],
+)
+def test_what_happens_to_a_running_job_is_told(
+    with_spark: NativeCluster,
+    with_flights: Namespace,
+    spoil: Callable[[SparkJob, NativeCluster, Namespace], None],
+    said: str,
+) -> None:
+    source = read_source(20)
+    halves = source.parts(2)
+    job = SparkJob(with_spark, with_flights, "delays")
+    job.install("carrier_delays")
+    produce_all(with_flights, halves[0])
+    job.wait_for_batch(after=-1)
+    spoil(job, with_spark, with_flights)
+    produce_all(with_flights, halves[1])
+    assert said in last_words(job)
