@@ -132,6 +132,7 @@ spec:
         - name: PYSPARK_SUBMIT_ARGS
           value: >-
             --conf spark.driver.host=$(POD_IP)
+            --conf spark.driver.bindAddress=0.0.0.0
             --conf spark.kubernetes.namespace=$(POD_NAMESPACE)
             --conf spark.kubernetes.container.image=$(SPARK_IMAGE)
             --conf spark.kubernetes.driver.pod.name=$(POD_NAME)
@@ -196,13 +197,11 @@ spec:
 {{- $conf := dict
   "spark.app.name" .Release.Name
   "spark.master" "k8s://https://kubernetes.default.svc"
-  "spark.submit.deployMode" "client"
   "spark.kubernetes.container.image.pullPolicy" .Values.image.pullPolicy
   "spark.kubernetes.executor.podTemplateFile" "/opt/millrace/conf/executor.yaml"
   "spark.kubernetes.executor.podTemplateContainerName" "executor"
   "spark.kubernetes.executor.disableConfigMap" "true"
   "spark.kubernetes.executor.request.cores" .Values.executor.cpu
-  "spark.driver.bindAddress" "0.0.0.0"
   "spark.driver.port" "7078"
   "spark.driver.blockManager.port" "7079"
   "spark.driver.memory" .Values.driver.memory
@@ -221,7 +220,9 @@ spec:
   "spark.storage.decommission.enabled" "true"
   "spark.kubernetes.decommission.script" "/opt/millrace/decommission.sh"
 -}}
-{{- range $name, $value := merge (deepCopy .Values.sparkConf) $conf -}}
+{{- /* Not by merge, which takes a false for nothing. */}}
+{{- range $name, $value := .Values.sparkConf }}{{ $_ := set $conf $name $value }}{{ end }}
+{{- range $name, $value := $conf -}}
 {{ $name }} {{ $value }}
 {{ end }}
 {{- end }}
