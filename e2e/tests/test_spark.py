@@ -39,6 +39,17 @@ def test_whatever_is_killed_the_stream_goes_on_by_itself_and_is_right(
     assert outcome.rows > 0
 
 
+def test_spark_submit_in_cluster_mode_runs_the_same(
+    with_spark: NativeCluster, with_flights: Namespace, source: Source
+) -> None:
+    job = SparkJob(with_spark, with_flights, "delays")
+    sent = produce_all(with_flights, source)
+    job.install("carrier_delays", submission="cluster")
+    wanted = expected.carrier_delays(sent)
+    job.wait_for_rows(wanted.num_rows)
+    assert expected.difference(job.written().table(), wanted) == ""
+
+
 def test_a_cron_job_goes_on_exactly_where_its_last_run_ended(
     with_spark: NativeCluster, with_flights: Namespace
 ) -> None:

@@ -78,7 +78,63 @@ capabilities:
 {{- define "job.mebibytes" -}}
 {{- if hasSuffix "g" (lower .) }}{{ mul 1024 (trimSuffix "g" (lower .) | atoi) }}{{ else }}{{ trimSuffix "m" (lower .) | atoi }}{{ end }}
 {{- end }}
-{{- /* The driver's pod: of the Deployment and of the CronJob. */ -}}
+{{- define "job.annotations" -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: "8099"
+{{- with .Values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+{{- /* What a driver's container has, whoever starts it. */ -}}
+{{- define "job.container" -}}
+ports:
+  - name: driver
+    containerPort: 7078
+  - name: blocks
+    containerPort: 7079
+  - name: pages
+    containerPort: 8099
+{{- if not .Values.schedule }}
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: pages
+  periodSeconds: 2
+  failureThreshold: 150
+readinessProbe:
+  httpGet:
+    path: /healthz
+    port: pages
+  periodSeconds: 5
+  timeoutSeconds: 5
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: pages
+  periodSeconds: {{ div .Values.silentSecondsMax 2 }}
+  timeoutSeconds: 10
+  # A long micro-batch is no reason: one that would be broken off would only begin again.
+  failureThreshold: 20
+{{- end }}
+# Its last words are the pod's status: `kubectl describe` shows them.
+terminationMessagePolicy: FallbackToLogsOnError
+securityContext:
+  {{- include "job.security" . | nindent 2 }}
+{{- end }}
+{{- define "job.mounts" -}}
+- name: data
+  mountPath: /data
+- name: tmp
+  mountPath: /tmp
+{{- end }}
+{{- define "job.volumes" -}}
+- name: data
+  persistentVolumeClaim:
+    claimName: {{ include "job.claim" . }}
+- name: tmp
+  emptyDir: {}
+{{- end }}
+{{- /* The driver's pod of the Deployment and of the CronJob, in client mode. */ -}}
 {{- define "job.template" -}}
 metadata:
   labels:
@@ -87,11 +143,7 @@ metadata:
   annotations:
     {{- /* A change of the settings is a change of the pod. */}}
     millrace.dev/settings: {{ include (print $.Template.BasePath "/settings.yaml") . | sha256sum | trunc 16 | quote }}
-    prometheus.io/scrape: "true"
-    prometheus.io/port: "8099"
-    {{- with .Values.podAnnotations }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- include "job.annotations" . | nindent 4 }}
 spec:
   serviceAccountName: {{ .Release.Name }}
   {{- include "job.pod" . | nindent 2 }}
@@ -137,59 +189,73 @@ spec:
             --conf spark.kubernetes.container.image=$(SPARK_IMAGE)
             --conf spark.kubernetes.driver.pod.name=$(POD_NAME)
             pyspark-shell
-      ports:
-        - name: driver
-          containerPort: 7078
-        - name: blocks
-          containerPort: 7079
-        - name: pages
-          containerPort: 8099
-      {{- if not .Values.schedule }}
-      startupProbe:
-        httpGet:
-          path: /healthz
-          port: pages
-        periodSeconds: 2
-        failureThreshold: 150
-      readinessProbe:
-        httpGet:
-          path: /healthz
-          port: pages
-        periodSeconds: 5
-        timeoutSeconds: 5
-      livenessProbe:
-        httpGet:
-          path: /healthz
-          port: pages
-        periodSeconds: {{ div .Values.silentSecondsMax 2 }}
-        timeoutSeconds: 10
-        # A long micro-batch is no reason: one that would be broken off would only begin again.
-        failureThreshold: 20
-      {{- end }}
       resources:
         requests:
           cpu: {{ .Values.driver.cpu }}
           memory: {{ add (include "job.mebibytes" .Values.driver.memory) (include "job.mebibytes" .Values.driver.memoryOverhead) }}Mi
         limits:
           memory: {{ add (include "job.mebibytes" .Values.driver.memory) (include "job.mebibytes" .Values.driver.memoryOverhead) }}Mi
-      # Its last words are the pod's status: `kubectl describe` shows them.
+      {{- include "job.container" . | nindent 6 }}
+      volumeMounts:
+        - name: settings
+          mountPath: /opt/millrace/conf
+        {{- include "job.mounts" . | nindent 8 }}
+  volumes:
+    - name: settings
+      configMap:
+        name: {{ .Release.Name }}
+    {{- include "job.volumes" . | nindent 4 }}
+{{- end }}
+{{- /* The pod that submits a job in cluster mode; Spark makes the driver's. */ -}}
+{{- define "job.submitter" -}}
+metadata:
+  labels:
+    {{- include "job.labels" . | nindent 4 }}
+    app.kubernetes.io/component: spark-submit
+spec:
+  serviceAccountName: {{ .Release.Name }}
+  {{- include "job.pod" . | nindent 2 }}
+  restartPolicy: Never
+  containers:
+    - name: submit
+      image: {{ include "job.image" . }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args:
+        - /opt/spark/bin/spark-submit
+        - --deploy-mode=cluster
+        - --conf=spark.kubernetes.namespace=$(POD_NAMESPACE)
+        - --conf=spark.kubernetes.container.image=$(SPARK_IMAGE)
+        - local://{{ .Values.job.file }}
+        {{- range .Values.job.arguments }}
+        - {{ . | quote }}
+        {{- end }}
+      env:
+        - name: POD_NAMESPACE
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.namespace
+        - name: SPARK_IMAGE
+          value: {{ include "job.image" . }}
+        - name: SPARK_CONF_DIR
+          value: /opt/millrace/conf
+      resources:
+        requests:
+          cpu: 100m
+          memory: 512Mi
+        limits:
+          memory: 512Mi
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
         {{- include "job.security" . | nindent 8 }}
       volumeMounts:
         - name: settings
           mountPath: /opt/millrace/conf
-        - name: data
-          mountPath: /data
         - name: tmp
           mountPath: /tmp
   volumes:
     - name: settings
       configMap:
         name: {{ .Release.Name }}
-    - name: data
-      persistentVolumeClaim:
-        claimName: {{ include "job.claim" . }}
     - name: tmp
       emptyDir: {}
 {{- end }}
@@ -220,6 +286,15 @@ spec:
   "spark.storage.decommission.enabled" "true"
   "spark.kubernetes.decommission.script" "/opt/millrace/decommission.sh"
 -}}
+{{- if eq .Values.submission "cluster" }}
+{{- $conf = merge (dict
+  "spark.kubernetes.driver.podTemplateFile" "/opt/millrace/conf/driver.yaml"
+  "spark.kubernetes.driver.podTemplateContainerName" "driver"
+  "spark.kubernetes.driver.request.cores" .Values.driver.cpu
+  "spark.kubernetes.authenticate.driver.serviceAccountName" .Release.Name
+  "spark.driver.memoryOverhead" .Values.driver.memoryOverhead
+) $conf }}
+{{- end }}
 {{- /* Not by merge, which takes a false for nothing. */}}
 {{- range $name, $value := .Values.sparkConf }}{{ $_ := set $conf $name $value }}{{ end }}
 {{- range $name, $value := $conf -}}

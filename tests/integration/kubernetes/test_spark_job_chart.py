@@ -13,6 +13,8 @@ from tests.integration.kubernetes.test_chart import Document, apply, documents
 pytestmark = pytest.mark.timeout(1200)
 
 FOLDERS = sorted(path.parent.name for path in SPARK_JOBS.glob("*/job.yaml"))
+_STARTED = ("Deployment", "CronJob", "Job")
+"""What starts a job: it is one of them."""
 VALUES = {
     "every value": (
         *("imagePullSecrets={login}", "topicNamespace=shop", "zone=eu-west-1a"),
@@ -103,9 +105,7 @@ def test_kustomize_gives_executors_the_image_of_the_driver(folder: str) -> None:
     done = subprocess.run(
         [kubectl, "kustomize", str(SPARK_JOBS / folder)], capture_output=True, text=True, check=True
     )
-    (driver,) = (
-        each for each in documents(done.stdout) if each["kind"] in ("Deployment", "CronJob")
-    )
+    (driver,) = (each for each in documents(done.stdout) if each["kind"] in _STARTED)
     spec = driver["spec"].get("jobTemplate", driver)["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     (image,) = (each["value"] for each in container["env"] if each["name"] == "SPARK_IMAGE")
